@@ -1,4 +1,4 @@
-"""Documents in chunks that a model takes whole."""
+"""Splits documents into chunks that fit a model."""
 
 import re
 from array import array
@@ -13,14 +13,14 @@ from mlxbert.search.sentences import BLANK_LINE, SENTENCE, strip
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
-_TOKENS = 256  # of a chunk: longer ones are about too much
-_FEWEST = 8
-_JOINTS = 2  # tokens by which a text may be longer than its parts, where these meet
-_PER_TOKEN = 16  # the most characters: a word of any length, or what the vocabulary has nothing for, is one token
-_LEVELS = 8  # headings over a chunk
+_TOKENS = 256  # of a chunk: longer chunks cover too many topics
+_MIN_TOKENS = 8
+_JOINTS = 2  # tokens that a joined text may have beyond its parts
+_PER_TOKEN = 16  # maximum characters: a word of any length may be one unknown token
+_MAX_LEVELS = 8  # headings above a chunk
 _SPACE = re.compile(r"\s+")
-_BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # the best first
-_TOGETHER = 64  # chunks that are tokenized at once
+_BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first
+_GROUP = 64  # chunks that are tokenized at once
 
 _Span = tuple[int, int]
 
@@ -30,12 +30,12 @@ class Chunk:
     """A part of a document.
 
     Attributes:
-        start: Its first character; there is no space at its ends.
-        end: The character after its last one.
-        titles: The document's title and the headings over its start, the outermost first.
-        first_line: The line of the file that it begins on, if its document knows.
-        last_line: The line that it ends on.
-        page: The page that it begins on, from 1.
+        start: The offset of the first character; a chunk has no whitespace at its ends.
+        end: The offset after the last character.
+        titles: The document's title and the headings above the start, outermost first.
+        first_line: The line of the file on which the chunk begins, if the document has lines.
+        last_line: The line on which the chunk ends.
+        page: The page on which the chunk begins, from 1.
     """
 
     start: int
@@ -47,15 +47,15 @@ class Chunk:
 
 
 class Splitter:
-    """Splits documents into chunks: before headings, else behind a paragraph, a line, a sentence, or a word.
+    """Splits documents into chunks: before headings, otherwise after a paragraph, a line, a sentence, or a word.
 
-    Every word is in one chunk, and the model need not truncate one. A section that is shorter than a quarter of a chunk
-    shares one with what follows it.
+    Every word is in exactly one chunk, and no chunk is too long for the model. A section shorter than a quarter of a
+    chunk shares a chunk with the text after it.
 
     Args:
-        tokenizer: That of the model.
-        tokens: The most tokens of a chunk with its titles; `None`: 256, or as many as the model takes.
-        prompt: What the model wants in front of a text.
+        tokenizer: The tokenizer of the model.
+        tokens: The maximum number of tokens of a chunk with its titles; `None` for 256, or the model's limit if lower.
+        prompt: The prompt that the model expects in front of a text.
         titles: Whether titles are embedded with a chunk.
     """
 
@@ -65,50 +65,50 @@ class Splitter:
         self._prompt = len(tokenizer.split(prompt))
         room = tokenizer.room(1) - self._prompt
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
-        if type(self.tokens) is not int or not _FEWEST <= self.tokens <= room:
-            raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected {_FEWEST} to {room}, the room of the model")
+        if type(self.tokens) is not int or not _MIN_TOKENS <= self.tokens <= room:
+            raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected {_MIN_TOKENS} to {room} for this model")
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles
         self._last: tuple[tuple[str, ...], str] = (), ""
 
     def __call__(self, document: Document) -> list[Chunk]:
-        """The chunks of a document, in its order."""
+        """Returns the chunks of a document in order."""
         check_letters(document.text)
         outline = _Outline(document)
         spans = self._checked(document, outline, [*self._spans(document.text, outline)])
-        found, line, place = list[Chunk](), document.first_line, 0
+        chunks, line, place = list[Chunk](), document.first_line, 0
         for start, end in spans:
             last = None
             if line is not None:
                 line += document.text.count("\n", place, start)
                 last = line + document.text.count("\n", start, end)
             page = max(bisect_right(document.pages, start), 1) if document.pages else None
-            found.append(Chunk(start, end, outline.titles(start), line, last, page))
+            chunks.append(Chunk(start, end, outline.titles(start), line, last, page))
             place = start
-        return found
+        return chunks
 
     def embedded(self, document: Document, chunk: Chunk) -> str:
-        """What is embedded of a chunk: its titles on a line, and its text; without the prompt."""
+        """Returns the text of a chunk as it is embedded: a line with the titles, then the text; without the prompt."""
         return self._heading(chunk.titles) + document.text[chunk.start : chunk.end]
 
     def _heading(self, titles: tuple[str, ...]) -> str:
-        """The line of titles, shortened to a quarter of the room."""
+        """Returns the line of titles, truncated to a quarter of the tokens of a chunk."""
         if not self.titles or not titles:
             return ""
         if (last := self._last)[0] == titles:  # read once: another thread may replace it
             return last[1]
-        most = self.tokens // 4
-        whole = " > ".join(titles)
-        cut = whole[: most * _PER_TOKEN]
+        limit = self.tokens // 4
+        joined = " > ".join(titles)
+        cut = joined[: limit * _PER_TOKEN]
         pieces = self.tokenizer.split(cut)
-        if len(pieces) > most or len(cut) < len(whole):
-            cut = cut[: pieces.offsets[most][0]] if len(pieces) > most else cut
+        if len(pieces) > limit or len(cut) < len(joined):
+            cut = cut[: pieces.offsets[limit][0]] if len(pieces) > limit else cut
             cut = cut.rpartition(" ")[0].rstrip(" >")
         line = f"{cut}\n" if cut else ""
         self._last = titles, line
         return line
 
     def _spans(self, text: str, outline: "_Outline") -> Iterator[_Span]:
-        """The parts of a text, by the tokens of the whole."""
+        """Yields the spans of chunks, using the tokens of the text as a whole."""
         tokens, start = self._token_starts(text), 0
         while start < len(text):
             heading = self._heading(outline.titles(start))
@@ -116,9 +116,9 @@ class Splitter:
             first = bisect_left(tokens, start)
             last = min(first + room, len(tokens))
             high = min(tokens[last] if last < len(tokens) else len(text), start + room * _PER_TOKEN)
-            anew = outline.next(tokens[min(first + room // 4, len(tokens)) - 1] if tokens else len(text), start)
-            if anew <= high:
-                end = anew
+            next_heading = outline.next(tokens[min(first + room // 4, len(tokens)) - 1] if tokens else len(text), start)
+            if next_heading <= high:
+                end = next_heading
             else:
                 end = high if high == len(text) else _break(text, start + (high - start) // 2, high)
             end = max(end, start + 1)
@@ -127,35 +127,35 @@ class Splitter:
             start = end
 
     def _token_starts(self, text: str) -> "array[int]":
-        """Where each token begins, about: a long word may be cut."""
+        """Returns the approximate start of each token: a long word may be split."""
         blocks, start = list[_Span](), 0
         while start < len(text):
             end = min(start + SIZE, len(text))
             end = end if end == len(text) else _break(text, start + SIZE // 2, end)
             blocks.append((start, end))
             start = end
-        found = array("Q")
-        for some in (blocks[at : at + 8] for at in range(0, len(blocks), 8)):
-            with self.tokenizer.together([text[start:end] for start, end in some]):
-                for start, end in some:
-                    found.extend(start + first for first, _ in self.tokenizer.split(text[start:end]).offsets)
-        return array("Q", accumulate(found, max))
+        starts = array("Q")
+        for group in (blocks[first_block : first_block + 8] for first_block in range(0, len(blocks), 8)):
+            with self.tokenizer.together([text[start:end] for start, end in group]):
+                for start, end in group:
+                    starts.extend(start + first for first, _ in self.tokenizer.split(text[start:end]).offsets)
+        return array("Q", accumulate(starts, max))
 
     def _checked(self, document: Document, outline: "_Outline", spans: Sequence[_Span]) -> Iterator[_Span]:
-        """The same spans; those whose text has too many tokens when it stands alone are cut again."""
-        for some in (spans[at : at + _TOGETHER] for at in range(0, len(spans), _TOGETHER)):
-            texts = [self._input(document, outline, span) for span in some]
+        """Yields the spans; splits a span again if its text has too many tokens when tokenized alone."""
+        for group in (spans[at : at + _GROUP] for at in range(0, len(spans), _GROUP)):
+            texts = [self._input(document, outline, span) for span in group]
             with self.tokenizer.together(texts):
                 counts = [len(self.tokenizer.split(text)) - self._prompt for text in texts]
-            for (start, end), count in zip(some, counts, strict=True):
+            for (start, end), count in zip(group, counts, strict=True):
                 if count <= self.tokens:
-                    if count > 0 or self.tokenizer.pieces(document.text[start:end]):  # else all of it is dropped
+                    if count > 0 or self.tokenizer.pieces(document.text[start:end]):  # the tokenizer drops other texts
                         yield start, end
                     continue
                 if end - start == 1:
                     raise InputError(f"{document.text[start]!r} alone has {count} tokens, expected {self.tokens}")
-                least = max((end - start) // 4, 1)
-                middle = _break(document.text, start + least, end - least)
+                margin = max((end - start) // 4, 1)
+                middle = _break(document.text, start + margin, end - margin)
                 halves = strip(document.text, start, middle), strip(document.text, middle, end)
                 yield from self._checked(document, outline, [half for half in halves if half])
 
@@ -164,36 +164,36 @@ class Splitter:
 
 
 class _Outline:
-    """The headings of a document."""
+    """The tree of headings of a document."""
 
     def __init__(self, document: Document) -> None:
         self._title = (document.title,) if document.title else ()
         self._headings = document.headings
         self._starts = [heading.start for heading in document.headings]
-        self._over: list[int] = []  # the heading over each, or -1
+        self._parents: list[int] = []  # the heading above each heading, or -1
         for place, heading in enumerate(document.headings):
-            over = place - 1
-            while over >= 0 and document.headings[over].level >= heading.level:
-                over = self._over[over]
-            self._over.append(over)
+            parent = place - 1
+            while parent >= 0 and document.headings[parent].level >= heading.level:
+                parent = self._parents[parent]
+            self._parents.append(parent)
 
     def titles(self, start: int) -> tuple[str, ...]:
-        """The document's title and the headings over a character, the outermost first; none twice."""
-        found, place = list[str](), bisect_right(self._starts, start) - 1
-        while place >= 0 and len(found) < _LEVELS:
-            found.append(self._headings[place].text)
-            place = self._over[place]
-        return tuple(dict.fromkeys(title for title in (*self._title, *reversed(found)) if title))
+        """Returns the document's title and the headings above an offset, outermost first, without duplicates."""
+        texts, place = list[str](), bisect_right(self._starts, start) - 1
+        while place >= 0 and len(texts) < _MAX_LEVELS:
+            texts.append(self._headings[place].text)
+            place = self._parents[place]
+        return tuple(dict.fromkeys(title for title in (*self._title, *reversed(texts)) if title))
 
     def next(self, behind: int, start: int) -> int:
-        """Where the first heading behind a character begins, and behind the start of a chunk."""
+        """Returns the start of the first heading after both offsets, or 2**63."""
         place = bisect_right(self._starts, max(behind, start))
         return self._starts[place] if place < len(self._starts) else 2**63
 
 
 def _break(text: str, low: int, high: int) -> int:
-    """Where a text is best cut between two characters; at the second, in a word, if it has to be."""
+    """Returns the best offset for a split between two offsets; `high`, inside a word, if there is no other."""
     for pattern in _BREAKS:
-        if ends := [found.end() for found in pattern.finditer(text, low, high)]:
+        if ends := [match.end() for match in pattern.finditer(text, low, high)]:
             return ends[-1]
     return high

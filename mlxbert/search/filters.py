@@ -17,18 +17,18 @@ _COMPARISONS = (*_COMPARE, "!=")
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
-_MOST, _LONGEST = 8000, 10_000  # conditions, or paths; characters of a condition
-_LONGEST_OF_ALL = 200_000  # characters of all conditions: patterns are compiled
+_MAX_VALUES, _MAX_CHARACTERS = 8000, 10_000  # conditions, or paths; characters of a condition
+_MAX_TOTAL = 200_000  # characters of all conditions together: patterns are compiled
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What a field of a document has to be.
+    """A condition on a field of a document.
 
     Attributes:
         field: `path`, `place`, `title`, or one of the document's own fields.
-        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare numbers if both
-            are, and texts otherwise, dates among them.
+        compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare as numbers if both
+            values are numbers, otherwise as text, including dates.
         value: The pattern or the value.
     """
 
@@ -36,26 +36,26 @@ class Condition:
     compare: str
     value: str
 
-    def holds(self, found: Any) -> bool:
-        """Whether a value of a field is as asked for, for the comparisons; patterns are for the store."""
-        if found is None:
+    def holds(self, actual: Any) -> bool:
+        """Whether a value satisfies a comparison with `<` or `>`; the store matches patterns itself."""
+        if actual is None:
             return False
         compare: Callable[[Any, Any], bool] = _COMPARE[self.compare]
-        mine, other = _comparable(self.value), _comparable(found)
-        if isinstance(mine, float) and isinstance(other, float):
-            return compare(other, mine)
-        if isinstance(mine, float) and not _DATE.match(str(found)):
-            return False  # "unknown" is not more than 10, but 2026-02-01 is later than 2026
-        return compare(composed(str(found)), composed(self.value))
+        expected, number = _comparable(self.value), _comparable(actual)
+        if isinstance(expected, float) and isinstance(number, float):
+            return compare(number, expected)
+        if isinstance(expected, float) and not _DATE.match(str(actual)):
+            return False  # "unknown" is not greater than 10, but 2026-02-01 is later than 2026
+        return compare(composed(str(actual)), composed(self.value))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which chunks count: those of documents for which all conditions hold.
+    """Selects the chunks of documents for which all conditions hold.
 
     Attributes:
         where: The conditions.
-        under: Files and folders, absolute: only what lies under one of them counts; empty for everything.
+        under: Absolute paths of files and folders to search in; empty for everything.
     """
 
     where: tuple[Condition, ...] = ()
@@ -70,14 +70,14 @@ class Filter:
         return bool(self.where or self.under)
 
 
-def as_list(given: str | Path | Sequence[Any]) -> Sequence[Any]:
-    """Values, of which one may stand without a list."""
-    return [given] if isinstance(given, str | Path) else given
+def as_list(values: str | Path | Sequence[Any]) -> Sequence[Any]:
+    """Returns values as a list; a single value may be given without one."""
+    return [values] if isinstance(values, str | Path) else values
 
 
-def as_paths(given: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
-    """Paths, of which one may stand without a list."""
-    paths = as_list(given)
+def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
+    """Returns paths as a list; a single path may be given without one. Refuses paths that no file can have."""
+    paths = as_list(values)
     for path in paths:
         try:
             os.fsencode(path)
@@ -87,42 +87,42 @@ def as_paths(given: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
 
 
 def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Sequence[str | Path] = ()) -> Filter:
-    """The filter of conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality."""
+    """Makes a filter from conditions: `["lang=de", "date>=2026-01-01"]`, or `{"lang": "de"}` for equality."""
     if isinstance(where, str):
         raise ArgumentError(f"where is {where!r:.60}, expected a list of conditions or a dict")
     paths = as_list(paths)
-    for name, given in (("where", where), ("paths", paths)):
-        if len(given) > _MOST:
-            raise ArgumentError(f"{name} has {len(given):,} values, expected at most {_MOST:,}")
+    for name, values in (("where", where), ("paths", paths)):
+        if len(values) > _MAX_VALUES:
+            raise ArgumentError(f"{name} has {len(values):,} values, expected at most {_MAX_VALUES:,}")
     if isinstance(where, Mapping):
         for field, value in where.items():
             if isinstance(value, str) and value.startswith(_COMPARISONS):
-                said = f"where has {field!r:.60}: {value!r:.60}, but a dict has values to be equal"
-                raise ArgumentError(said, hint=f"give a list of conditions: where={[f'{field}{value}']!r:.80}")
-        found = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
+                message = f"where has {field!r:.60}: {value!r:.60}, but a dict only tests for equality"
+                raise ArgumentError(message, hint=f"give a list of conditions: where={[f'{field}{value}']!r:.80}")
+        conditions = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
-        found = [_read(condition) for condition in where]
-    lengths = [len(one.field) + len(one.value) for one in found]
-    for what, length, most in (
-        ("a condition", max(lengths, default=0), _LONGEST), ("conditions", sum(lengths), _LONGEST_OF_ALL)
+        conditions = [_parse(condition) for condition in where]
+    lengths = [len(condition.field) + len(condition.value) for condition in conditions]
+    for what, length, limit in (
+        ("a condition", max(lengths, default=0), _MAX_CHARACTERS), ("conditions", sum(lengths), _MAX_TOTAL)
     ):  # fmt: skip
-        if length > most:
-            raise ArgumentError(f"where has {what} of {length:,} characters, expected at most {most:,}")
-    return Filter(tuple(found), tuple(os.path.abspath(path) for path in paths))
+        if length > limit:
+            raise ArgumentError(f"where has {what} of {length:,} characters, expected at most {limit:,}")
+    return Filter(tuple(conditions), tuple(os.path.abspath(path) for path in paths))
 
 
-def _read(condition: str) -> Condition:
+def _parse(condition: str) -> Condition:
     parts = _CONDITION.fullmatch(condition) if isinstance(condition, str) else None
     if parts is None:
         raise ArgumentError(
             f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
-            hint="quote it, for the shell: 'date>=2026-01-01'",
+            hint="quote it in the shell: 'date>=2026-01-01'",
         )
     return Condition(parts["field"].strip(), parts["compare"], parts["value"].strip())
 
 
 def _literal(value: Any) -> str:
-    """A value as a pattern that fits it alone."""
+    """Escapes a value as a pattern that matches only this value."""
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 

@@ -1,4 +1,4 @@
-"""How git compares names in a repository: `git init` writes it into the repository's configuration."""
+"""How git compares file names in a repository, from the configuration that `git init` writes."""
 
 import os
 import re
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from mlxbert.paths import open_regular
 from mlxbert.search.file_systems import ON_MAC, is_in_the_cloud
 
-_MOST_BYTES = 2**20  # of a configuration
+_MAX_BYTES = 2**20  # of a configuration
 _COMMENT = re.compile("[#;]")
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How names of files are compared with patterns.
+    """How file names are compared with patterns.
 
     Attributes:
-        ignore_case: Whether upper and lower case of ASCII letters are the same: `core.ignorecase`.
-        compose: Whether composed and decomposed characters are: `core.precomposeunicode`.
+        ignore_case: Whether the case of ASCII letters is ignored: `core.ignorecase`.
+        compose: Whether composed and decomposed characters are equal: `core.precomposeunicode`.
     """
 
     ignore_case: bool = False
@@ -26,12 +26,12 @@ class Naming:
 
 
 def usual_naming() -> Naming:
-    """That of a new repository on this system."""
+    """Returns the naming of a new repository on this system."""
     return Naming(ON_MAC, ON_MAC)
 
 
 def naming_of(folder: str) -> Naming:
-    """That of the repository whose `.git` is in a folder; without one that can be read, the usual one."""
+    """Returns the naming of the repository in a folder; `usual_naming` if its `.git` cannot be read."""
     try:
         settings = _core(_text(os.path.join(_git_folder(os.path.join(folder, ".git")), "config")))
     except (OSError, ValueError):
@@ -40,7 +40,7 @@ def naming_of(folder: str) -> Naming:
 
 
 def _git_folder(path: str) -> str:
-    """The folder with the configuration; `.git` of a worktree or submodule is a file that names another folder."""
+    """Returns the folder with the configuration; in a worktree or submodule, `.git` is a file that names it."""
     if os.path.isdir(path):
         return path
     folder = os.path.join(os.path.dirname(path), _text(path).removeprefix("gitdir:").strip())
@@ -51,23 +51,23 @@ def _git_folder(path: str) -> str:
 
 
 def _text(path: str) -> str:
-    """What a file says."""
+    """Reads a regular file."""
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
         raise OSError
     with open(path, "rb", opener=open_regular) as file:
-        return os.fsdecode(file.read(_MOST_BYTES))
+        return os.fsdecode(file.read(_MAX_BYTES))
 
 
 def _core(text: str) -> dict[str, bool]:
-    """The settings of the section `core`, in lower case, that are on or off."""
-    found, section = dict[str, bool](), ""
+    """Returns the boolean settings of the section `core`, with lowercase names."""
+    flags, section = dict[str, bool](), ""
     for line in map(str.strip, text.splitlines()):
-        if line.startswith("["):  # nothing here takes longer than a line is long, which may be a megabyte
+        if line.startswith("["):  # all steps take linear time: a line may be a megabyte long
             header, _, line = line[1:].partition("]")
             section = header.strip().lower()
         if section == "core":
             name, equals, value = (part.strip() for part in _COMMENT.split(line, maxsplit=1)[0].partition("="))
             value = value.strip('"').lower() if equals else "true"
-            found[name.lower()] = value in ("true", "yes", "on") or (value.lstrip("-").isdecimal() and int(value) != 0)
-    return found
+            flags[name.lower()] = value in ("true", "yes", "on") or (value.lstrip("-").isdecimal() and int(value) != 0)
+    return flags

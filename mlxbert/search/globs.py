@@ -1,7 +1,7 @@
-"""Patterns with `*`, `?` and `[…]`: what they cost grows with pattern and text alone, however hostile these are.
+"""Patterns with `*`, `?` and `[…]`, whose cost stays proportional to pattern and text even if these are hostile.
 
-`fnmatch` is of no use here: for each bracket that is not closed it walks to the end of the pattern, character by
-character, and it reads `[^a]` as the set of these two.
+`fnmatch` is not suitable: for each unclosed bracket it scans the rest of the pattern, and it reads `[^a]` as the set
+of these two characters.
 """
 
 import re
@@ -9,51 +9,51 @@ from collections.abc import Iterator
 
 
 class Glob:
-    """A pattern of whole texts; upper and lower case differ.
+    """A case-sensitive pattern for whole texts.
 
-    `*` stands for any characters, `?` for one; `[abc]` and `[a-c]` for one of some, `[^a]` and `[!a]` for any other.
-    A bracket that is not closed stands for itself.
+    `*` matches any characters, `?` one character; `[abc]` and `[a-c]` one of a set, `[^a]` and `[!a]` any other one.
+    An unclosed bracket matches itself.
 
     Args:
         pattern: The pattern.
     """
 
     def __init__(self, pattern: str) -> None:
-        parts = [list[str]()]  # between stars; each matches texts of one length
-        for one in _elements(pattern):
-            if one is None:
+        parts = [list[str]()]  # between stars; each matches texts of a fixed length
+        for element in _elements(pattern):
+            if element is None:
                 parts.append([])
             else:
-                parts[-1].append(one)
-        self._least, self._last = sum(map(len, parts)), len(parts[-1])
+                parts[-1].append(element)
+        self._min_length, self._end_length = sum(map(len, parts)), len(parts[-1])
         self._parts = [re.compile("".join(part), re.DOTALL) for part in (parts[0], *filter(None, parts[1:-1]))]
         self._end = re.compile("".join(parts[-1]), re.DOTALL) if len(parts) > 1 else None
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern is one of a text.
+        """Whether a text matches.
 
-        The first place where a part between two stars fits is as good as any other.
+        The first match of a part between two stars is as good as any other.
         """
-        first, *others = self._parts
-        if len(text) < self._least:
+        first, *middle = self._parts
+        if len(text) < self._min_length:
             return False
         if self._end is None:
             return first.fullmatch(text) is not None
-        end = len(text) - self._last
-        found = first.match(text, 0, end)
-        for part in others:
-            if found is None:
+        end = len(text) - self._end_length
+        match = first.match(text, 0, end)
+        for part in middle:
+            if match is None:
                 return False
-            found = part.search(text, found.end(), end)
-        return found is not None and self._end.fullmatch(text, end) is not None
+            match = part.search(text, match.end(), end)
+        return match is not None and self._end.fullmatch(text, end) is not None
 
 
 def _elements(pattern: str) -> Iterator[str | None]:
-    """A regular expression for each character that a pattern asks for, and `None` for a star."""
+    """Yields a regular expression for each character of a pattern, and `None` for a star."""
     place = 0
     while place < len(pattern):
         char = pattern[place]
-        # The first character of a set is one of it, even if it is a bracket.
+        # The first character of a set is a member, even if it is a closing bracket.
         end = pattern.find("]", place + 2 + pattern.startswith(("^", "!"), place + 1)) if char == "[" else -1
         if char == "*":
             yield None
@@ -68,7 +68,7 @@ def _elements(pattern: str) -> Iterator[str | None]:
 
 
 def _set(inside: str) -> str:
-    """A regular expression for one of some characters, or for any other."""
+    """Converts the inside of brackets to a regular expression."""
     negated = inside.startswith(("^", "!"))
     members, place = list[str](), int(negated)
     while place < len(inside):

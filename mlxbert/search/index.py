@@ -1,4 +1,4 @@
-"""An index of files and records, to be searched by meaning and by words."""
+"""An index of files and records that can be searched by meaning and by words."""
 
 import logging
 import os
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
 MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
-_AROUND = Bounds(0, 10_000)  # chunks on each side of one
-_DEPTH = 100  # chunks of each order that are fused, at least
-_GAP = 1000  # empty lines between two chunks that are shown
-_RECORDS = 500  # that are added in one transaction
+_AROUND = Bounds(0, 10_000)  # chunks on each side of a chunk
+_MIN_DEPTH = 100  # the minimum length of each ranking that is fused, in chunks
+_GAP = 1000  # the maximum number of line breaks between two chunks of a passage
+_RECORDS = 500  # records added in one transaction
 _GONE = "check the spelling; `mlxbert indexes move` follows a folder that was moved. The index is unchanged"
 
 
 @dataclass(frozen=True)
 class Passage(Brief):
-    """A chunk with what stands around it.
+    """A chunk with its neighbors in the document.
 
     Attributes:
-        path: Its file; `None` for a record that was added.
-        place: Which part of the file it is from.
-        title: The titles that it stands under.
+        path: The file; `None` for a record that was added.
+        place: The part of the file that the passage is from.
+        title: The titles above the passage.
         text: The text.
-        first_line: The line of the file on which the text begins, if that has lines.
-        last_line: The line on which it ends.
-        page: The page on which it begins.
+        first_line: The line of the file on which the text begins, if the file has lines.
+        last_line: The line on which the text ends.
+        page: The page on which the text begins.
     """
 
     path: str | None
@@ -81,11 +81,11 @@ class Passage(Brief):
 
 
 class Index:
-    """An index, see `open_index`.
+    """An open index; see `open_index`.
 
     Attributes:
-        path: Its file.
-        store: What it keeps.
+        path: The file of the index.
+        store: The stored files, chunks and vectors.
     """
 
     def __init__(self, store: IndexStore, model: Model | ModelRef) -> None:
@@ -106,15 +106,15 @@ class Index:
 
     @property
     def about(self) -> IndexSettings:
-        """What it was made with."""
+        """The settings that the index was created with."""
         return self.store.about
 
     @cached_property
     def model(self) -> Model:
-        """The model, loaded when it is needed.
+        """The model, loaded on first use.
 
         Raises:
-            StoreError: It is not the one that the index was made with.
+            StoreError: The index was created with another model.
         """
         return _checked(self.path, self.about, _loaded(self._model))
 
@@ -123,52 +123,52 @@ class Index:
         self.store.close()
 
     def stats(self) -> Stats:
-        """How much it holds."""
+        """Returns the numbers of files, documents, chunks and vectors."""
         return self.store.stats()
 
     def check(self) -> None:
-        """Compares all that can be compared.
+        """Verifies checksums and the consistency of all tables.
 
         Raises:
-            StoreError: Something is damaged.
+            StoreError: The index is damaged.
         """
         self.store.check()
 
     def update(self, paths: str | Path | Sequence[str | Path] | None = None) -> Iterator[Event]:
-        """Brings the index up to date with files and folders; nothing happens before the events are iterated over.
+        """Updates the index from files and folders; the work is done while the caller iterates over the events.
 
         Args:
-            paths: What to look at: the index covers it from now on. `None` for all that it covers.
+            paths: Files and folders to read; the index covers them from now on. `None` for everything that it covers.
 
         Raises:
-            BusyError: Another process is updating it.
-            InputError: A path that is given does not exist, or none that the index covers.
+            BusyError: Another process is updating the index.
+            InputError: One of `paths` does not exist; with `None`, no path that the index covers exists.
             StoreError: The index cannot be written.
         """
         with self._locked():
             roots = self.about.roots
-            wanted = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
-            new = roots_of(path for path in wanted if not is_under(path, self.about.roots))
-            missing = [path for path in wanted if not os.path.exists(path)]
-            if missing and (paths is not None or missing == wanted):
+            selected = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
+            new = roots_of(path for path in selected if not is_under(path, self.about.roots))
+            missing = [path for path in selected if not os.path.exists(path)]
+            if missing and (paths is not None or missing == selected):
                 raise InputError(f"{missing[0]}: no such file or folder", hint=_GONE)
             if new:
                 kept = [root for root in self.about.roots if not leads_below(root, new)]
                 with self.store.writing():
                     self.store.set_about(replace(self.about, roots=(*kept, *new)))
-            # A link that is named, in a folder that is updated: no walk through the folder follows it.
-            inner = [root for root in self.about.roots if root not in wanted and is_under(root, wanted)]
-            wanted += filter(os.path.exists, inner)
-            yield from (FileLeftOut(path, "vanished") for path in missing)  # a disk that is not there: nothing is lost
-            yield from self._writer().update([path for path in wanted if path not in missing])
+            # A root that is a link inside an updated folder: the walk through the folder does not follow it.
+            inner = [root for root in self.about.roots if root not in selected and is_under(root, selected)]
+            selected += filter(os.path.exists, inner)
+            yield from (FileLeftOut(path, "vanished") for path in missing)  # not removed: the disk may not be mounted
+            yield from self._writer().update([path for path in selected if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
-        """Roots without the files among them that are gone while their folder is there; these leave the index."""
-        known = self.store.files()
+        """Removes the roots that are deleted files (the file is gone, its folder exists); returns the other roots."""
+        stored = self.store.files()
         gone = [
             root
             for root in roots
-            if root in known and not os.path.exists(root) and os.path.isdir(os.path.dirname(root))
+            if root in stored and not os.path.exists(root) and os.path.isdir(os.path.dirname(root))
         ]
         kept = [root for root in roots if root not in gone]
         if gone:
@@ -178,42 +178,42 @@ class Index:
         return kept
 
     def add(self, records: Iterable[Mapping[str, Any]], *, text: str = "text") -> int:
-        """Adds records, each in the place of the one that has its `id`.
+        """Adds records; a record replaces an earlier one with the same `id`.
 
         Args:
-            records: Each with its text, its `id`, perhaps a `title`; other values are fields to filter by.
-            text: What the text is called.
+            records: Mappings with a text, an `id` and optionally a `title`; other values are fields to filter by.
+            text: The name of the field with the text.
 
         Returns:
-            How many were added.
+            The number of records that were added.
 
         Raises:
-            InputError: A record has no text or no `id`; those before it are added.
+            InputError: A record has no text or no `id`; the records before it may have been added.
             BusyError: Another process is updating the index.
         """
         count, documents = 0, (_document(record, text) for record in records)
         with self._locked():
             writer = self._writer()
-            while some := [*islice(documents, _RECORDS)]:
-                for _ in writer.embed([writer.pending(StoredFile(""), some)]):
+            while batch := [*islice(documents, _RECORDS)]:
+                for _ in writer.embed([writer.pending(StoredFile(""), batch)]):
                     pass
-                count += len(some)
+                count += len(batch)
             self._finish()
         return count
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Removes records that were added, by their `id`; returns how many there were."""
+        """Removes added records by their `id`; returns the number of records removed."""
         with self._locked():
             with self.store.writing():
-                count = self.store.remove_documents(storable(str(one)) for one in ids)
+                count = self.store.remove_documents(storable(str(name)) for name in ids)
             self._finish()
         return count
 
     def move(self, old: str | Path, new: str | Path) -> int:
-        """Follows files that have another path now; nothing is embedded again. Returns how many there are.
+        """Changes the paths of moved files without embedding them again; returns the number of files.
 
         Raises:
-            ArgumentError: No file of the index lies at the old path, or one at the new path.
+            ArgumentError: The index has no file at the old path, or already has one at the new path.
         """
         with self._locked():
             old, new = as_paths([old, new])
@@ -224,17 +224,17 @@ class Index:
             moved = [path for path in files if is_under(path, [before])]
             if not moved and before not in self.about.roots:
                 raise ArgumentError(f"{before}: the index has no file there")
-            if taken := [path for path in files if is_under(path, [after]) and path not in moved]:
-                raise ArgumentError(f"{taken[0]}: the index has this file already", hint="update the index instead")
+            if existing := [path for path in files if is_under(path, [after]) and path not in moved]:
+                raise ArgumentError(f"{existing[0]}: the index has this file already", hint="update the index instead")
 
             def renamed(path: str) -> str:
                 return after + path[len(before) :] if is_under(path, [before]) else path
 
             with self.store.writing():
-                for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # one may take another's place
+                for path in sorted(moved, key=len, reverse=len(after) > len(before)):  # no new path may be in use
                     self.store.rename(path, renamed(path))
                 roots = tuple(map(renamed, self.about.roots))
-                more = () if is_under(after, roots) else (after,)  # else no update would look there
+                more = () if is_under(after, roots) else (after,)  # otherwise no update would read the new path
                 self.store.set_about(replace(self.about, roots=(*roots, *more)))
         return len(moved)
 
@@ -251,24 +251,24 @@ class Index:
         rerank: Model | ModelRef | str | None = None,
         candidates: int = 50,
     ) -> list[Hit]:
-        """The passages that fit a query best, one of each document.
+        """Returns the passages that match a query best, one per document.
 
         Args:
-            query: What is searched for; parts between quotation marks are wanted word for word.
-            top_k: How many, at most.
-            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` fuses both ranks.
-            where: Conditions on fields that must all hold: `["lang=de", "date>=2026-01-01", "path=docs/*"]`, or a dict
-                of values to be equal.
-            paths: Only what lies under these files and folders.
-            min_score: The lowest score that counts.
-            all_chunks: Whether to give all chunks of a document, not its best alone.
-            rerank: A cross-encoder that reads the query with each of the first passages, and decides.
-            candidates: How many passages it reads; at least `top_k`.
+            query: A question or words; parts in quotation marks are searched as exact phrases.
+            top_k: The maximum number of passages.
+            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` fuses both rankings.
+            where: Conditions on fields, all of which must hold: `["lang=de", "date>=2026-01-01", "path=docs/*"]`, or a
+                dict of field values to match exactly.
+            paths: Files and folders to search in; by default everything.
+            min_score: The minimum score of a passage.
+            all_chunks: Whether to return all matching chunks of a document, not only the best one.
+            rerank: A cross-encoder that reranks the best passages.
+            candidates: The number of passages to rerank; at least `top_k`.
 
         Raises:
             ArgumentError: An argument has an invalid value.
-            InputError: The query is not a text, or is empty.
-            StoreError: The index is damaged, or its model is another one.
+            InputError: The query is not a string, or is empty.
+            StoreError: The index is damaged, or was created with another model.
         """
         if not isinstance(query, str) or not query.strip():
             raise InputError(f"the query is {query!r:.60}, expected a text")
@@ -277,14 +277,14 @@ class Index:
         COUNT.check_whole("top_k", top_k)
         CANDIDATES.check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
-        wanted = top_k if rerank is None else max(top_k, candidates)
+        limit = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
-            ranked = self._ranked(query, vector, mode, only, wanted, all_chunks)[:wanted]
-            chunks = {one.number: one for one in self.store.chunks([one.chunk for one in ranked])}
+            ranked = self._ranked(query, vector, mode, only, limit, all_chunks)[:limit]
+            chunks = {row.number: row for row in self.store.chunks([fused.chunk for fused in ranked])}
         if len(chunks) < len(ranked):
             raise schema.damaged(self.path, "a chunk without its document")
-        hits = [_hit(query, one, chunks[one.chunk]) for one in ranked]
+        hits = [_hit(query, fused, chunks[fused.chunk]) for fused in ranked]
         if rerank is not None:
             hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
@@ -293,49 +293,49 @@ class Index:
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
-        """Paths as the names of the index's files are written, which may be decomposed."""
-        found = list[str]()
+        """Spells paths as the index does; its file names may be decomposed (NFD)."""
+        names = list[str]()
         for path in spelled(paths, self.about.roots):
             if path.isascii() or self.store.count(Filter(under=(path,))):
-                found.append(path)
+                names.append(path)
                 continue
-            parts, wanted = path.count("/") + 1, composed(path)
+            parts, name = path.count("/") + 1, composed(path)
             starts = {"/".join(file.split("/")[:parts]) for file in self.store.files()}
-            found += sorted(start for start in starts if composed(start) == wanted) or [path]
-        return found
+            names += sorted(start for start in starts if composed(start) == name) or [path]
+        return names
 
     def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
-        """Says why nothing is left of what was found, if conditions or the lowest score are to blame."""
+        """Logs why there are no hits, if conditions or the minimum score removed them."""
         if hits:
             _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
         elif unknown := self.unknown_field(only):
             _LOG.warning("%s", unknown)
         elif only.where:
-            found, every = self.store.count(only), self.store.count(replace(only, where=()))
-            exact = "" if found else "; values have to be equal, also in upper and lower case"
-            _LOG.warning("where= lets %s of %s documents through%s", f"{found:,}", f"{every:,}", exact)
+            matching, total = self.store.count(only), self.store.count(replace(only, where=()))
+            exact = "" if matching else "; values must match exactly, including upper and lower case"
+            _LOG.warning("where= matches %s of %s documents%s", f"{matching:,}", f"{total:,}", exact)
 
     def unknown_field(self, only: Filter) -> str | None:
-        """What is wrong with a filter by a field that no document has; `None` if there is none such."""
-        known = self.store.fields() if only.where else []
-        unknown = only.fields - {*known}
-        return f"no document has the field {min(unknown)!r:.60}, there are: {', '.join(known)}" if unknown else None
+        """Returns a message if a filter uses a field that no document has, otherwise `None`."""
+        names = self.store.fields() if only.where else []
+        unknown = only.fields - {*names}
+        return f"no document has the field {min(unknown)!r:.60}, there are: {', '.join(names)}" if unknown else None
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
-        """A chunk that a search found, with some of its document before and after it.
+        """Returns a chunk from a search result together with its neighbors in the document.
 
         Args:
             chunk: `Hit.chunk`.
-            around: How many chunks on each side.
+            around: The number of chunks to include on each side.
 
         Raises:
-            ArgumentError: There is no such chunk any more.
+            ArgumentError: The chunk does not exist (any longer).
         """
         _AROUND.check_whole("around", around)
-        found = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
-        if not found:
+        rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
+        if not rows:
             raise ArgumentError(f"chunk is {chunk!r:.60}, the index has no such chunk", hint="search again")
-        first, chunks = found[0], [one.chunk for one in found]
+        first, chunks = rows[0], [row.chunk for row in rows]
         text = chunks[0].text
         for before, after in pairwise(chunks):
             lines = (after.first_line or 0) - (before.last_line or 0)
@@ -346,10 +346,10 @@ class Index:
         )
 
     def _ranked(
-        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, wanted: int, all_chunks: bool
+        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, all_chunks: bool
     ) -> list[FusedChunk]:
-        """Documents, or all of their chunks, in one order; from longer lists if these name too few of them."""
-        depth = max(_DEPTH, 4 * wanted)
+        """Fuses the rankings of documents, or of all chunks; fetches longer rankings until there are enough results."""
+        depth = max(_MIN_DEPTH, 4 * limit)
         while True:
             lists: dict[str, Scores] = {}
             if vector is not None:
@@ -361,29 +361,29 @@ class Index:
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
             groups = {chunk: chunk for chunk in documents} if all_chunks else documents
-            found = fuse(lists, groups, self.store.reachable(query) if mode == "hybrid" else None)
-            if len(found) >= wanted or all(len(scores) < depth for scores in lists.values()):
-                return found
+            fused = fuse(lists, groups, self.store.reachable(query) if mode == "hybrid" else None)
+            if len(fused) >= limit or all(len(scores) < depth for scores in lists.values()):
+                return fused
             depth *= 4
 
     def _query(self, query: str) -> "Vector":
-        """The vector of a query, of length 1 where vectors are compared by cosine."""
+        """Embeds a query; the vector has length 1 if the similarity is cosine."""
         task = EmbedTask(self.model, EmbedOptions(prompt=self.about.prompts[0]))
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
-            _LOG.warning("the query is too long for the model: its end does not count")
+            _LOG.warning("the query is too long for the model: its end is ignored")
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        """Hits in the order of a cross-encoder."""
+        """Reranks hits with a cross-encoder."""
         if not isinstance(reranker, Model):
             if reranker not in self._rerankers:
                 self._rerankers[reranker] = load(reranker, task="classify")
             reranker = self._rerankers[reranker]
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
-        ranked = [one for one in rerank_texts(reranker, query, texts) if isinstance(one, Reranked)]
-        return [replace(hits[one.index], score=one.score, rerank_score=one.score) for one in ranked]
+        ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
+        return [replace(hits[result.index], score=result.score, rerank_score=result.score) for result in ranked]
 
     def _writer(self) -> "IndexWriter":
         from mlxbert.search.index_writer import IndexWriter
@@ -396,10 +396,10 @@ class Index:
 
     @cached_property
     def splitter(self) -> "Splits":
-        """Makes chunks of documents; may be replaced before the first update."""
+        """Splits documents into chunks; may be replaced before the first update."""
         try:
             return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
-        except ArgumentError as problem:  # the number was checked when the index was made
+        except ArgumentError as problem:  # the number of tokens was checked when the index was created
             raise schema.damaged(self.path, problem.message) from None
 
     def _finish(self) -> None:
@@ -429,7 +429,7 @@ def open_index(
     text: str | None = None,
     fields: str | Sequence[str] | None = None,
 ) -> Index:
-    """Opens an index, or makes one.
+    """Opens an index, or creates one.
 
     Example:
         >>> with mlxbert.open_index("notes.db", paths=["notes/"]) as index:
@@ -439,22 +439,22 @@ def open_index(
         ...         print(hit.score, hit.path, hit.start_line, hit.text)
 
     Args:
-        path: Its file, which is made if it is missing. `None` finds the index in the user's data folder that covers
-            `paths`, or makes it there.
-        model: The model of a new index, by default the built-in one. An index has the model that it was made with:
-            another is refused.
+        path: The file of the index, created if it is missing. `None` finds the index in the user's data folder that
+            covers `paths`, or creates it there.
+        model: The model of a new index, by default the built-in one. An existing index accepts only the model that it
+            was created with.
         paths: Files and folders that a new index covers.
-        tokens: The most tokens of a chunk with its titles; by default 256, or as many as the model takes.
+        tokens: The maximum number of tokens of a chunk with its titles; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
-        include: Patterns, as in a `.gitignore`, of the only files that count.
-        exclude: Patterns of files and folders that do not.
-        text: The field or column of a record that is searched; by default it is guessed.
+        include: Patterns, as in a `.gitignore`, of the files to index; by default all.
+        exclude: Patterns of files and folders to leave out.
+        text: The field or column of a record to search in; guessed by default.
         fields: The fields of a record to filter by; by default all others.
 
     Raises:
         ArgumentError: `path` is a folder.
         InputError: A path that a new index would cover does not exist.
-        StoreError: The file is not an index, is damaged, or was made with another model or a newer version.
+        StoreError: The file is not an index, is damaged, or was created with another model or a newer version.
         MlxbertError: The model cannot be loaded.
     """
     paths = as_paths(paths)
@@ -467,36 +467,41 @@ def open_index(
             raise ArgumentError("path is None, expected the file of an index, or paths= that one covers")
         path = find_index(paths) or index_file(paths)
     if schema.exists(os.fspath(path)):
-        store = SqliteStore(path)
-        given = store.about.model if model is None else model
-        ref = ModelRef(given) if isinstance(given, str | Path) else given
-        index = Index(store, ref)
-        if model is not None and (
-            isinstance(ref, Model) or ref.adapter or ref.revision or _named(ref.source) != store.about.model
-        ):
-            _ = index.model  # which is compared
-        return index
-    if missing := [one for one in paths if not os.path.exists(one)]:
+        return _open_existing(path, model)
+    if missing := [path for path in paths if not os.path.exists(path)]:
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
-    made = _loaded(model if model is not None else BUILTIN)
+    embedder = _loaded(model if model is not None else BUILTIN)
     about = replace(
-        _about(made, tokens, titles),
+        _about(embedder, tokens, titles),
         roots=tuple(roots_of(paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
         text=text,
         fields=None if fields is None else (*as_list(fields),),
     )
-    return Index(SqliteStore(path, about), made)
+    return Index(SqliteStore(path, about), embedder)
+
+
+def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:
+    """Opens the file of an index; a model that is not the recorded one by name is loaded and compared."""
+    store = SqliteStore(path)
+    requested = store.about.model if model is None else model
+    ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
+    index = Index(store, ref)
+    if model is not None and (
+        isinstance(ref, Model) or ref.adapter or ref.revision or _model_name(ref.source) != store.about.model
+    ):
+        _ = index.model  # raises if the model differs
+    return index
 
 
 def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
-    """What a new index is made with."""
+    """The settings of a new index."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
     return IndexSettings(
-        *(_named(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
+        *(_model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
     )
@@ -513,26 +518,26 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 
 
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
-    """A model, if it is that of an index."""
-    if (found := hash_model(model.files)) != about.hash:
-        other = model.source if _named(model.source) != about.model else f"{model.source} with other files"
+    """Returns the model if the index was created with it, otherwise raises a StoreError."""
+    if (fingerprint := hash_model(model.files)) != about.hash:
+        other = model.source if _model_name(model.source) != about.model else f"{model.source} with other files"
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
-            f"({found[:12]})",
+            f"({fingerprint[:12]})",
             hint="use that model, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
     return model
 
 
-def _named(source: str | Path) -> str:
-    """The name of a model; of a folder its absolute path."""
-    named = str(source)
-    return named if named == BUILTIN or local_folder(named) is None else os.path.abspath(named)
+def _model_name(source: str | Path) -> str:
+    """The name of a model; for a folder, its absolute path."""
+    name = str(source)
+    return name if name == BUILTIN or local_folder(name) is None else os.path.abspath(name)
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:
-    """A record as a document."""
+    """Converts a record to a document."""
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
             raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")
@@ -542,10 +547,10 @@ def _document(record: Mapping[str, Any], text: str) -> Document:
     return Document(str(record[text]), title if isinstance(title, str) else "", simple, str(record["id"]))
 
 
-def _hit(query: str, ranked: FusedChunk, found: FoundChunk) -> Hit:
-    chunk, ranks, scores = found.chunk, ranked.ranks, ranked.scores
+def _hit(query: str, ranked: FusedChunk, row: FoundChunk) -> Hit:
+    chunk, ranks, scores = row.chunk, ranked.ranks, ranked.scores
     return Hit(
-        *(query, 0, ranked.score, found.path or None, found.place, chunk.first_line, chunk.last_line, chunk.page),
-        *(" > ".join(chunk.titles), chunk.text, found.fields, scores.get("vectors"), scores.get("words"), None),
-        *(found.number, ranks.get("vectors"), ranks.get("words"), ranks.get("phrase")),
+        *(query, 0, ranked.score, row.path or None, row.place, chunk.first_line, chunk.last_line, chunk.page),
+        *(" > ".join(chunk.titles), chunk.text, row.fields, scores.get("vectors"), scores.get("words"), None),
+        *(row.number, ranks.get("vectors"), ranks.get("words"), ranks.get("phrase")),
     )

@@ -1,4 +1,4 @@
-"""Where indexes lie: in the user's data folder, each with the paths that it covers in it."""
+"""Finds the index that covers some paths, in the user's data folder."""
 
 import hashlib
 import itertools
@@ -16,7 +16,7 @@ from mlxbert.search.store import IndexSettings
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:
-    """Where a new index of some files and folders goes; its name says what it covers, with a hash of all its paths."""
+    """Returns an unused path for a new index; the name has the first root and a hash of all roots."""
     roots = sorted(roots_of(paths))
     name = re.sub(r"[^\w.-]+", "-", composed(os.path.basename(roots[0]))).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
@@ -26,121 +26,121 @@ def index_file(paths: Sequence[str | Path]) -> Path:
 
 
 def roots_of(paths: Iterable[str | Path]) -> list[str]:
-    """What an index of some paths covers: each path as it is named, and one of those that lead to the same place."""
-    found = dict[str, str]()
+    """Returns the roots of an index of some paths, spelled as given; of paths to the same place only the first."""
+    paths_by_target = dict[str, str]()
     for path in paths:
-        found.setdefault(canonical_path(path), named_path(path))
-    return [*found.values()]
+        paths_by_target.setdefault(canonical_path(path), named_path(path))
+    return [*paths_by_target.values()]
 
 
 def list_indexes() -> list[Path]:
-    """The indexes in the user's data folder, in the order of their names."""
+    """Returns the indexes in the user's data folder, sorted by name."""
     files = (data_folder() / "indexes").glob("*.db")
     return sorted(file for file in files if not is_system_file(file.name))
 
 
 def is_under(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path is one of some others, or lies in one."""
+    """Whether a path is one of the roots or lies below one."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = False) -> int | None:
-    """How far below the roots of an index some paths lie, in folders; `None` if it does not cover all of them.
+    """Returns how many folders some paths are below the roots of an index; `None` if one is not covered.
 
     Args:
-        about: Of the index.
+        about: The settings of the index.
         paths: Any paths.
         near: See `_below`.
     """
     depths = []
     for path in paths:
-        found = _below(path, about.roots, near=near)
-        if found is None:
+        inside = _below(path, about.roots, near=near)
+        if inside is None:
             return None
-        depths.append(min(found[len(root) :].count("/") for root in about.roots if is_under(found, [root])))
+        depths.append(min(inside[len(root) :].count("/") for root in about.roots if is_under(inside, [root])))
     return max(depths, default=0)
 
 
 def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
-    """Paths as an index spells them: below its roots as these are written; elsewhere with the links that they name.
+    """Spells paths as an index does: below a root as that root is spelled, elsewhere with their links.
 
     Args:
         paths: Any paths.
-        roots: What the index covers.
+        roots: The roots of the index.
     """
-    return [_below(path, roots) or _beyond(path, roots) for path in paths]
+    return [_below(path, roots) or _outside(path, roots) for path in paths]
 
 
 def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str | None:
-    """A path below the root of an index that leads to the nearest folder above it; `None` if none does.
+    """Spells a path below the nearest root that contains it; `None` if no root does.
 
     Args:
         path: Any path.
-        roots: What the index covers.
-        near: Whether to look only where the roots that are spelled as the path lead. A root may be on a volume whose
-            server is gone, where every question waits: the others are asked last.
+        roots: The roots of the index.
+        near: Whether to resolve only the roots that are spelled like the path. A root may be on a volume whose server
+            is gone, where every system call blocks: the other roots are resolved last.
     """
     if (absolute := os.path.abspath(path)) in roots:
         return absolute
-    found = canonical_path(path)
-    first = [root for root in roots if is_under(absolute, [root]) or is_under(found, [root])]
-    for some in (first,) if near else (first, [root for root in roots if root not in first]):
-        real = {root: _led_to(root) for root in some}
-        over = [root for root in some if is_under(found, [real[root]])]
-        if over:
-            root = max(over, key=lambda one: len(real[one]))
-            return root.rstrip("/") + found[len(real[root].rstrip("/")) :] or root
+    target = canonical_path(path)
+    likely = [root for root in roots if is_under(absolute, [root]) or is_under(target, [root])]
+    for candidates in (likely,) if near else (likely, [root for root in roots if root not in likely]):
+        real = {root: _resolve_root(root) for root in candidates}
+        above = [root for root in candidates if is_under(target, [real[root]])]
+        if above:
+            root = max(above, key=lambda candidate: len(real[candidate]))
+            return root.rstrip("/") + target[len(real[root].rstrip("/")) :] or root
     return None
 
 
 def leads_below(path: str | Path, roots: Sequence[str]) -> bool:
-    """Whether a path leads to what lies below one of some others."""
+    """Whether a path leads to a place below one of the roots."""
     return _below(path, roots) is not None
 
 
-def _beyond(path: str | Path, roots: Sequence[str]) -> str:
-    """A path that no root leads to: without links, where it would seem to lie below a root with them."""
+def _outside(path: str | Path, roots: Sequence[str]) -> str:
+    """Spells a path outside all roots; without links if it would seem to be below a root with them."""
     named = named_path(path)
     return canonical_path(path) if is_under(named, roots) else named
 
 
-def _led_to(root: str) -> str:
-    """Where a root leads; on a Mac nothing is opened unless there is a link, which may be written in another case."""
+def _resolve_root(root: str) -> str:
+    """Resolves a root; on a Mac folders are opened only if there is a link, whose target may be in another case."""
     real = real_path(root)
     return real if real == root else canonical_path(real)
 
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
-    """Whether a file is an index of other paths: one that was moved keeps its name."""
+    """Whether a file is an index of other paths: an index keeps its name when its folder moves."""
     about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
 
 
 def about_of(file: Path) -> IndexSettings | None:
-    """What an index was made with; `None` if it cannot be read."""
+    """Returns the settings of an index; `None` if it cannot be read."""
     try:
         store = SqliteStore(file)
     except StoreError:
-        return None  # `mlxbert indexes list` shows it, and whoever opens it hears why
+        return None  # `mlxbert indexes list` shows it, and opening it reports the error
     store.close()
     return store.about
 
 
 def find_index(paths: Sequence[str | Path]) -> Path | None:
-    """The index that covers all of some paths; of several the one whose roots are nearest above them.
+    """Returns the index that covers all paths; of several, the one whose roots are nearest above them.
 
-    One whose roots the paths are, as both are written, comes first, and then those that need no look at other roots.
+    An index whose roots include all paths as spelled comes first; then an index found without resolving other roots.
     """
     abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
-    wanted = {os.path.abspath(path) for path in paths}
-    if same := [(len(about.roots), file) for about, file in abouts if wanted.issubset(about.roots)]:
-        return min(same)[1]
+    absolute_paths = {os.path.abspath(path) for path in paths}
+    if exact := [(len(about.roots), file) for about, file in abouts if absolute_paths.issubset(about.roots)]:
+        return min(exact)[1]
     for near in (True, False):
-        found = [
+        covering = [
             (depth, len(about.roots), file)
             for about, file in abouts
             if (depth := covers(about, paths, near=near)) is not None
         ]
-        if found:
-            return min(found)[2]
+        if covering:
+            return min(covering)[2]
     return None

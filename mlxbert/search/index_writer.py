@@ -1,7 +1,7 @@
-"""An index brought up to date: what changed is read, split, embedded and put into its store, a transaction per file.
+"""Updates an index: changed files are read, split, embedded and written to the store, one transaction per file.
 
-Files are read while chunks of earlier ones are embedded: batches do not end where files do. Of a file of any size only
-hashes are in memory: its chunks wait on disk, and its vectors go into the store before it does, some at a time.
+Files are read while chunks of earlier files are embedded, so that a batch may span several files. Only the hashes of a
+large file stay in memory: its chunks wait on disk, and its vectors are written in groups before the file itself.
 """
 
 import hashlib
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-MOST_BYTES = 2**26  # of a file, unless it holds records
-_START = 2**13  # bytes that tell what a file is
-_SETTLED = 2 * 10**9  # nanoseconds after which the time of a file differs from that of its next change
-_TOGETHER = 500  # files that are removed in one transaction, or vectors that are written before their file is
-_SMALL = 2**20  # bytes of the chunks of a file that stay in memory
-# Folders whose files, and files, that may be as they were.
+MAX_BYTES = 2**26  # of a file, unless it holds records
+_START = 2**13  # bytes at the start of a file from which its kind is recognized
+_SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file gets another time
+_GROUP = 500  # files removed in one transaction, or vectors written before their file
+_SPOOL_BYTES = 2**20  # bytes of the chunks of a file that stay in memory
+# Reasons for which a file or folder is unreadable but may be unchanged: it stays in the index.
 _CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
 
 
 class Splits(Protocol):
-    """What makes chunks of documents; see `mlxbert.search.chunks.Splitter`."""
+    """Splits documents into chunks; see `mlxbert.search.chunks.Splitter`."""
 
     def __call__(self, document: Document) -> "Sequence[Chunk]":
-        """The chunks of a document in order."""
+        """Returns the chunks of a document in order."""
 
     def embedded(self, document: Document, chunk: "Chunk") -> str:
-        """The text of a chunk that is embedded."""
+        """Returns the text of a chunk as it is embedded."""
 
 
 class _Spool:
-    """Documents, each with the texts of its chunks that have no vector yet: many of them in a file without a name.
+    """Documents, each with the texts of its chunks that have no vector yet; large ones spill to a temporary file.
 
     Args:
-        folder: Where that is.
+        folder: The folder of the temporary file.
     """
 
     def __init__(self, folder: str) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_SMALL, dir=folder)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=folder)  # noqa: SIM115
 
     def __del__(self) -> None:
         self._file.close()
@@ -87,12 +87,12 @@ class Pending:
 
     Attributes:
         file: The file.
-        held: What it holds.
-        documents: How many documents these are.
-        chunks: How many chunks they have.
-        guessed: Which part of records was taken for their text.
-        missing: The hashes of texts, in order, whose vectors are not there yet.
-        vectors: Those that are there, and not yet in the store.
+        held: The documents, each with the texts of its chunks that have no vector yet.
+        documents: The number of documents.
+        chunks: The number of chunks.
+        guessed: The field of the records that was taken for the text.
+        missing: The hashes of texts, in order, that are not embedded yet.
+        vectors: The vectors that are computed but not yet in the store.
     """
 
     file: StoredFile
@@ -105,11 +105,11 @@ class Pending:
 
 
 class IndexWriter:
-    """Brings an index up to date.
+    """Updates an index.
 
     Args:
-        store: That of the index, which no other process writes to.
-        tools: Gives what embeds chunks, and what makes them; asked if there is something to embed, as it loads a model.
+        store: The store of the index; no other process writes to it.
+        tools: Loads and returns the embedding task and the splitter; called only if there is something to embed.
     """
 
     def __init__(self, store: IndexStore, tools: "Callable[[], tuple[EmbedTask, Splits]]") -> None:
@@ -122,32 +122,32 @@ class IndexWriter:
         self._left_out: Counter[str] = Counter()
 
     @cached_property
-    def _made(self) -> "tuple[EmbedTask, Splits]":
+    def _loaded_tools(self) -> "tuple[EmbedTask, Splits]":
         return self._tools()
 
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
-        """Brings what lies under some paths up to date."""
+        """Updates the files under some paths."""
         started = time.perf_counter()
         before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
         changed, gone = yield from self._scan(paths, before)
         if changed:
             yield from self.embed(self._read_all(changed, before))
-        for start in range(0, len(gone), _TOGETHER):
+        for start in range(0, len(gone), _GROUP):
             with self._store.writing():
-                self._store.remove(gone[start : start + _TOGETHER])
-            yield from map(update_events.FileRemoved, gone[start : start + _TOGETHER])
+                self._store.remove(gone[start : start + _GROUP])
+            yield from map(update_events.FileRemoved, gone[start : start + _GROUP])
         if self._changed or gone:
             with self._store.writing():
                 self._store.prune()
                 self._store.set_about(replace(self._store.about, updated=now()))
-        found = self._store.stats()
-        counts = found.files, found.chunks, self._embedded, self._reused, len(found.failed)
+        stats = self._store.stats()
+        counts = stats.files, stats.chunks, self._embedded, self._reused, len(stats.failed)
         yield update_events.IndexUpdated(*counts, dict(self._left_out), time.perf_counter() - started)
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
-        """Embeds what waits for that, and writes each file when the last of its vectors is there.
+        """Embeds pending files, and writes each file as soon as all of its vectors are computed.
 
-        An interrupt loses none of the vectors that are there.
+        An interrupt keeps the vectors that are computed.
         """
         try:
             yield from self._embed(source)
@@ -158,9 +158,9 @@ class IndexWriter:
             raise
 
     def _embed(self, source: Iterable[Pending]) -> Iterator[Event]:
-        task, _ = self._made
+        task, _ = self._loaded_tools
         for result in task.run(self._texts(source), "return"):
-            pending = next(one for one in self._pending if one.missing)
+            pending = next(candidate for candidate in self._pending if candidate.missing)
             hash = pending.missing.popleft()
             self._expected.discard(hash)
             if isinstance(result, Failure):
@@ -168,25 +168,25 @@ class IndexWriter:
             else:
                 pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
                 self._embedded += 1
-            if len(pending.vectors) == _TOGETHER:
+            if len(pending.vectors) == _GROUP:
                 self._keep(pending)
             self._write_ready()
             self._events.append(update_events.Embedded(self._embedded))
-            yield from self._happened()
+            yield from self._drain_events()
         self._write_ready()
-        yield from self._happened()
+        yield from self._drain_events()
 
     def _keep(self, pending: Pending) -> None:
-        """Writes the vectors of a file that is not yet complete."""
+        """Writes the vectors of an incomplete file."""
         with self._store.writing():
             self._store.put_vectors(pending.vectors)
         pending.vectors = {}
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
-        """A file whose documents are split, with the texts that are still to be embedded."""
+        """Splits the documents of a file and collects the texts that still have to be embedded."""
         held, new = _Spool(os.path.dirname(os.path.abspath(self._store.path))), set[bytes]()
-        found = Pending(file, held)
-        _, splitter = self._made
+        result = Pending(file, held)
+        _, splitter = self._loaded_tools
         for document in map(_cleaned, documents):
             chunks, texts = list[StoredChunk](), list[str]()
             for chunk in splitter(document):
@@ -198,42 +198,42 @@ class IndexWriter:
                     self._reused += 1
                 else:
                     new.add(hash)
-                    found.missing.append(hash)
+                    result.missing.append(hash)
                     texts.append(text)
             held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
-            found.documents, found.chunks = found.documents + 1, found.chunks + len(chunks)
-            found.guessed = document.guessed
-        return found
+            result.documents, result.chunks = result.documents + 1, result.chunks + len(chunks)
+            result.guessed = document.guessed
+        return result
 
     def _scan(
         self, paths: Sequence[str], before: dict[str, StoredFile]
     ) -> Generator[Event, None, tuple[list[WalkedFile], list[str]]]:
-        """The files that have to be read, and those that are gone."""
+        """Returns the files to read and the paths to remove."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], paths)}
-        for one in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
-            if one.path in own:  # it changes with every update
+        own_files = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], paths)}
+        for entry in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
+            if entry.path in own_files:  # they change with every update
                 continue
-            if not isinstance(one, WalkedFile):
-                closed += [one.path] if one.reason in _CLOSED else []
-                yield self._leave_out(one.path, one.reason)
+            if not isinstance(entry, WalkedFile):
+                closed += [entry.path] if entry.reason in _CLOSED else []
+                yield self._leave_out(entry.path, entry.reason)
                 continue
             count += 1
-            known = gone.pop(one.path, None)
-            if known is None or (known.size, known.mtime) != (one.size, one.mtime):
-                changed.append(one)
+            stored = gone.pop(entry.path, None)
+            if stored is None or (stored.size, stored.mtime) != (entry.size, entry.mtime):
+                changed.append(entry)
             else:
-                yield from self._wrong(known)
-        missing = [path for path in paths if not os.path.exists(path)]  # since the walk has begun
+                yield from self._problem_events(stored)
+        missing = [path for path in paths if not os.path.exists(path)]  # removed since the walk began
         kept = {*closed, *missing}
-        removed = [path for path in gone if not _lies_in(path, kept)]
-        size = sum(one.size for one in changed)
+        removed = [path for path in gone if not _is_within(path, kept)]
+        size = sum(entry.size for entry in changed)
         yield update_events.Scanned(count, len(changed), size, len(removed), dict(self._left_out))
         return changed, removed
 
-    def _wrong(self, file: StoredFile) -> Iterator[Event]:
-        """What is wrong with a file, if anything is."""
+    def _problem_events(self, file: StoredFile) -> Iterator[Event]:
+        """Yields the event for a file that has a problem."""
         if file.left_out:
             yield self._leave_out(file.path, str(file.problem))
         elif file.problem:
@@ -251,58 +251,58 @@ class IndexWriter:
                 yield from texts
             self._write_ready()
 
-    def _happened(self) -> Iterator[Event]:
+    def _drain_events(self) -> Iterator[Event]:
         while self._events:
             yield self._events.popleft()
 
     def _read_all(self, changed: Iterable[WalkedFile], before: dict[str, StoredFile]) -> Iterator[Pending]:
-        for found in changed:
-            pending = self._read(found, before.get(found.path))
+        for entry in changed:
+            pending = self._read(entry, before.get(entry.path))
             if pending is not None:
                 self._events.append(
-                    update_events.FileRead(found.path, found.size, len(pending.missing), pending.guessed)
+                    update_events.FileRead(entry.path, entry.size, len(pending.missing), pending.guessed)
                 )
                 yield pending
 
-    def _read(self, found: WalkedFile, known: StoredFile | None) -> Pending | None:
-        """A file with its chunks, or with what is wrong with it; `None` if its content is the same, or it is gone."""
-        file = StoredFile(found.path, found.size, found.mtime if time.time_ns() - found.mtime > _SETTLED else -1)
+    def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:
+        """Reads a file into chunks, or records its problem; `None` if the content is unchanged or the file is gone."""
+        file = StoredFile(entry.path, entry.size, entry.mtime if time.time_ns() - entry.mtime > _SETTLED else -1)
         try:
-            with found.open() as opened:
-                return self._read_opened(found, opened, file, known)
+            with entry.open() as stream:
+                return self._read_stream(entry, stream, file, stored)
         except FileNotFoundError:
             return None
         except (UnreadableError, InputError) as problem:
             return Pending(replace(file, problem=problem.message))
-        except OSError as problem:  # permission, for example: it may be given without a change of the file
+        except OSError as problem:  # for example no permission, which may be granted without a change of the file
             return Pending(replace(file, mtime=-1, problem=problem.strerror or str(problem)))
 
-    def _read_opened(
-        self, found: WalkedFile, opened: BufferedReader, file: StoredFile, known: StoredFile | None
+    def _read_stream(
+        self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
     ) -> Pending | None:
-        """`_read` of an open file; what is wrong with it is raised."""
+        """Reads an open file; raises its problem. See `_read`."""
         from mlxbert.readers.documents.document_kinds import read_documents
         from mlxbert.readers.documents.table_documents import DocumentColumns
 
-        kind, data, hash = _content(found, opened)
-        if hash and known is not None and hash == known.hash:
+        kind, data, hash = _content(entry, stream)
+        if hash and stored is not None and hash == stored.hash:
             with self._store.writing():
                 self._store.touch(file)
-            self._events.append(update_events.FileRead(found.path, found.size, 0))
-            self._events.extend(self._wrong(known))
+            self._events.append(update_events.FileRead(entry.path, entry.size, 0))
+            self._events.extend(self._problem_events(stored))
             return None
         file = replace(file, hash=hash)
         if kind is None or data is None:
             return Pending(replace(file, problem="binary" if kind is None else "too large", left_out=True))
         about = self._store.about
         columns = DocumentColumns(about.text, about.fields)
-        pending = self.pending(file, read_documents(found.path, data, kind, columns, file=opened))
-        if os.stat(found.path).st_mtime_ns != found.mtime:
-            file = replace(file, mtime=-1)  # it is looked at again next time
+        pending = self.pending(file, read_documents(entry.path, data, kind, columns, file=stream))
+        if os.stat(entry.path).st_mtime_ns != entry.mtime:
+            file = replace(file, mtime=-1)  # changed while it was read: the next update reads it again
         return replace(pending, file=file)
 
     def _write_ready(self) -> None:
-        """Writes the files at the front all of whose vectors are there."""
+        """Writes the complete files at the front of the queue."""
         while self._pending and not self._pending[0].missing:
             pending = self._pending.popleft()
             with self._store.writing():
@@ -312,7 +312,7 @@ class IndexWriter:
         held = pending.held if pending.file.problem is None else ()
         hashes = (chunk.hash for document, _ in held for chunk in document.chunks)
         if not all(hash in pending.vectors or self._store.known([hash]) for hash in hashes):
-            problem = "a text that another file has, too, could not be embedded"
+            problem = "a text that this file shares with another one could not be embedded"
             pending.file, held = replace(pending.file, problem=problem, hash=b"", mtime=-1), ()
         file, documents = pending.file, (document for document, _ in held)
         self._changed = True
@@ -320,13 +320,13 @@ class IndexWriter:
             self._store.put_documents(documents, pending.vectors)
             return
         self._store.put(file, documents, pending.vectors)
-        self._events.extend(self._wrong(file))
+        self._events.extend(self._problem_events(file))
         if not file.problem:
             self._events.append(update_events.FileIndexed(file.path, pending.documents, pending.chunks))
 
 
-def _lies_in(path: str, paths: Collection[str]) -> bool:
-    """Whether a path is one of many others, or lies in one."""
+def _is_within(path: str, paths: Collection[str]) -> bool:
+    """Whether a path or one of its parent folders is in a (large) set of paths."""
     while path not in paths:
         path, before = os.path.dirname(path), path
         if path == before:
@@ -334,23 +334,23 @@ def _lies_in(path: str, paths: Collection[str]) -> bool:
     return True
 
 
-def _content(found: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
-    """The kind of a file, its bytes and their hash; no bytes if there are too many, none are needed of records."""
+def _content(entry: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
+    """Returns the kind, bytes and hash of a file; `None` for bytes over the limit, no bytes for a file of records."""
     from mlxbert.readers.documents.document_kinds import kind_of
 
     start = file.read(_START)
-    kind = kind_of(os.path.basename(found.path), start)
+    kind = kind_of(os.path.basename(entry.path), start)
     if kind is None:
         return None, None, b""
     if kind != "records":
-        data = start + file.read(MOST_BYTES + 1 - len(start))
-        return kind, data if len(data) <= MOST_BYTES else None, hashlib.sha256(data).digest()[:16]
+        data = start + file.read(MAX_BYTES + 1 - len(start))
+        return kind, data if len(data) <= MAX_BYTES else None, hashlib.sha256(data).digest()[:16]
     file.seek(0)
     return kind, b"", hashlib.file_digest(file, "sha256").digest()[:16]
 
 
 def _cleaned(document: Document) -> Document:
-    """A document without halves of surrogate pairs and the like, which no database stores."""
+    """Replaces the characters of a document that no database stores."""
 
     def clean(value: Any) -> Any:
         return storable(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Several orders of chunks made one: reciprocal rank fusion."""
+"""Combines several rankings of chunks into one: reciprocal rank fusion."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from mlxbert.search.store import Scores
 
 K = 60  # of reciprocal rank fusion, as in Cormack, Clarke and Büttcher (2009)
-# A passage that says it word for word is hardly ever the wrong one.
+# A passage that contains the exact phrase is almost always relevant.
 WEIGHTS = {"vectors": 1.0, "words": 1.0, "phrase": 2.0}
 
 
 @dataclass
 class FusedChunk:
-    """A chunk in a fused order.
+    """A chunk in a fused ranking.
 
     Attributes:
-        chunk: Its number.
-        score: The sum of the weights of the lists, each divided by `K` and the rank in it; that of words times the
-            share of the query's words that the chunk has.
-        ranks: Its rank, from 1, in each list that it is in.
-        scores: Its score in each.
+        chunk: The number of the chunk.
+        score: The sum over the lists of weight / (`K` + rank); for the list of words multiplied by the score of the
+            chunk as a fraction of `reachable`.
+        ranks: The rank of the chunk, from 1, in each list that has it.
+        scores: The score of the chunk in each of these lists.
     """
 
     chunk: int
@@ -29,19 +29,19 @@ class FusedChunk:
 
 
 def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: float | None = None) -> list[FusedChunk]:
-    """One order of several.
+    """Fuses several rankings.
 
-    Most passages share some common word with a question that is asked in other words than theirs. Were their ranks
-    among each other worth as much as those by meaning, they would come before the passage that answers it.
+    Most passages share some common word with a question that is phrased differently. If their ranks by words counted
+    as much as ranks by meaning, they would come before the passage that answers the question.
 
     Args:
-        lists: The orders by their names in `WEIGHTS`. Of one list alone the scores stay.
-        groups: For each chunk what is ranked: its document, of which the best chunk is given; or the chunk itself.
-            Equal scores stand in this order.
-        reachable: The score of a chunk that has all words of the query; `None` where all ranks count the same.
+        lists: The rankings by their names in `WEIGHTS`. A single list keeps its scores.
+        groups: What is ranked, for each chunk: its document, of which the best chunk is returned, or the chunk itself.
+            Equal scores keep this order.
+        reachable: The score of a chunk that has all words of the query; `None` if ranks by words count fully.
     """
     fused: dict[int, float] = {}
-    found: dict[int, dict[int, FusedChunk]] = {}
+    by_group: dict[int, dict[int, FusedChunk]] = {}
     for name, scores in lists.items():
         seen: dict[int, int] = {}
         for chunk, score in scores:
@@ -50,13 +50,13 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: floa
             rank = seen.setdefault(group, len(seen) + 1)
             share = min(score / reachable, 1.0) if name == "words" and reachable else 1.0
             value = WEIGHTS[name] * share / (K + rank)
-            one = found.setdefault(group, {}).setdefault(chunk, FusedChunk(chunk))
-            one.score += value if first else value * 1e-6  # of a document's chunks, the one that leads most lists
-            one.ranks[name], one.scores[name] = rank, score
+            entry = by_group.setdefault(group, {}).setdefault(chunk, FusedChunk(chunk))
+            entry.score += value if first else value * 1e-6  # a document's best chunk is first in most lists
+            entry.ranks[name], entry.scores[name] = rank, score
             if first:
                 fused[group] = fused.get(group, 0.0) + (score if len(lists) == 1 else value)
-    best = {group: max(chunks.values(), key=lambda one: one.score) for group, chunks in found.items()}
-    for group, one in best.items():
-        one.score = fused[group]
+    best = {group: max(chunks.values(), key=lambda entry: entry.score) for group, chunks in by_group.items()}
+    for group, entry in best.items():
+        entry.score = fused[group]
     places = {chunk: place for place, chunk in enumerate(groups)}
-    return sorted(best.values(), key=lambda one: (-one.score, places[one.chunk]))
+    return sorted(best.values(), key=lambda entry: (-entry.score, places[entry.chunk]))

@@ -1,4 +1,4 @@
-"""The tables of an index in a SQLite file, and what SQLite's errors mean."""
+"""The tables of an index in a SQLite file, and the conversion of SQLite's errors."""
 
 import functools
 import os
@@ -17,9 +17,9 @@ from mlxbert.search.store import SCHEMA
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # vectors whose signs are in one row
 ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
-BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of names that SQLite or mlxbert may open
-_INDEXES = "`mlxbert indexes list` shows the indexes that there are"
-_AGAIN = "remove it, for it to be made again: mlxbert indexes remove"
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of the files that SQLite or mlxbert may open
+_INDEXES = "`mlxbert indexes list` shows the existing indexes"
+_AGAIN = "remove it with `mlxbert indexes remove`, then create it again"
 _TOKENIZER = "unicode61 remove_diacritics 2"
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -34,11 +34,11 @@ _TABLES = (
     "CREATE INDEX chunks_of_vector ON chunks (vector)",
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
     "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
-    "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page
+    "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page, and a page of zeros passes
     "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
     f"tokenize='{_TOKENIZER}')",
 )
-_SHADOWS = (  # which FTS5 makes
+_SHADOWS = (  # the tables that FTS5 creates
     "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
     "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
     "CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)",
@@ -49,15 +49,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Placed(Protocol):
+class _HasPath(Protocol):
     path: str
 
 
-S = TypeVar("S", bound=_Placed)
+S = TypeVar("S", bound=_HasPath)
 
 
 def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method of a store whose faults, those of its file, are StoreErrors."""
+    """Decorates a method of a store: errors caused by its file become StoreErrors."""
 
     @functools.wraps(method)
     def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -76,33 +76,33 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def error_of(path: str, problem: apsw.Error) -> StoreError:
-    """What an error of SQLite means for an index."""
+    """Converts an error of SQLite to a StoreError."""
     match problem:
         case apsw.BusyError() | apsw.LockedError():
             return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
         case apsw.FullError():
-            return StoreError(f"{path}: no space left on the disk; nothing that was in the index is lost")
+            return StoreError(f"{path}: no space left on the disk; the index still has everything that was in it")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            hint = "mlxbert.open_index(path=FILE) opens one at another place"
+            hint = "mlxbert.open_index(path=FILE) opens an index at another place"
             return StoreError(f"{path}: cannot be opened for writing ({problem})", hint=hint)
         case apsw.NotADBError():
             return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
         case apsw.ConnectionClosedError():
             return StoreError(f"{path}: the index is closed")
         case apsw.IOError() if getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
-            return damaged(path, "a page that does not have its checksum")
+            return damaged(path, "a page with a wrong checksum")
         case apsw.IOError():
             return StoreError(f"{path}: the disk cannot be read or written ({problem})")
     return damaged(path, str(problem))
 
 
 def damaged(path: str, why: str) -> StoreError:
-    """The error of a file that is not a sound index."""
+    """Makes the error for a damaged index."""
     return StoreError(f"{path}: the index is damaged ({why:.200})", hint=_AGAIN)
 
 
 def create(connection: Database) -> None:
-    """Makes the tables of a new index, within a transaction of the caller's."""
+    """Creates the tables of a new index, within the caller's transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     for table in _TABLES:
         connection.execute(table)
@@ -110,18 +110,18 @@ def create(connection: Database) -> None:
 
 
 def check(path: str, connection: Database) -> None:
-    """Refuses a file that is not an index of this version. Tables, triggers or views of others are not accepted."""
+    """Refuses a file that is not an index of this version, or has other tables, triggers or views."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
     if version != SCHEMA:
-        other = f"{path}: the index has schema version {version}, this mlxbert knows {SCHEMA}"
-        raise StoreError(other, hint="update mlxbert, or make the index again" if version > SCHEMA else _AGAIN)
-    if _pragma(connection, "checksum_verification") != 1:  # a damage can end it
-        raise damaged(path, "its pages have no checksums")
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-    if found - {None} != {*_TABLES, *_SHADOWS}:
-        raise damaged(path, "its tables are not those of an index")
+        message = f"{path}: the index has schema version {version}, this mlxbert supports {SCHEMA}"
+        raise StoreError(message, hint="update mlxbert, or create the index again" if version > SCHEMA else _AGAIN)
+    if _pragma(connection, "checksum_verification") != 1:  # a damaged header turns it off
+        raise damaged(path, "pages without checksums")
+    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if tables - {None} != {*_TABLES, *_SHADOWS}:
+        raise damaged(path, "unexpected or missing tables")
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def locked(path: str) -> Iterator[None]:
     except OSError as problem:
         raise StoreError(
             f"{path}: cannot be written ({problem.strerror})",
-            hint="mlxbert.open_index(path=FILE) opens one at another place",
+            hint="mlxbert.open_index(path=FILE) opens an index at another place",
         ) from None
     with lock:
         yield
@@ -149,7 +149,7 @@ def remove(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is an index, or any file, with a byte in it."""
+    """Whether there is an index, or any other file that is not empty."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Filters in SQL, on the tables of an index."""
+"""Converts filters to SQL conditions on the tables of an index."""
 
 import os
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Condition, Filter
 from mlxbert.search.globs import Glob
 
-# What every document can be filtered by.
-OWN = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
+# The fields of every document, with their columns.
+COLUMNS = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
 _FIELD = (
     "(SELECT CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE value END FROM json_each(fields) "
     "WHERE key = CAST(? AS TEXT))"
@@ -17,12 +17,12 @@ _FIELD = (
 
 
 def sql_of(only: Filter) -> tuple[str, list[Any]]:
-    """A filter in SQL, on `documents` and `files`, and the values in it."""
+    """Converts a filter to a condition on `documents` and `files`; returns it with its values."""
     parts, values = [], []
     for condition in only.where:
-        value, found = _compared(condition)
-        parts.append(value)
-        values += found
+        sql, new_values = _compared(condition)
+        parts.append(sql)
+        values += new_values
     if only.under:
         below = []
         for path in map(os.fsencode, only.under):
@@ -34,27 +34,27 @@ def sql_of(only: Filter) -> tuple[str, list[Any]]:
 
 
 def _nested(word: str, parts: Sequence[str]) -> str:
-    """Conditions joined by a word, in brackets: SQLite takes none that are more than 1000 deep."""
+    """Joins conditions with a word, in nested groups: SQLite limits the depth of an expression to 1000."""
     while len(parts) > 1:
-        parts = [f"({f' {word} '.join(parts[at : at + 50])})" for at in range(0, len(parts), 50)]
+        parts = [f"({f' {word} '.join(parts[start : start + 50])})" for start in range(0, len(parts), 50)]
     return f"({parts[0]})"
 
 
 def _compared(condition: Condition) -> tuple[str, list[Any]]:
-    own, field = OWN.get(condition.field), _encoded(condition.field)
-    value, names = (own, []) if own else (_FIELD, [field])
+    column, field = COLUMNS.get(condition.field), _encoded(condition.field)
+    sql, names = (column, []) if column else (_FIELD, [field])
     if condition.compare not in ("=", "!="):
-        return f"holds({value}, ?, ?)", [*names, condition.compare, _encoded(condition.value)]
-    unlike = " NOT" if condition.compare == "!=" else ""
+        return f"holds({sql}, ?, ?)", [*names, condition.compare, _encoded(condition.value)]
+    negation = " NOT" if condition.compare == "!=" else ""
     patterns = [condition.value]
     if condition.field == "path" and not condition.value.startswith("/"):
         patterns.append(f"*/{condition.value}")
-    asked = " OR ".join(f"matches(ifnull(CAST({value} AS BLOB), ''), ?)" for _ in patterns)
-    return f"{unlike} ({asked})", [one for pattern in patterns for one in (*names, _encoded(pattern))]
+    alternatives = " OR ".join(f"matches(ifnull(CAST({sql} AS BLOB), ''), ?)" for _ in patterns)
+    return f"{negation} ({alternatives})", [value for pattern in patterns for value in (*names, _encoded(pattern))]
 
 
 def _encoded(text: str) -> bytes:
-    """A text as it is stored: as names of files are; what no text can have is found nowhere."""
+    """Encodes a text like a stored file name; a text that no file name can contain becomes one that matches nothing."""
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:
@@ -62,23 +62,23 @@ def _encoded(text: str) -> bytes:
 
 
 class Patterns:
-    """The function of SQL that conditions with `=` and `!=` call; what is compared, and with what, is in bytes."""
+    """The SQL function for conditions with `=` and `!=`; texts and patterns are bytes."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Glob] = {}
+        self._globs: dict[bytes, Glob] = {}
 
     def forget(self) -> None:
-        """Forgets the patterns of the last filter."""
-        self._known.clear()
+        """Removes the compiled patterns of the last filter."""
+        self._globs.clear()
 
-    def matches(self, found: bytes | str, pattern: bytes) -> bool:
-        """Whether a text, in either Unicode form, is as a pattern says."""
-        if (glob := self._known.get(pattern)) is None:
-            glob = self._known[pattern] = Glob(composed(os.fsdecode(pattern)))
-        return glob.matches(composed(os.fsdecode(found)))
+    def matches(self, text: bytes | str, pattern: bytes) -> bool:
+        """Whether a text, in either Unicode form, matches a pattern."""
+        if (glob := self._globs.get(pattern)) is None:
+            glob = self._globs[pattern] = Glob(composed(os.fsdecode(pattern)))
+        return glob.matches(composed(os.fsdecode(text)))
 
 
-def holds(found: Any, compare: str, value: bytes) -> bool:
-    """`Condition.holds` as the function of SQL that conditions with `<` and `>` call; a value is in bytes."""
-    found = os.fsdecode(found) if isinstance(found, bytes) else found
-    return Condition("", compare, os.fsdecode(value)).holds(found)
+def holds(actual: Any, compare: str, value: bytes) -> bool:
+    """The SQL function for conditions with `<` and `>`: `Condition.holds` with a value in bytes."""
+    actual = os.fsdecode(actual) if isinstance(actual, bytes) else actual
+    return Condition("", compare, os.fsdecode(value)).holds(actual)

@@ -1,8 +1,8 @@
-"""An index in one SQLite file.
+"""The store of an index in a single SQLite file.
 
-Vectors are float16; the signs of their values, a bit each, are kept apart in blocks, so that a new process reads
-a sixteenth of the bytes before its first answer. Files have their names in bytes, as the system has them. Whatever is
-read has been compared with a checksum.
+Vectors are float16. The signs of their values, one bit each, are stored separately in blocks, so that a new process
+reads a sixteenth of the bytes before its first answer. File names are stored as bytes, as in the operating system.
+Everything that is read is verified with a checksum.
 """
 
 import json
@@ -25,9 +25,9 @@ from mlxbert.search import schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, guarded
-from mlxbert.search.sql_conditions import OWN, Patterns, holds, sql_of
+from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
-from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, whole
+from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
 from mlxbert.search.word_search import any_word, phrases, reachable
 
@@ -41,23 +41,23 @@ _CHUNK = (
     "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
     "JOIN documents ON documents.id = document JOIN files ON files.id = file"
 )
-# SQLite keeps the order of a CROSS JOIN: functions of Python are called for each file or document, not for each chunk.
+# SQLite keeps the order of a CROSS JOIN: Python functions are called per file or document, not per chunk.
 _DOCUMENTS = "files CROSS JOIN documents ON files.id = file"
-# The order of chunks: not that of their numbers, which is that of the updates.
+# The order of chunks: by file, record and position. Their numbers depend on the order of the updates.
 _PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id"
-_ROW = 128  # bytes of a page that are not those of its vectors, at least
+_PAGE_OVERHEAD = 128  # the minimum number of bytes of a page that are not available for vectors
 
 
 class SqliteStore:
-    """A store in a SQLite file, see `mlxbert.search.store.IndexStore`.
+    """A store in a SQLite file; see `mlxbert.search.store.IndexStore` for its methods.
 
     Args:
-        path: The file; it is made if it is missing and there is `about`.
-        about: What a new index is made with.
+        path: The file; created if it is missing and `about` is given.
+        about: The settings of a new index.
 
     Attributes:
         path: The file.
-        about: What the index was made with.
+        about: The settings that the index was created with.
         writable: Whether the file can be changed.
     """
 
@@ -68,11 +68,11 @@ class SqliteStore:
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
         self._open(about)
-        self._memory = VectorCache(self._connection, self.about, self.path)
+        self._cache = VectorCache(self._connection, self.about, self.path)
 
     @guarded
     def _open(self, about: IndexSettings | None) -> None:
-        self.path = os.fspath(file_to_write(self.path))  # a link to an index has no files of its own next to it
+        self.path = os.fspath(file_to_write(self.path))  # resolves a link: SQLite's files lie next to its target
         for ending in schema.BESIDE:
             file_to_write(f"{self.path}{ending}")
         if not schema.exists(self.path):
@@ -83,8 +83,8 @@ class SqliteStore:
                 if not schema.exists(self.path):
                     self._create(about)
         journal = f"{self.path}-journal"
-        if schema.exists(journal):  # no index has one; SQLite would do what it says, and remove a file that it names
-            raise StoreError(f"{journal}: is not of an index", hint="remove it")
+        if schema.exists(journal):  # no index has one; SQLite would replay it, and delete any file that it names
+            raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
         self._connection = self._connect()
         try:
             schema.check(self.path, self._connection)
@@ -94,7 +94,7 @@ class SqliteStore:
             raise
 
     def _create(self, about: IndexSettings) -> None:
-        """Makes the file under another name: a kill leaves no half of an index."""
+        """Creates the file under another name, so that a kill leaves no incomplete index."""
         unfinished = f"{self.path}.unfinished"
         Path(unfinished).unlink(missing_ok=True)
         self._connection = connect(unfinished, "rwc")
@@ -107,7 +107,7 @@ class SqliteStore:
             self.set_about(about)
             self._connection.execute("COMMIT")
             self._connection.execute("PRAGMA journal_mode = WAL")
-        for ending in ("-wal", "-shm"):  # of an index that was removed by hand: SQLite would do what they say
+        for ending in ("-wal", "-shm"):  # left by an index that was deleted by hand: SQLite would replay them
             Path(f"{self.path}{ending}").unlink(missing_ok=True)
         replace_file(unfinished, self.path)
 
@@ -115,18 +115,18 @@ class SqliteStore:
         self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
 
     def _connect(self) -> Database:
-        """The open file: to be written if possible, or of a disk that cannot be written."""
+        """Opens the file for reading and writing if possible, otherwise read-only."""
         for mode in ("rwc", "ro", "ro&immutable=1"):
             if mode.endswith("1") and schema.exists(f"{self.path}-wal"):
-                break  # what it holds would be missing
+                break  # an immutable connection would ignore the log
             connection = None
             try:
                 connection = connect(self.path, mode)
                 connection.execute("PRAGMA trusted_schema = OFF")
                 connection.execute("PRAGMA cell_size_check = ON")
-                connection.execute("PRAGMA synchronous = NORMAL")  # whole after a kill; a power cut may undo an update
-                # On macOS a plain fsync keeps no order on the disk: after a power cut it may hold pages of the index
-                # that were copied from the log and not the log itself, half of an update that nothing completes.
+                connection.execute("PRAGMA synchronous = NORMAL")  # safe after a kill; a power cut may undo an update
+                # On macOS a plain fsync does not order writes: after a power cut the disk may hold pages copied from
+                # the log but not the log itself: half of an update that cannot be completed.
                 connection.execute("PRAGMA checkpoint_fullfsync = ON")
                 connection.execute("PRAGMA cache_size = -32768")  # kilobytes
                 connection.row("SELECT 1 FROM sqlite_master")
@@ -135,15 +135,15 @@ class SqliteStore:
             except apsw.Error as problem:
                 if connection is not None:
                     connection.close()
-                failed = problem
+                error = problem
                 continue
             self.writable = mode == "rwc" and os.access(self.path, os.W_OK)
             return connection
-        raise failed
+        raise error
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """See `Store`."""
+        """See `IndexStore`."""
         self._execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -158,7 +158,7 @@ class SqliteStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """See `Store`."""
+        """See `IndexStore`."""
         self._execute("BEGIN")
         try:
             yield
@@ -168,9 +168,9 @@ class SqliteStore:
 
     @guarded
     def refresh(self) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         self._read_about()
-        self._free = None  # another process may have used them
+        self._free = None  # another process may have used these numbers
 
     @guarded
     def _execute(self, command: str) -> None:
@@ -178,33 +178,33 @@ class SqliteStore:
 
     @guarded
     def set_about(self, about: IndexSettings) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         rows = [(name, json.dumps(value)) for name, value in asdict(about).items()]
         self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
         self.about = about
 
     @guarded
     def files(self) -> dict[str, StoredFile]:
-        """See `Store`."""
+        """See `IndexStore`."""
         rows = self._connection.execute("SELECT path, size, mtime, hash, problem, left_out FROM files")
-        found = (StoredFile(os.fsdecode(row[0]), row[1], row[2], row[3], row[4], bool(row[5])) for row in rows)
-        return {file.path: file for file in found if file.path}
+        files = (StoredFile(os.fsdecode(row[0]), row[1], row[2], row[3], row[4], bool(row[5])) for row in rows)
+        return {file.path: file for file in files if file.path}
 
     @guarded
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """See `Store`."""
-        look = "SELECT 1 FROM vectors WHERE hash = ?"
-        return {one for one in hashes if self._connection.row(look, (one,))}
+        """See `IndexStore`."""
+        query = "SELECT 1 FROM vectors WHERE hash = ?"
+        return {hash for hash in hashes if self._connection.row(query, (hash,))}
 
     @guarded
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         for hash in vectors:
             self._vector(hash, vectors)
 
     @guarded
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         number = self._file(file)
         before = [row[0] for row in self._connection.execute("SELECT id FROM documents WHERE file = ?", (number,))]
         self._insert(number, documents, vectors)
@@ -212,14 +212,14 @@ class SqliteStore:
 
     @guarded
     def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         number, listed = self._file(StoredFile("")), [*{document.place: document for document in documents}.values()]
         before = self._added(number, [document.place for document in listed])
         self._insert(number, listed, vectors)
         self._delete_documents(before)
 
     def _file(self, file: StoredFile) -> int:
-        """The number of the row of a file, which is written."""
+        """Inserts or updates the row of a file; returns its number."""
         values = (os.fsencode(file.path), file.size, file.mtime, file.hash, file.problem, file.left_out)
         row = self._connection.row(
             "INSERT INTO files (path, size, mtime, hash, problem, left_out) VALUES (?, ?, ?, ?, ?, ?) "
@@ -230,8 +230,8 @@ class SqliteStore:
         return int(row[0])
 
     def _added(self, file: int, places: Sequence[str]) -> list[int]:
-        look = "SELECT id FROM documents WHERE file = ? AND place = ?"
-        return [row[0] for place in places for row in self._connection.execute(look, (file, place))]
+        query = "SELECT id FROM documents WHERE file = ? AND place = ?"
+        return [row[0] for place in places for row in self._connection.execute(query, (file, place))]
 
     def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         execute = self._connection.execute
@@ -239,7 +239,7 @@ class SqliteStore:
             fields = {
                 name: None if isinstance(value, float) and not isfinite(value) else value
                 for name, value in document.fields.items()
-            }  # JSON has no other numbers
+            }  # JSON has no infinity or NaN
             values = (file, document.place, document.title, json.dumps(fields))
             execute("INSERT INTO documents (file, place, title, fields) VALUES (?, ?, ?, ?)", values)
             owner = self._connection.last_insert_rowid()
@@ -256,12 +256,12 @@ class SqliteStore:
                 execute("INSERT INTO words (rowid, titles, text) VALUES (?, ?, ?)", (number, titles, chunk.text))
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
-        """The number of the vector of a text, which is written if it is new."""
+        """Returns the number of the vector with a hash; writes the vector if it is new."""
         import numpy as np
 
-        found = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
-        if found:
-            return int(found[0])
+        row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
+        if row:
+            return int(row[0])
         vector = vectors[hash]
         with np.errstate(over="ignore"):
             stored = vector.astype(np.float16)
@@ -275,7 +275,7 @@ class SqliteStore:
         return number
 
     def _unused(self) -> Iterator[int]:
-        """The numbers that no vector has: those of removed vectors, and then new ones."""
+        """Yields the unused numbers of vectors: first the numbers of removed vectors, then new ones."""
         rows = self._connection.rows("SELECT block, alive FROM signs")
         flags = dict(rows) | {place: alive.tobytes() for place, (alive, _) in self._blocks.items()}
         for place, alive in sorted(flags.items()):
@@ -283,14 +283,14 @@ class SqliteStore:
         yield from count((max(flags, default=-1) + 1) * BLOCK)
 
     def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
-        """The flags and the signs of a vector's block, which are written at the end of the transaction."""
+        """Returns the flags and signs of a vector's block; changes are written at the end of the transaction."""
         import numpy as np
 
         place = number // BLOCK
         if place not in self._blocks:
             row = self._connection.row("SELECT alive, bits, crc FROM signs WHERE block = ?", (place,))
             width = row_bytes(self.about.dimensions)
-            alive, bits = whole(*row) if row else (bytes(BLOCK), bytes(BLOCK * width))
+            alive, bits = verified(*row) if row else (bytes(BLOCK), bytes(BLOCK * width))
             rows = np.frombuffer(bits, np.uint8).reshape(BLOCK, width).copy()
             self._blocks[place] = np.frombuffer(alive, np.uint8).copy(), rows
         return self._blocks[place]
@@ -302,7 +302,7 @@ class SqliteStore:
         self._connection.executemany("INSERT OR REPLACE INTO signs VALUES (?, ?, ?, ?)", rows)
         self._blocks = {}
         if rows:
-            self._memory.forget()
+            self._cache.forget()
 
     def _delete_documents(self, numbers: Iterable[int]) -> None:
         execute = self._connection.execute
@@ -311,41 +311,41 @@ class SqliteStore:
                 execute("INSERT INTO words (words, rowid, titles, text) VALUES ('delete', ?, ?, ?)", row)
             execute("DELETE FROM chunks WHERE document = ?", (number,))
             execute("DELETE FROM documents WHERE id = ?", (number,))
-        self._memory.forget()
+        self._cache.forget()
 
     @guarded
     def touch(self, file: StoredFile) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         values = (file.size, file.mtime, os.fsencode(file.path))
         self._connection.execute("UPDATE files SET size = ?, mtime = ? WHERE path = ?", values)
 
     @guarded
     def rename(self, path: str, new: str) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         values = (os.fsencode(new), os.fsencode(path))
         self._connection.execute("UPDATE files SET path = ? WHERE path = ?", values)
-        self._memory.forget()
+        self._cache.forget()
 
     @guarded
     def remove(self, paths: Iterable[str]) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         for path in paths:
             row = self._connection.row("SELECT id FROM files WHERE path = ?", (os.fsencode(path),))
             if row:
                 documents = self._connection.rows("SELECT id FROM documents WHERE file = ?", row)
-                self._delete_documents(one for (one,) in documents)
+                self._delete_documents(document for (document,) in documents)
                 self._connection.execute("DELETE FROM files WHERE id = ?", row)
 
     @guarded
     def remove_documents(self, places: Iterable[str]) -> int:
-        """See `Store`."""
-        found = self._added(self._file(StoredFile("")), [*places])
-        self._delete_documents(found)
-        return len(found)
+        """See `IndexStore`."""
+        numbers = self._added(self._file(StoredFile("")), [*places])
+        self._delete_documents(numbers)
+        return len(numbers)
 
     @guarded
     def prune(self) -> None:
-        """Removes the vectors that no chunk has any more."""
+        """See `IndexStore`."""
         unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE vector = vectors.id)"
         for (number,) in self._connection.rows(unused):
             self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
@@ -354,111 +354,111 @@ class SqliteStore:
 
     @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """See `Store`."""
+        """See `IndexStore`."""
         mask = self._mask(only) if only else None
-        look = "SELECT id, vector FROM chunks WHERE vector IN (SELECT value FROM json_each(?))"
+        query = "SELECT id, vector FROM chunks WHERE vector IN (SELECT value FROM json_each(?))"
         while True:
-            scores = self._memory.nearest(vector, count, mask)
-            rows = self._connection.rows(look, (json.dumps([*scores]),))
-            found = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.lets_through(chunk)]
-            if len(found) >= count or len(scores) < count or mask is not None:
-                return self._best(found, count)
-            mask = self._mask(only)  # there are vectors that no chunk has: not yet, or until they are pruned
+            scores = self._cache.nearest(vector, count, mask)
+            rows = self._connection.rows(query, (json.dumps([*scores]),))
+            pairs = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.matches(chunk)]
+            if len(pairs) >= count or len(scores) < count or mask is not None:
+                return self._best(pairs, count)
+            mask = self._mask(only)  # some vectors have no chunk: not written yet, or not pruned yet
 
     def _mask(self, only: Filter) -> FilterMask:
-        """What a filter lets through."""
-        if (known := self._memory.mask(only)) is None:
+        """Returns the mask of a filter, computed on first use."""
+        if (mask := self._cache.mask(only)) is None:
             condition, values = self._condition(only)
             rows = self._connection.rows(
                 f"SELECT chunks.id, vector FROM {_DOCUMENTS} "
                 f"CROSS JOIN chunks ON documents.id = document WHERE {condition}",
                 values,
             )
-            known = self._memory.add_mask(only, rows)
-        return known
+            mask = self._cache.add_mask(only, rows)
+        return mask
 
     def _condition(self, only: Filter) -> tuple[str, list[Any]]:
-        """A filter in SQL, and the values in it."""
+        """Returns a filter as SQL, with its values."""
         self._patterns.forget()
         return sql_of(only)
 
     @guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
-        """See `Store`."""
+        """See `IndexStore`."""
         return self._matching(any_word(query, self._frequency), count, only)
 
     @guarded
     def reachable(self, query: str) -> float:
-        """See `Store`."""
-        return reachable(query, self._frequency, self._memory.vectors())
+        """See `IndexStore`."""
+        return reachable(query, self._frequency, self._cache.vectors())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
-        """See `Store`."""
+        """See `IndexStore`."""
         return self._matching(phrases(query), count, only)
 
     def _frequency(self, words: Sequence[str]) -> dict[str, int]:
-        """How many chunks have each of some words."""
+        """Returns the number of chunks that contain each word."""
         self._connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab ('main', 'words', 'row')"
         )
-        look, known = "SELECT doc FROM temp.vocabulary WHERE term = ?", self._memory.counts()
+        query, counts = "SELECT doc FROM temp.vocabulary WHERE term = ?", self._cache.counts()
         for word in words:
-            if word not in known:
-                row = self._connection.row(look, (word,))
-                known[word] = row[0] if row else 0
-        return {word: known[word] for word in words}
+            if word not in counts:
+                row = self._connection.row(query, (word,))
+                counts[word] = row[0] if row else 0
+        return {word: counts[word] for word in words}
 
     def _matching(self, match: str, count: int, only: Filter) -> Scores:
         if not match:
             return []
-        look = "SELECT rowid, -rank FROM words WHERE words MATCH ?"
+        command = "SELECT rowid, -rank FROM words WHERE words MATCH ?"
         if not only:
-            first = self._connection.rows(f"{look} ORDER BY rank LIMIT ?", (match, count + 1))
+            first = self._connection.rows(f"{command} ORDER BY rank LIMIT ?", (match, count + 1))
             if len(first) <= count or first[-1][1] < first[-2][1]:
                 return self._best([(chunk, float(score)) for chunk, score in first], count)
         mask = self._mask(only) if only else None
-        rows = self._connection.execute(look, (match,))
-        found = [(chunk, float(score)) for chunk, score in rows if mask is None or mask.lets_through(chunk)]
-        return self._best(found, count)
+        rows = self._connection.execute(command, (match,))
+        pairs = [(chunk, float(score)) for chunk, score in rows if mask is None or mask.matches(chunk)]
+        return self._best(pairs, count)
 
-    def _best(self, found: Scores, count: int) -> Scores:
-        """The chunks with the highest scores, equal ones in the order of their places."""
-        found = sorted(found, key=itemgetter(1), reverse=True)
-        least = found[count - 1][1] if len(found) > count else -inf
-        found = [one for one in found if one[1] >= least]
-        often = Counter(score for _, score in found)
-        equal = self._in_order([chunk for chunk, score in found if often[score] > 1])
+    def _best(self, scores: Scores, count: int) -> Scores:
+        """Returns the `count` chunks with the highest scores; chunks with equal scores stay in document order."""
+        scores = sorted(scores, key=itemgetter(1), reverse=True)
+        threshold = scores[count - 1][1] if len(scores) > count else -inf
+        scores = [pair for pair in scores if pair[1] >= threshold]
+        frequency = Counter(score for _, score in scores)
+        equal = self._in_order([chunk for chunk, score in scores if frequency[score] > 1])
         places = {chunk: place for place, (chunk, _) in enumerate(equal)}
-        return sorted(found, key=lambda one: (-one[1], places.get(one[0], 0)))[:count]
+        return sorted(scores, key=lambda pair: (-pair[1], places.get(pair[0], 0)))[:count]
 
     def _in_order(self, chunks: Collection[int]) -> list[tuple[int, int]]:
-        """Chunks and their documents, in the order of their places."""
+        """Returns chunks and their documents, in document order."""
         if not chunks:
             return []
-        found = self._connection.rows(
+        rows = self._connection.rows(
             "SELECT chunks.id, document FROM chunks JOIN documents ON documents.id = document "
             f"JOIN files ON files.id = file WHERE chunks.id IN (SELECT value FROM json_each(?)) ORDER BY {_PLACE}",
             (json.dumps([*chunks]),),
         )
-        if len(found) < len(chunks):
-            raise schema.damaged(self.path, "words of a chunk that is not there")
-        return found
+        if len(rows) < len(chunks):
+            raise schema.damaged(self.path, "words of a missing chunk")
+        return rows
 
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
-        """See `Store`."""
-        rows = (self._connection.row(f"SELECT {_CHUNK} WHERE chunks.id = ?", (one,)) for one in numbers)
-        return [_found(row) for row in rows if row]
+        """See `IndexStore`."""
+        rows = (self._connection.row(f"SELECT {_CHUNK} WHERE chunks.id = ?", (number,)) for number in numbers)
+        return [_found_chunk(row) for row in rows if row]
 
     @guarded
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """See `Store`."""
+        """See `IndexStore`."""
         return dict(self._in_order(chunks))
 
     @guarded
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
-        """See `Store`."""
+        """See `IndexStore`."""
         here = "document = (SELECT document FROM chunks WHERE id = ?)"
         limits = (number, number, before), (number, number, after + 1)
         earlier = self._connection.rows(
@@ -467,11 +467,11 @@ class SqliteStore:
         later = self._connection.execute(
             f"SELECT {_CHUNK} WHERE {here} AND chunks.id >= ? ORDER BY chunks.id LIMIT ?", limits[1]
         )
-        return [_found(row) for row in [*earlier[::-1], *later]]
+        return [_found_chunk(row) for row in [*earlier[::-1], *later]]
 
     @guarded
     def chunk_at(self, path: str, line: int) -> int | None:
-        """See `Store`."""
+        """See `IndexStore`."""
         row = self._connection.row(
             "SELECT chunks.id FROM files JOIN documents ON files.id = file JOIN chunks ON documents.id = document "
             "WHERE path = ? ORDER BY ifnull(first_line, 0) > ?, abs(ifnull(first_line, 0) - ?), chunks.id LIMIT 1",
@@ -481,36 +481,36 @@ class SqliteStore:
 
     @guarded
     def count(self, only: Filter) -> int:
-        """See `Store`."""
+        """See `IndexStore`."""
         condition, values = self._condition(only)
-        look = f"SELECT count(*) FROM {_DOCUMENTS} WHERE {condition}"
-        return int(self._connection.row(look, values)[0])
+        query = f"SELECT count(*) FROM {_DOCUMENTS} WHERE {condition}"
+        return int(self._connection.row(query, values)[0])
 
     @guarded
     def fields(self) -> list[str]:
-        """See `Store`."""
+        """See `IndexStore`."""
         rows = self._connection.execute("SELECT DISTINCT key FROM documents, json_each(documents.fields) ORDER BY key")
-        return [*OWN, *(str(key) for (key,) in rows if key not in OWN)]
+        return [*COLUMNS, *(str(key) for (key,) in rows if key not in COLUMNS)]
 
     @guarded
     def stats(self) -> Stats:
-        """See `Store`."""
-        one = self._connection.row(
+        """See `IndexStore`."""
+        counts = self._connection.row(
             "SELECT (SELECT count(*) FROM files WHERE problem IS NULL AND path != x''), "
             "(SELECT count(*) FROM documents), (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)"
         )
-        look = "SELECT path, problem FROM files WHERE problem IS NOT NULL AND NOT left_out ORDER BY path"
-        failed = tuple((os.fsdecode(path), problem) for path, problem in self._connection.execute(look))
+        query = "SELECT path, problem FROM files WHERE problem IS NOT NULL AND NOT left_out ORDER BY path"
+        failed = tuple((os.fsdecode(path), problem) for path, problem in self._connection.execute(query))
         size = sum(os.stat(path).st_size for path in (self.path, f"{self.path}-wal") if schema.exists(path))
-        files, documents, chunks, vectors = one
+        files, documents, chunks, vectors = counts
         return Stats(files, documents, chunks, vectors, size, failed)
 
     @guarded
     def check(self) -> None:
-        """See `Store`."""
-        found = [row[0] for row in self._connection.execute("PRAGMA integrity_check")]
-        if found != ["ok"]:
-            raise schema.damaged(self.path, "; ".join(found[:3]))
+        """See `IndexStore`."""
+        problems = [row[0] for row in self._connection.execute("PRAGMA integrity_check")]
+        if problems != ["ok"]:
+            raise schema.damaged(self.path, "; ".join(problems[:3]))
         if self.writable:
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         complete = self._connection.execute(
@@ -519,16 +519,16 @@ class SqliteStore:
         )
         if complete.fetchone() != (1,):
             raise schema.damaged(self.path, "a chunk without its document or its vector")
-        self._memory.check()
+        self._cache.check()
 
     def close(self) -> None:
-        """See `Store`."""
+        """See `IndexStore`."""
         self._connection.close()
 
 
 def _page_size(dimensions: int) -> int:
-    """The size of a page: five vectors of 768 values fill 94 % of 8192 bytes. A longer vector fits in one, too."""
-    return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _ROW <= size), 2**16)
+    """The page size in bytes: five vectors of 768 values fill 94 % of 8192 bytes. A vector always fits in a page."""
+    return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _PAGE_OVERHEAD <= size), 2**16)
 
 
 def _about(values: Mapping[str, str]) -> IndexSettings:
@@ -540,17 +540,17 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
         *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
     )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
-        raise ValueError("what it was made with")
+        raise ValueError("invalid settings")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
-        raise ValueError("the size of its vectors or chunks")
+        raise ValueError("invalid size of vectors or chunks")
     return about
 
 
-def _found(row: Sequence[Any]) -> FoundChunk:
+def _found_chunk(row: Sequence[Any]) -> FoundChunk:
     number, document, path, place, fields, text, titles, *lines = row
     if not all(line is None or type(line) is int for line in lines):
-        raise ValueError("the lines of a chunk")
+        raise ValueError("invalid lines of a chunk")
     if "\0" in text or "\0" in place:  # see `mlxbert.search.database`
-        raise ValueError("a text that ends with zeros")
+        raise ValueError("a text with NUL characters")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)

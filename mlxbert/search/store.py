@@ -1,4 +1,4 @@
-"""What an index keeps, and what a store of it can do."""
+"""The data of an index, and the interface of its store."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, the best first
+Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 2  # of what is stored; a newer one is refused
+SCHEMA = 2  # the version of the stored data; other versions are refused
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """What an index was made with; everything that its vectors and chunks depend on.
+    """The settings that an index was created with; everything that its vectors and chunks depend on.
 
     Attributes:
-        model: The model, as it was named.
-        hash: Its fingerprint, see `mlxbert.folders.fingerprint.hash_model`.
-        dimensions: The size of its vectors.
-        similarity: How they are compared, see `mlxbert.similarity`.
-        pooling: How the vectors of tokens become one.
-        prompts: What stands before a query, and before a chunk.
-        tokens: The most tokens of a chunk.
+        model: The name of the model, as the user gave it.
+        hash: The fingerprint of the model, see `mlxbert.folders.fingerprint.hash_model`.
+        dimensions: The size of the model's vectors.
+        similarity: How vectors are compared, see `mlxbert.similarity`.
+        pooling: How token vectors are combined into one vector.
+        prompts: The prompts in front of a query and of a chunk.
+        tokens: The maximum number of tokens of a chunk.
         titles: Whether titles and headings are embedded with a chunk.
-        roots: The files and folders that it covers, absolute.
-        include: Patterns of the only files that count; empty for all.
-        exclude: Patterns of files that do not count.
-        text: The field or column of a record that is searched; `None` to guess it.
+        roots: The files and folders that the index covers, absolute.
+        include: Patterns of the files to index; empty for all.
+        exclude: Patterns of files to leave out.
+        text: The field or column of a record to search in; `None` to guess it.
         fields: The fields of a record to filter by; `None` for all others.
-        created: When it was made, in ISO 8601.
-        updated: When it was last up to date.
+        created: The time of creation, in ISO 8601.
+        updated: The time of the last update.
     """
 
     model: str
@@ -64,12 +64,12 @@ class StoredFile:
     """A file of an index.
 
     Attributes:
-        path: Its path; empty for records that were added.
-        size: Its bytes.
-        mtime: When it was changed, in nanoseconds; -1 if that may not be told from its next change.
-        hash: Of its content.
-        problem: Why it could not be read.
-        left_out: Whether it is not one to be searched, rather than one that failed.
+        path: The path; empty for records that were added.
+        size: The size in bytes.
+        mtime: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
+        hash: The hash of the content.
+        problem: Why the file could not be read.
+        left_out: Whether `problem` is a reason to leave the file out, not a failure.
     """
 
     path: str
@@ -85,12 +85,12 @@ class StoredChunk:
     """A chunk of a document.
 
     Attributes:
-        text: What is shown and searched.
-        titles: What it stands under, outermost first.
-        hash: Of the text that was embedded, with titles and prompt.
-        first_line: Where it begins in its file, if that has lines.
-        last_line: Where it ends.
-        page: Where it begins, if there are pages.
+        text: The text that is shown and searched.
+        titles: The titles and headings above the chunk, outermost first.
+        hash: The hash of the text that was embedded, which includes the titles.
+        first_line: The line on which the chunk begins, if its file has lines.
+        last_line: The line on which the chunk ends.
+        page: The page on which the chunk begins, if there are pages.
     """
 
     text: str
@@ -106,10 +106,10 @@ class StoredDocument:
     """A document of a file.
 
     Attributes:
-        place: Which part of its file it is.
-        title: Its title.
-        fields: What it can be filtered by.
-        chunks: Its chunks in order.
+        place: The part of the file that the document is from.
+        title: The title.
+        fields: The fields to filter by.
+        chunks: The chunks in order.
     """
 
     place: str
@@ -120,14 +120,14 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """A chunk with what it belongs to.
+    """A chunk with its document and file.
 
     Attributes:
-        number: Of the chunk.
-        document: The number of its document.
-        path: Its file; empty for a record that was added.
-        place: Which part of its file its document is.
-        fields: Those of its document.
+        number: The number of the chunk.
+        document: The number of the document.
+        path: The path of the file; empty for a record that was added.
+        place: The part of the file that the document is from.
+        fields: The fields of the document.
         chunk: The chunk itself.
     """
 
@@ -141,15 +141,15 @@ class FoundChunk:
 
 @dataclass(frozen=True)
 class Stats:
-    """How much an index holds.
+    """The size of an index.
 
     Attributes:
-        files: How many files, those that could not be read left out.
-        documents: How many documents they have.
-        chunks: How many chunks these have.
-        vectors: How many vectors; equal chunks share one.
-        size: Bytes on disk.
-        failed: The files that could not be read, and why.
+        files: The number of files, without files that could not be read.
+        documents: The number of documents.
+        chunks: The number of chunks.
+        vectors: The number of vectors; equal chunks share one.
+        size: The size on disk in bytes.
+        failed: The paths of files that could not be read, with reasons.
     """
 
     files: int
@@ -161,99 +161,99 @@ class Stats:
 
 
 class IndexStore(Protocol):
-    """Where an index is kept. What `writing` encloses happens whole or not at all."""
+    """The storage of an index. Changes within `writing` are atomic."""
 
     path: str
     about: IndexSettings
     writable: bool
 
     def writing(self) -> AbstractContextManager[None]:
-        """A transaction; a reader sees nothing of it before its end."""
+        """Opens a transaction; readers see its changes only after its end."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """What is read within is of one moment."""
+        """Opens a read transaction: everything that is read within comes from the same state."""
 
     def refresh(self) -> None:
-        """Reads again what the index was made with; another process may have added paths."""
+        """Reads the settings again; another process may have added paths."""
 
     def set_about(self, about: IndexSettings) -> None:
-        """Replaces what the index was made with."""
+        """Replaces the settings."""
 
     def files(self) -> dict[str, StoredFile]:
-        """The files by their paths."""
+        """Returns the files by their paths."""
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """The hashes of embedded texts that have a vector."""
+        """Returns the hashes of texts that have a stored vector."""
 
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
-        """Puts vectors that no chunk has yet: those of a file that is put later."""
+        """Stores vectors before their chunks, for a file that is stored later."""
 
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Puts a file in the place of what was there under its path; `vectors` are those that it does not have yet."""
+        """Stores a file, replacing the one with its path; `vectors` holds the vectors that are not stored yet."""
 
     def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Puts records, each in the place of the one that has its `place`."""
+        """Stores records; each replaces the record with the same `place`."""
 
     def touch(self, file: StoredFile) -> None:
-        """Notes another time of a file whose content is the same."""
+        """Updates the size and time of a file whose content has not changed."""
 
     def rename(self, path: str, new: str) -> None:
-        """Gives a file another path."""
+        """Changes the path of a file."""
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Removes files with all that is theirs."""
+        """Removes files with their documents and chunks."""
 
     def remove_documents(self, places: Iterable[str]) -> int:
-        """Removes records that were added; returns how many there were."""
+        """Removes added records; returns the number of records removed."""
 
     def prune(self) -> None:
-        """Removes the vectors that no chunk has any more."""
+        """Removes the vectors that no chunk uses."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """The chunks whose vectors are most similar to one; equal scores in the order of `documents_of`, as below."""
+        """Returns the chunks with the most similar vectors; equal scores are in the order of `documents_of`."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
-        """The chunks that have words of a query, by BM25."""
+        """Returns the chunks with the highest BM25 for the words of a query."""
 
     def reachable(self, query: str) -> float:
-        """The BM25 of a chunk that has all words of a query, at most."""
+        """Returns the maximum BM25 of a chunk that has all words of a query."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
-        """The chunks in which a query, or all that it puts between quotation marks, stands word for word."""
+        """Returns the chunks that contain a query as an exact phrase, or all of its quoted phrases."""
 
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
-        """The chunks with these numbers; those that are gone are left out."""
+        """Returns the chunks with these numbers; missing chunks are left out."""
 
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """The numbers of the documents of chunks, in the order of files, of records, and within these."""
+        """Returns the documents of chunks, keyed by chunk, in the order of files, records and positions."""
 
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
-        """A chunk with its neighbours in its document, in order."""
+        """Returns a chunk and its neighbors in the document, in order."""
 
     def chunk_at(self, path: str, line: int) -> int | None:
-        """The number of the chunk of a file that holds a line; of a file without lines, of its first chunk."""
+        """Returns the number of the chunk that holds a line of a file; the first chunk if the file has no lines."""
 
     def count(self, only: Filter) -> int:
-        """How many documents a filter lets through."""
+        """Returns the number of documents that match a filter."""
 
     def fields(self) -> list[str]:
-        """What documents can be filtered by."""
+        """Returns the names of the fields to filter by."""
 
     def stats(self) -> Stats:
-        """How much there is."""
+        """Returns the size of the index."""
 
     def check(self) -> None:
         """Raises StoreError if something is damaged."""
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the store."""
 
 
 def storable(text: str) -> str:
-    """A text with U+FFFD for what no database stores: halves of surrogate pairs, and NUL."""
+    """Replaces characters that no database stores (lone surrogates and NUL) with U+FFFD."""
     return _NOT_TEXT.sub("\ufffd", text)
 
 
 def now() -> str:
-    """The time, in ISO 8601."""
+    """The current time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

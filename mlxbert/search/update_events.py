@@ -1,4 +1,4 @@
-"""What happens while an index is brought up to date."""
+"""The events of an index update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from mlxbert.results.brief import Brief
 
 @dataclass(frozen=True)
 class Scanned(Brief):
-    """The files were looked at; none has been read yet.
+    """The files were listed; none has been read yet.
 
     Attributes:
-        found: How many files there are.
-        changed: How many of them are new or have another size or time.
-        size: Bytes of those.
-        removed: How many files of the index are gone.
-        left_out: How many files and folders were left out, by reason.
+        found: The number of files.
+        changed: The number of files that are new or have another size or time.
+        size: The size of the changed files in bytes.
+        removed: The number of files of the index that are gone.
+        left_out: The number of files and folders that were left out, by reason.
     """
 
     found: int
@@ -28,11 +28,11 @@ class Scanned(Brief):
 
 @dataclass(frozen=True)
 class FileLeftOut(Brief):
-    """A file or a folder that is not searched.
+    """A file or folder was left out.
 
     Attributes:
-        path: Its path.
-        reason: Why, in a word or two: `hidden`, `binary`.
+        path: The path.
+        reason: The reason in a word or two: `hidden`, `binary`.
     """
 
     path: str
@@ -44,9 +44,9 @@ class FileRead(Brief):
     """A file was read; its chunks are still to be embedded.
 
     Attributes:
-        path: Its path.
-        size: Its bytes.
-        chunks: How many chunks it has that are to be embedded: equal ones have a vector already.
+        path: The path.
+        size: The size in bytes.
+        chunks: The number of chunks to embed; chunks whose text already has a vector are not counted.
         guessed: The field or column of its records that was taken for the text.
     """
 
@@ -61,7 +61,7 @@ class Embedded(Brief):
     """Some chunks were embedded.
 
     Attributes:
-        chunks: How many so far, in this update.
+        chunks: The number of chunks so far in this update.
     """
 
     chunks: int
@@ -69,12 +69,12 @@ class Embedded(Brief):
 
 @dataclass(frozen=True)
 class FileIndexed(Brief):
-    """A file is in the index; a kill from now on does not lose it.
+    """A file was written to the index; a kill does not lose it.
 
     Attributes:
-        path: Its path.
-        documents: How many documents it has.
-        chunks: How many chunks they have.
+        path: The path.
+        documents: The number of documents.
+        chunks: The number of chunks.
     """
 
     path: str
@@ -87,8 +87,8 @@ class FileFailed(Brief):
     """A file could not be read. It is tried again when it changes.
 
     Attributes:
-        path: Its path.
-        reason: Why.
+        path: The path.
+        reason: The reason.
     """
 
     path: str
@@ -97,10 +97,10 @@ class FileFailed(Brief):
 
 @dataclass(frozen=True)
 class FileRemoved(Brief):
-    """A file of the index is gone.
+    """A file was removed from the index because it is gone.
 
     Attributes:
-        path: Its path.
+        path: The path.
     """
 
     path: str
@@ -111,13 +111,13 @@ class IndexUpdated(Brief):
     """The index is up to date.
 
     Attributes:
-        files: How many files it holds, those that could not be read left out.
-        chunks: How many chunks it holds.
-        embedded: How many chunks were embedded in this update.
-        reused: How many chunks of new or changed files had a vector already.
-        failed: How many files of the index could not be read, now or earlier.
-        left_out: How many files and folders were left out, by reason.
-        seconds: How long the update took.
+        files: The number of files in the index, without files that could not be read.
+        chunks: The number of chunks in the index.
+        embedded: The number of chunks embedded in this update.
+        reused: The number of chunks of new or changed files that already had a vector.
+        failed: The number of files of the index that could not be read, now or earlier.
+        left_out: The number of files and folders that were left out, by reason.
+        seconds: The duration of the update.
     """
 
     files: int

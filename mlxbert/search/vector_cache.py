@@ -1,4 +1,4 @@
-"""What a store keeps in memory between searches: the signs of all vectors, or the vectors themselves; and filters.
+"""The in-memory cache of a store: the signs of all vectors, or the vectors themselves, and masks of filters.
 
 Legend: N slots for vectors, W values of each.
 """
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-# Vectors whose scores are computed; benchmarks/search.py finds .99 of the ten nearest among them.
+# Vectors whose scores are computed; they contain 99 % of the ten nearest in benchmarks/search.py.
 NEAREST = 1500
-_MASKS = 16  # filters that are remembered
-_COUNTS = 10_000  # words whose counts are kept
+_MAX_MASKS = 16  # filters with a cached mask
+_MAX_COUNTS = 10_000  # words with a cached count
 
 
 @dataclass(frozen=True)
 class FilterMask:
-    """What a filter lets through.
+    """The chunks and vectors that match a filter.
 
     Attributes:
-        vectors: By the number of a vector, whether it is one of a chunk that counts.
-        chunks: By the number of a chunk, whether it counts; those behind the end do not.
+        vectors: Whether each vector, by number, belongs to a chunk that matches.
+        chunks: Whether each chunk, by number, matches; chunks past the end do not.
     """
 
     vectors: "NDArray[np.bool_]"
     chunks: "NDArray[np.bool_]"
 
-    def lets_through(self, chunk: int) -> bool:
-        """Whether a chunk counts."""
+    def matches(self, chunk: int) -> bool:
+        """Whether a chunk matches."""
         return chunk < len(self.chunks) and bool(self.chunks[chunk])
 
 
@@ -50,20 +50,20 @@ def checksum(alive: bytes, bits: bytes) -> int:
     return zlib.crc32(bits, zlib.crc32(alive))
 
 
-def whole(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
-    """A block of signs, if it has its checksum."""
+def verified(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
+    """Returns a block of signs; raises ValueError if the checksum is wrong."""
     if checksum(alive, bits) != crc:
-        raise ValueError("signs that do not have their checksum")
+        raise ValueError("signs with a wrong checksum")
     return alive, bits
 
 
 class VectorCache:
-    """The vectors of an index as they were when they were last read; they are read again when the file has changed.
+    """The cached vectors of an index; they are read again when the file has changed.
 
     Args:
         connection: The open index.
-        about: What it was made with.
-        path: Its file, for errors.
+        about: The settings of the index.
+        path: The file of the index, for errors.
     """
 
     def __init__(self, connection: Database, about: IndexSettings, path: str) -> None:
@@ -72,7 +72,7 @@ class VectorCache:
         self.forget()
 
     def forget(self) -> None:
-        """Reads everything again when it is needed next."""
+        """Empties the cache."""
         self._signs: Signs | None = None
         self._all: tuple[NDArray[np.int64], Any] | None = None
         self._masks: dict[Filter, FilterMask] = {}
@@ -85,37 +85,37 @@ class VectorCache:
         self._version = version
 
     def counts(self) -> dict[str, int]:
-        """How many chunks have a word, of words that were looked up: of a common one that takes milliseconds."""
+        """Returns the cached numbers of chunks per word; counting a common word takes milliseconds."""
         self._refresh()
-        if len(self._counts) > _COUNTS:
+        if len(self._counts) > _MAX_COUNTS:
             self._counts.clear()
         return self._counts
 
     def vectors(self) -> int:
-        """How many vectors there are: about as many as chunks."""
+        """Returns the number of vectors, which is about the number of chunks."""
         return int(self._loaded().alive.sum())
 
     def mask(self, only: Filter) -> "FilterMask | None":
-        """What a filter lets through, if that is known."""
+        """Returns the mask of a filter, if it is cached."""
         self._refresh()
         return self._masks.get(only)
 
     def add_mask(self, only: Filter, rows: Sequence[tuple[int, int]]) -> "FilterMask":
-        """Remembers what a filter lets through: the numbers of chunks and of their vectors."""
+        """Makes and caches the mask of a filter from the numbers of chunks and of their vectors."""
         import numpy as np
 
         chunks, vectors = np.array(rows, np.int64).reshape(-1, 2).T
         mask = FilterMask(np.zeros(len(self._loaded().alive), bool), np.zeros(max(chunks, default=-1) + 1, bool))
         mask.vectors[vectors], mask.chunks[chunks] = True, True
-        if len(self._masks) >= _MASKS:
+        if len(self._masks) >= _MAX_MASKS:
             self._masks.pop(next(iter(self._masks)))
         self._masks[only] = mask
         return mask
 
     def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        """The numbers of the vectors that are most similar to one (W,), and their scores: `count`, and equal ones.
+        """Returns the numbers and scores of the `count` vectors most similar to a vector (W,), with ties of the last.
 
-        On a CPU, where vectors are compared by cosine, only those with the most signs in common are compared.
+        On a CPU with cosine similarity, only the vectors with the most signs in common are compared.
         """
         from mlxbert.tasks.query_ranking import nearest
 
@@ -137,7 +137,7 @@ class VectorCache:
             self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
         numbers, every = self._all
         chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
-        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # the most promising, whose scores follow
+        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # preselects; exact scores follow
             products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
         rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
@@ -145,25 +145,25 @@ class VectorCache:
         return _best(numbers[chosen[best[0]]], scores[0], count)
 
     def _loaded(self) -> Signs:
-        """The signs of all vectors, of their numbers in order."""
+        """Returns the signs of all vectors, in the order of their numbers; reads them on first use."""
         import numpy as np
 
         if self._signs is None:
             width = row_bytes(self._about.dimensions)
             rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
             blocks = len(rows)
-            if [row[0] for row in rows] != [*range(blocks)]:  # none is ever removed
-                raise damaged(self._path, "blocks of signs")
+            if [row[0] for row in rows] != [*range(blocks)]:  # blocks are never removed
+                raise damaged(self._path, "missing blocks of signs")
             alive = np.zeros((blocks, BLOCK), bool)
             bits = np.zeros((blocks, BLOCK * width), np.uint8)
             for block, *values in rows:
-                flags, signs = whole(*values)
+                flags, signs = verified(*values)
                 alive[block], bits[block] = np.frombuffer(flags, np.uint8) == 1, np.frombuffer(signs, np.uint8)
             self._signs = Signs(bits.reshape(blocks * BLOCK, width), alive.reshape(-1))
         return self._signs
 
     def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
-        """Numbers (n,) and vectors (n, W), all or some; of some, those that are gone are left out."""
+        """Reads numbers (n,) and vectors (n, W), all or those at `places`; missing ones are left out."""
         import numpy as np
 
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
@@ -171,14 +171,14 @@ class VectorCache:
         rows = self._connection.rows(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values)
         width = self._about.dimensions
         if any(len(row[1]) != 2 * width for row in rows):
-            raise damaged(self._path, "a vector of another size")
-        found = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
-        if not np.isfinite(found).all():
+            raise damaged(self._path, "a vector of the wrong size")
+        vectors = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
+        if not np.isfinite(vectors).all():
             raise damaged(self._path, "a vector with values that are not finite")
-        return np.array([row[0] for row in rows], np.int64), found
+        return np.array([row[0] for row in rows], np.int64), vectors
 
     def check(self) -> None:
-        """Raises StoreError unless the signs are those of the vectors."""
+        """Raises StoreError unless the stored signs match the vectors."""
         import numpy as np
 
         from mlxbert.search.vector_signs import signs_of
@@ -187,10 +187,10 @@ class VectorCache:
         signs = self._loaded()
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
         if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
-            raise damaged(self._path, "signs that are not those of the vectors")
+            raise damaged(self._path, "signs that do not match the vectors")
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
-    """The first vectors of those that are sorted by their scores (n,), and all that are as good as the last of them."""
+    """Returns the first `count` vectors, sorted by their scores (n,), and all that tie with the last of them."""
     kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
     return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The nearest of many vectors by the signs of their values, in a fraction of the time of exact products.
+"""Preselects the nearest vectors by the signs of their values, in a fraction of the time of exact products.
 
 Legend: N vectors, W values of each.
 """
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_WIDER = 6  # times as many vectors are chosen by signs alone as by the product with them,
-_WIDEST = 25  # or this fraction of all
-_BLOCK = 2**15  # vectors whose distances are computed together: they stay in the cache of a core
+_WIDER = 6  # signs alone select this many times `count` vectors, before the product with the signs,
+_WIDEST = 25  # or one in this many of all vectors, if these are more
+_BLOCK = 2**15  # vectors whose distances are computed together: they fit in the cache of a core
 
 
 def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
-    """The signs of vectors (N, W), a bit each, filled up to whole words of 64: (N, bytes)."""
+    """Returns the signs of vectors (N, W), one bit each, padded to words of 64 bits: (N, bytes)."""
     import numpy as np
 
     bits = np.packbits(vectors > 0, axis=-1)
@@ -25,12 +25,12 @@ def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
 
 
 def row_bytes(width: int) -> int:
-    """The bytes of a row of `signs_of` for vectors of a width."""
+    """Returns the number of bytes of a row of `signs_of`."""
     return -(-width // 64) * 8
 
 
 def unit(vector: "NDArray[np.float32]", similarity: str) -> "NDArray[np.float32]":
-    """A vector, of length 1 where vectors are compared by cosine."""
+    """Normalizes a vector to length 1 if the similarity is cosine."""
     import numpy as np
 
     return vector / max(float(np.linalg.norm(vector)), SMALLEST_NORM) if similarity == "cosine" else vector
@@ -40,18 +40,18 @@ class Signs:
     """The signs of many vectors.
 
     Args:
-        rows: As of `signs_of`, (N, bytes).
-        alive: Which of them count, (N,).
+        rows: The result of `signs_of`, (N, bytes).
+        alive: Which slots are in use, (N,).
     """
 
     def __init__(self, rows: "NDArray[np.uint8]", alive: "NDArray[np.bool_]") -> None:
         import numpy as np
 
         self.alive = alive
-        self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word by word: sums run over neighbours
+        self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word-major: sums run over adjacent values
 
     def rows(self, places: "NDArray[np.integer[Any]]") -> "NDArray[np.uint8]":
-        """The signs of some vectors, as of `signs_of`."""
+        """Returns the signs at some places, in the format of `signs_of`."""
         import numpy as np
 
         return np.ascontiguousarray(self._words.T[places]).view(np.uint8)
@@ -59,14 +59,14 @@ class Signs:
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None
     ) -> "NDArray[np.intp]":
-        """The places of `count` vectors that are likely to be the nearest to one (W,); all if there are fewer.
+        """Returns the places of `count` vectors that are likely nearest to a vector (W,); all if there are fewer.
 
-        Those with the most signs in common are ordered by the product of the vector with their signs.
+        The vectors with the most signs in common are ordered by the product of the vector with their signs.
 
         Args:
             vector: The vector.
-            count: How many.
-            only: Which vectors count, (N,).
+            count: The number of places.
+            only: Which vectors to consider, (N,).
         """
         import numpy as np
 
@@ -90,7 +90,7 @@ class Signs:
         return places[np.argpartition(-products, count - 1)[:count]]
 
     def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """The sums of the values of a vector (W,) where others have a value above 0, of some places (n,)."""
+        """Returns, per place (n,), the sum of the values of a vector (W,) at which the stored vector is positive."""
         import numpy as np
 
         rows = self.rows(places)

@@ -1,1 +1,1 @@
-"""Models for many callers: the engine, and the server in front of it."""
+"""Serves models to many callers: the engine, and the HTTP server in front of it."""

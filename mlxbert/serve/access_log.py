@@ -1,4 +1,4 @@
-"""What is known of requests: counts and times, and a log with a line for each, without texts and keys."""
+"""Metrics of requests, and the access log: a line per request, without texts (by default) and keys."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-CLIENT_CLOSED = 499  # the status in the log where the client did not wait for the answer
+CLIENT_CLOSED = 499  # the status in the log if the client left before the answer
 
 
 @dataclass(eq=False)
 class RequestUsage:
-    """What a request has asked for so far; see `USAGE`."""
+    """The work computed for a request so far; see `USAGE`."""
 
     texts: int = 0
     tokens: int = 0
@@ -35,7 +35,7 @@ class RequestUsage:
     items: list[Any] = field(default_factory=list)
 
     def add(self, items: Sequence[Any], tokens: int, truncated: int) -> None:
-        """Counts what was computed."""
+        """Adds computed items."""
         self.texts, self.tokens, self.truncated = (
             self.texts + len(items), self.tokens + tokens, self.truncated + truncated
         )  # fmt: skip
@@ -47,12 +47,12 @@ USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # of the request that is 
 
 @dataclass(eq=False)
 class Metrics:
-    """Requests, as the server counts them.
+    """Counts of requests.
 
     Attributes:
-        requests: How many there were, by method, route and status.
-        latencies: By route, how many took up to each of `SECONDS` and longer than the one before; then those above all.
-        seconds: How long they took together, by route.
+        requests: Number of requests by method, route and status.
+        latencies: Per route, the number of requests in each interval that ends at a value of `SECONDS`, and above all.
+        seconds: Total duration by route.
     """
 
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -67,19 +67,19 @@ class Metrics:
 
 
 class Log:
-    """Lines of JSON on a stream, or lines to read on a terminal.
+    """A log: lines of JSON, or readable lines if the stream is a terminal.
 
     Args:
-        stream: Where they go; `None`, as a closed stderr is, for nowhere.
-        texts: Whether texts are written, too.
-        requests: Whether requests are written, and not only what goes wrong.
+        stream: The stream; `None` for no output, as if stderr is closed.
+        texts: Whether texts are logged.
+        requests: Whether requests are logged, not only errors.
     """
 
     def __init__(self, stream: IO[str] | None, *, texts: bool = False, requests: bool = True) -> None:
         self._stream, self.texts, self.requests = stream, texts, requests
 
     def write(self, **values: Any) -> None:
-        """Writes a line. A full disk, or a reader that is gone, does not end the server."""
+        """Writes a line. A full disk or a closed pipe does not end the server."""
         if self._stream is None:
             return
         now = datetime.now(UTC)
@@ -94,7 +94,7 @@ class Log:
 
 
 def _readable(values: Mapping[str, Any]) -> str:
-    """The values of a line of the log, for a reader at a terminal."""
+    """Formats the values of a line for a terminal."""
     if "message" in values:
         trace = [escape_invisible(line) for line in values.get("trace", "").splitlines()]
         return "\n".join([f"{values['level']}: {escape_invisible(values['message'])}", *trace])
@@ -106,7 +106,7 @@ def _readable(values: Mapping[str, Any]) -> str:
 
 
 class LogHandler(logging.Handler):
-    """Writes what Python's loggers have to say into a log."""
+    """Writes the records of Python's loggers to a log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -125,8 +125,8 @@ class Access:
 
     Args:
         app: The application.
-        metrics: Where requests are counted.
-        log: Where they are written.
+        metrics: The counts of requests.
+        log: The access log.
     """
 
     def __init__(self, app: "ASGIApp", metrics: Metrics, log: Log) -> None:
@@ -146,7 +146,7 @@ class Access:
 
         try:
             await self._app(scope, receive, sending)
-        except asyncio.CancelledError:  # the client is gone
+        except asyncio.CancelledError:  # the client has left
             status = CLIENT_CLOSED
         finally:
             seconds = time.perf_counter() - begun
@@ -162,12 +162,12 @@ class Access:
 
 
 def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
-    """The log of a file, or of stderr.
+    """Opens the log in a file or on stderr.
 
     Args:
-        path: The file; what it has is kept. `None` for stderr.
-        quiet: Whether requests do not go to stderr.
-        texts: Whether texts are written, too.
+        path: The file, to which lines are appended; `None` for stderr.
+        quiet: Whether requests are not logged on stderr.
+        texts: Whether texts are logged.
     """
     if path is None:
         return Log(sys.stderr, texts=texts, requests=not quiet)

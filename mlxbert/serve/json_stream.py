@@ -1,4 +1,4 @@
-"""JSON a piece at a time: large answers are never in memory whole, and other threads get their turn."""
+"""Encodes JSON in pieces: a large answer is never in memory as a whole, and other threads can run in between."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -6,31 +6,31 @@ from typing import Any
 
 import msgspec
 
-_SIZE = 65_536  # bytes of a piece, at least
-_SLICE = 32  # parts of a list that become JSON together
-_PLACE = b"\0"  # of a list that is made later: a character that JSON has only escaped
+_MIN_SIZE = 65_536  # bytes of a piece
+_SLICE = 32  # parts of a list that are encoded together
+_PLACEHOLDER = b"\0"  # for a list that is encoded later: JSON has this character only as an escape
 
 
-class _JsonList:  # no dataclass: msgspec would make JSON of it
-    """A list of JSON that is made one part after the other."""
+class _JsonList:  # not a dataclass, which msgspec would encode itself
+    """A list that is encoded part by part."""
 
     def __init__(self, parts: Sequence[Any], show: Callable[[Any], Any]) -> None:
         self.parts, self.show = parts, show
 
 
 def each(parts: Sequence[Any], show: Callable[[Any], Any] = lambda part: part) -> Any:
-    """Stands for the list of what a function makes of parts, in what `pieces` makes JSON of."""
+    """Returns a placeholder for `[show(part) for part in parts]` in a value for `pieces`; computed when encoded."""
     return _JsonList(parts, show)
 
 
 def pieces(value: Any) -> Iterator[bytes]:
-    """The JSON of a value, in pieces; arrays of NumPy are lists."""
+    """Yields the JSON of a value in pieces; NumPy arrays become lists."""
     piece: list[bytes] = []
     size = 0
     for part in _parts(value):
         piece.append(part)
         size += len(part)
-        if size >= _SIZE:
+        if size >= _MIN_SIZE:
             yield b"".join(piece)
             piece, size = [], 0
     yield b"".join(piece)
@@ -39,31 +39,31 @@ def pieces(value: Any) -> Iterator[bytes]:
 def _parts(value: Any) -> Iterator[bytes]:
     later: list[_JsonList] = []
 
-    def shown(one: Any) -> Any:
-        if isinstance(one, _JsonList):
-            later.append(one)
-            return msgspec.Raw(_PLACE)
-        if (dimensions := getattr(one, "ndim", None)) is None:
-            raise TypeError(f"{type(one).__name__} has no JSON")
-        return one.tolist() if dimensions < 2 else shown(_JsonList(one, lambda row: row))
+    def encode_later(item: Any) -> Any:
+        if isinstance(item, _JsonList):
+            later.append(item)
+            return msgspec.Raw(_PLACEHOLDER)
+        if (dimensions := getattr(item, "ndim", None)) is None:
+            raise TypeError(f"{type(item).__name__} cannot be encoded as JSON")
+        return item.tolist() if dimensions < 2 else encode_later(_JsonList(item, lambda row: row))
 
-    text = msgspec.json.Encoder(enc_hook=shown).encode(value)
+    text = msgspec.json.Encoder(enc_hook=encode_later).encode(value)
     if not later:
         yield text
         return
-    lists = map(_listed, later)
-    for known in text.split(_PLACE):
-        yield known
+    lists = map(_list_parts, later)
+    for fragment in text.split(_PLACEHOLDER):
+        yield fragment
         yield from next(lists, ())
 
 
-def _listed(found: _JsonList) -> Iterator[bytes]:
-    """The JSON of a list."""
+def _list_parts(items: _JsonList) -> Iterator[bytes]:
+    """Yields the JSON of a list."""
     yield b"["
-    for start in range(0, len(found.parts), _SLICE):
-        shown = [found.show(part) for part in found.parts[start : start + _SLICE]]
-        parts = _parts(shown)
-        first = next(parts)[1:]  # without the bracket
+    for start in range(0, len(items.parts), _SLICE):
+        values = [items.show(part) for part in items.parts[start : start + _SLICE]]
+        parts = _parts(values)
+        first = next(parts)[1:]  # without the opening bracket
         text = chain([b"," + first if start else first], parts)
         last = next(text)
         for part in text:

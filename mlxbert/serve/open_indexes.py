@@ -1,4 +1,4 @@
-"""Indexes that a server has open, as long as their files are those that were opened."""
+"""The open indexes of a server; an index is reopened when its file is replaced."""
 
 import os
 from contextlib import closing
@@ -12,17 +12,17 @@ from mlxbert.serve.protocol import RequestError
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
 
-_CHARACTERS = 6  # of a token
-_HIT_BYTES = 3000  # of a `Hit` and the values of its fields, without its text
+_CHARACTERS = 6  # per token
+_HIT_BYTES = 3000  # of a `Hit` and its field values, without its text
 
 
 @dataclass
 class _OpenedIndex:
-    """An index that is open.
+    """An open index.
 
     Attributes:
         index: The index.
-        file: What the system said of its file when it was looked at last.
+        file: The state of the file at the last request.
     """
 
     index: "Index"
@@ -30,50 +30,50 @@ class _OpenedIndex:
 
 
 class OpenIndexes:
-    """Indexes that are open; for the thread of the models alone."""
+    """The open indexes; only the model thread may use them."""
 
     def __init__(self) -> None:
         self._open: dict[Path, _OpenedIndex] = {}
 
     def get(self, name: str, path: Path) -> "Index":
-        """An index; if its file was replaced, what is there now.
+        """Returns an index; opens it again if its file was replaced.
 
         Args:
-            name: What clients call it.
-            path: Its file.
+            name: The name that clients use.
+            path: The file of the index.
         """
         from mlxbert.search.index import open_index
 
         try:
-            found = path.stat()
+            state = path.stat()
         except OSError:
+            self._close(path)  # opening it again would create it
+            raise RequestError("not_found", f"the index {name} is gone", param="index") from None
+        entry = self._open.get(path)
+        if entry is not None and not _is_same(path, entry, state):
             self._close(path)
-            raise RequestError("not_found", f"the index {name} is gone", param="index") from None  # or it would be made
-        opened = self._open.get(path)
-        if opened is not None and not _is_same(path, opened, found):
-            self._close(path)
-            opened = None
-        if opened is None:
-            opened = self._open[path] = _OpenedIndex(open_index(path), found)
-        opened.file = found
-        return opened.index
+            entry = None
+        if entry is None:
+            entry = self._open[path] = _OpenedIndex(open_index(path), state)
+        entry.file = state
+        return entry.index
 
     def _close(self, path: Path) -> None:
         if (opened := self._open.pop(path, None)) is not None:
             opened.index.close()
 
 
-def _is_same(path: Path, opened: _OpenedIndex, found: os.stat_result) -> bool:
-    """Whether a file has the index that was opened, perhaps with other content, and not another one in its place."""
+def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
+    """Whether a file still holds the opened index, possibly updated, and not another one."""
     before = opened.file
-    if (found.st_dev, found.st_ino) != (before.st_dev, before.st_ino):
+    if (state.st_dev, state.st_ino) != (before.st_dev, before.st_ino):
         return False
-    if (found.st_mtime_ns, found.st_size) == (before.st_mtime_ns, before.st_size):
+    if (state.st_mtime_ns, state.st_size) == (before.st_mtime_ns, before.st_size):
         return True
-    with closing(SqliteStore(path)) as store:  # the open one may have read before what was overwritten
+    with closing(SqliteStore(path)) as store:  # a new one: the open store may have read what is now overwritten
         return (store.about.created, store.about.hash) == (opened.index.about.created, opened.index.about.hash)
 
 
 def hits_bytes(count: int, index: "Index") -> int:
-    """About how much memory as many hits take; no more than the index has."""
+    """Returns the approximate memory of `count` hits, but at most of all chunks of the index."""
     return min(count, index.stats().chunks) * (index.about.tokens * _CHARACTERS + _HIT_BYTES)

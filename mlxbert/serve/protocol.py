@@ -1,4 +1,4 @@
-"""What a protocol of the server consists of: its routes, the types of their bodies, and the shape of its errors."""
+"""The parts of a protocol of the server: routes, types of bodies, and the shape of errors."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,39 +17,39 @@ from mlxbert.errors import (
     TooLongError,
 )
 
-# What can be wrong, and its status where the protocol has none of its own.
+# The kinds of errors, and their status unless the protocol has its own.
 Kind = Literal[
     "invalid", "empty", "bad_text", "too_long", "unauthorized", "forbidden", "not_found", "method", "timeout",
     "changed", "too_large", "media_type", "misdirected", "overloaded", "internal", "unavailable",
 ]  # fmt: skip
 STATUS: Mapping[Kind, int] = {
     "invalid": 400,  # a body, a value
-    "empty": 400,  # nothing is asked for
-    "bad_text": 400,  # no text, or not valid Unicode
-    "too_long": 400,  # a text, for the model
+    "empty": 400,  # no texts
+    "bad_text": 400,  # not a text, or not valid Unicode
+    "too_long": 400,  # a text that is too long for the model
     "unauthorized": 401,
     "forbidden": 403,  # an origin that is not allowed
-    "not_found": 404,  # a route or a model
+    "not_found": 404,  # a route, a model or an index
     "method": 405,
-    "timeout": 408,  # of reading the body
-    "changed": 409,  # the files of a model, since it was loaded
+    "timeout": 408,  # while reading the body
+    "changed": 409,  # the files of a model have changed since it was loaded
     "too_large": 413,
     "media_type": 415,
-    "misdirected": 421,  # a host that is not ours
+    "misdirected": 421,  # a host that is not this server
     "overloaded": 429,
     "internal": 500,
-    "unavailable": 503,  # for a while: not ready yet, or too little memory, or an index that is busy
+    "unavailable": 503,  # temporarily: not ready yet, too little memory, or a busy index
 }
 
 
 class RequestError(Exception):
-    """Why a request gets no result.
+    """The error of a request.
 
     Args:
-        kind: What is wrong.
-        message: The value that was met, and what was expected; without paths.
-        hint: What to do.
-        param: The name of the field of the body, if it is one.
+        kind: The kind of the error.
+        message: The actual and the expected value; without paths.
+        hint: What the client can do.
+        param: The name of the field of the body that caused the error, if any.
     """
 
     def __init__(self, kind: Kind, message: str, *, hint: str | None = None, param: str | None = None) -> None:
@@ -63,7 +63,7 @@ class RequestError(Exception):
 
 
 def as_problem(error: BaseException) -> RequestError:
-    """What a client is told of an error; of one that is not ours, nothing but that there was one."""
+    """Converts an exception to a `RequestError`; unexpected exceptions are reported without details."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, OverloadedError):
@@ -78,9 +78,9 @@ def as_problem(error: BaseException) -> RequestError:
         return RequestError("invalid", error.message, hint=error.hint)
     if isinstance(error, ModelChangedError):
         return RequestError("changed", error.message, hint=error.hint)
-    if isinstance(error, OutOfMemoryError | BusyError):  # all else lasts
+    if isinstance(error, OutOfMemoryError | BusyError):  # the temporary errors
         what = "the index is being updated" if isinstance(error, BusyError) else "there is too little memory"
-        return RequestError("unavailable", what, hint="ask again in a moment")
+        return RequestError("unavailable", what, hint="try again in a moment")
     if isinstance(error, MlxbertError):
         return RequestError("internal", "the model or the index cannot be used; the server's log says why")
     return RequestError("internal", "the request failed; the server's log says why")
@@ -88,15 +88,15 @@ def as_problem(error: BaseException) -> RequestError:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a request gets.
+    """The reply to a request.
 
     Attributes:
-        value: The body: a value that `mlxbert.serve.json_stream` turns into JSON, bytes that are sent as they are, or a
-            function that makes either, which takes long where there were many tokens.
-        tokens: How many tokens were computed, for the log.
-        truncated: How many texts were truncated; a header says so, too.
-        headers: More headers.
-        media_type: Of bytes.
+        value: The body: a value that `mlxbert.serve.json_stream` encodes, bytes that are sent unchanged, or a function
+            that returns either; the function may be slow if there were many tokens.
+        tokens: The number of computed tokens, which decides whether the body is encoded on another thread.
+        truncated: The number of truncated texts, for a header.
+        headers: Additional headers.
+        media_type: The media type of the body.
     """
 
     value: Any
@@ -112,11 +112,11 @@ class Route:
 
     Attributes:
         method: `GET` or `POST`.
-        path: As Starlette writes it: `/v1/models/{name:path}`.
-        answer: Computes the reply from the service and, of a POST, the body; of a GET, the parameters of the path.
+        path: The path in Starlette's syntax: `/v1/models/{name:path}`.
+        answer: Computes the reply from the service and the body of a POST, or the path parameters of a GET.
         summary: A sentence for `/openapi.json`.
-        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its `shorten` says what to do
-            about a text that is too long.
+        body: The type of the body of a POST, a `msgspec.Struct` (or a union of them); its attribute `shorten` is the
+            hint for texts that are too long.
         reply: The type of the reply, for `/openapi.json`.
     """
 
@@ -133,10 +133,10 @@ class Protocol:
     """Routes that share the shape of their errors.
 
     Attributes:
-        name: What it is called in `/openapi.json` and in the log.
-        routes: Its routes.
-        shape: The status and the body of an error.
-        prefix: What paths begin with that are its own, even where there is no route.
+        name: The name in `/openapi.json` and in the log.
+        routes: The routes.
+        shape: Returns the status and the body of an error.
+        prefix: The prefix of paths that belong to the protocol even if no route matches.
     """
 
     name: str
@@ -146,5 +146,5 @@ class Protocol:
 
 
 def plain_shape(problem: RequestError) -> tuple[int, Any]:
-    """An error of our own routes, and where the path belongs to no protocol."""
+    """Returns an error of our own routes, or of a path that belongs to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

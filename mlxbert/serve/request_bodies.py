@@ -12,11 +12,11 @@ import msgspec
 
 from mlxbert.serve.protocol import RequestError
 
-_SMALL = 65_536  # bytes that are parsed in about a millisecond
-# Maximum strings, lists and objects of a large body: per text of `max_texts`, as a document is an object with fields;
-# and for any `max_texts`.
-_VALUES, _LEAST_VALUES = 64, 100_000
-_MOST_FIELDS = 1000  # each is compared with the fields of the type
+_SMALL = 65_536  # bytes that are decoded in about a millisecond
+# Maximum strings, lists and objects of a large body: per text of `max_texts` (a document is an object with fields), and
+# at least, whatever `max_texts` is.
+_VALUES, _MIN_VALUES = 64, 100_000
+_MAX_FIELDS = 1000  # each field is compared with the fields of the type
 _CHOICE = re.compile(r"Invalid enum value (.*) - at `\$(.*)`", re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -30,12 +30,12 @@ class BodyReader:
 
     Args:
         kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
-        max_texts: How many texts a request may have.
+        max_texts: The maximum number of texts of a request.
     """
 
     def __init__(self, kind: Any, max_texts: int) -> None:
         self._kind, self._decode = kind, msgspec.json.Decoder(kind).decode
-        self._max_values = max(_VALUES * max_texts, _LEAST_VALUES)
+        self._max_values = max(_VALUES * max_texts, _MIN_VALUES)
 
     async def read(self, body: bytes) -> Any:
         """Decodes a body; a large one on a thread, so that the event loop answers other requests meanwhile."""
@@ -82,7 +82,7 @@ class BodyReader:
 
 
 def count_values(body: bytes, enough: int) -> int:
-    """Counts the strings (with the names of fields), lists and objects of a body; may stop above `enough`."""
+    """Counts the strings (including field names), lists and objects of a body; may stop above `enough`."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = plain.count(b'"') // 2
     if strings > enough:
@@ -92,7 +92,7 @@ def count_values(body: bytes, enough: int) -> int:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -113,8 +113,8 @@ def check_fields(kind: Any, names: Collection[str]) -> None:
         kind: The type of the body.
         names: The names of the body's fields.
     """
-    if len(names) > _MOST_FIELDS:
-        raise RequestError("invalid", f"the body has {len(names):,} fields, expected at most {_MOST_FIELDS:,}")
+    if len(names) > _MAX_FIELDS:
+        raise RequestError("invalid", f"the body has {len(names):,} fields, expected at most {_MAX_FIELDS:,}")
     fields = getattr(kind, "__struct_fields__", ())
     for name in names:
         if name in fields:
@@ -124,12 +124,12 @@ def check_fields(kind: Any, names: Collection[str]) -> None:
 
 
 def _one_edit(word: str, other: str) -> bool:
-    """Whether two words differ by one letter (inserted, removed or replaced) or by two swapped neighbours."""
+    """Whether two words differ by one letter (inserted, removed or replaced) or by two swapped letters."""
     if abs(len(word) - len(other)) > 1:
         return False
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False)))
-    mine, its = word[start:], other[start:]
-    return mine[1:] in (its, its[1:]) or mine == its[1:] or (mine[1::-1] == its[:2] and mine[2:] == its[2:])
+    a, b = word[start:], other[start:]
+    return a[1:] in (b, b[1:]) or a == b[1:] or (a[1::-1] == b[:2] and a[2:] == b[2:])
 
 
 def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
@@ -137,10 +137,10 @@ def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
     invalid = _CHOICE.fullmatch(str(error))
     names = re.findall(r"\.(\w+)", invalid[2]) if invalid else []
     if invalid and (choices := _choices(kind, names)):
-        listed = {choice.lower(): choice for choice in reversed(choices)}  # some are listed in capital letters, too
+        listed = {choice.lower(): choice for choice in reversed(choices)}  # some values are also listed in capitals
         expected = ", ".join(reversed(listed.values()))
         return RequestError("invalid", f"{names[-1]} is {invalid[1]:.60}, expected one of {expected}", param=names[-1])
-    return RequestError("invalid", f"the body is not what is expected: {error}")
+    return RequestError("invalid", f"the body is invalid: {error}")
 
 
 def _choices(kind: Any, names: Sequence[str]) -> list[str]:

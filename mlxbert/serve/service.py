@@ -1,4 +1,4 @@
-"""What the routes of the server work with: the engine, and what is known of its models."""
+"""The service behind the routes: the engine, and the facts about its models."""
 
 import asyncio
 from collections.abc import Container, Mapping, Sequence
@@ -26,20 +26,20 @@ from mlxbert.tasks.query_ranking import RankedText, rank
 from mlxbert.text.tokenizer import Tokenizer
 
 EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
-_SPECIAL = 4  # special tokens of a pair, at most
-# What a model was made for is the first of these that it can do: heads are trained for one task.
+_MAX_SPECIAL = 4  # special tokens of a pair
+# The main task of a model is the first of these that it can do: heads are trained for one task.
 _TRAINED = ("rerank", "classify", "tag", "answer")
-_PRETRAINED = ("fill-mask", "embed")  # the other way round, if the files say how texts become vectors
+_PRETRAINED = ("fill-mask", "embed")  # reversed if the model has sentence-transformers modules
 
 
 @dataclass(frozen=True)
 class VectorFacts:
-    """What the files of a model say of its vectors.
+    """The facts about a model's vectors, from its files.
 
     Attributes:
-        stated: Whether they say how tokens become one; what the family uses is assumed otherwise.
-        poolings: How they become one.
-        unit: Whether its length is 1.
+        stated: Whether the files define the pooling; otherwise the pooling of the family is assumed.
+        poolings: The poolings of token vectors.
+        unit: Whether vectors have length 1.
         similarity: How vectors are compared.
     """
 
@@ -51,25 +51,25 @@ class VectorFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model that is served.
+    """The facts about a served model.
 
     Attributes:
-        name: What clients call it.
-        main: The task that it was made for.
-        tasks: What it can do, by the names of the command line.
-        max_length: Most tokens of a text.
-        size: Width of its vectors; 0 if it makes none.
-        pooling: How they are made of those of tokens.
-        hidden: Width of those of words.
-        prompts: Its own prompts by their names.
-        labels: Its classes.
+        name: The name that clients use.
+        main: The task that the model was trained for.
+        tasks: All tasks that the model can do, by their names on the command line.
+        max_length: The maximum number of tokens of a text.
+        size: The size of the vectors; 0 for a model without vectors.
+        pooling: How token vectors are combined into one vector.
+        hidden: The size of the hidden states.
+        prompts: The model's own prompts by their names.
+        labels: The names of the classes.
         type: The family.
-        dtype: What it computes in.
-        parameters: How many numbers its weights have.
+        dtype: The data type of the weights.
+        parameters: The number of parameters.
         fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
-        vectors: What its files say of its vectors.
-        thresholds: Of its classes where several may be right, if it has its own.
-        probabilities: Whether the scores of `rerank` are.
+        vectors: The facts about the vectors, for a model with vectors.
+        thresholds: The model's thresholds of its classes in multi-label classification, if any.
+        probabilities: Whether the scores of `rerank` are probabilities.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ModelFacts:
     probabilities: bool
 
     def tokenizer(self, model: Model) -> Tokenizer:
-        """The tokenizer of what the model was made for."""
+        """Returns the tokenizer for the model's main task."""
         return _tokenizer(self.main, model)
 
 
@@ -100,13 +100,13 @@ class Service:
 
     Attributes:
         engine: The engine.
-        options: What the server allows.
-        facts: What is known of each model, by its name; complete before the server is ready.
-        indexes: Files of indexes that can be searched, by their names.
-        opened: Those that are open.
-        ready: Whether requests are taken.
-        metrics: What is counted of requests.
-        room: Memory for answers.
+        options: The options and limits of the server.
+        facts: The facts about each model, by its name; complete before the server is ready.
+        indexes: The files of the indexes, by their names.
+        opened: The open indexes.
+        ready: Whether requests are accepted.
+        metrics: The counts of requests.
+        room: The memory for answers.
     """
 
     engine: Engine
@@ -127,70 +127,71 @@ class Service:
         self.engine.watch(on_change)
 
     def find(self, name: str | None, *tasks: str) -> str:
-        """The model of a request: the one that it names, or the first that was made for a task, or can do it."""
+        """Finds the model of a request: the named one, or the first for one of the tasks, preferably its main task."""
         if name is not None and name not in self.facts:
             raise RequestError(
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
             )
-        among = [self.facts[name]] if name is not None else [*self.facts.values()]
-        for facts in sorted(among, key=lambda facts: facts.main not in tasks):
+        candidates = [self.facts[name]] if name is not None else [*self.facts.values()]
+        for facts in sorted(candidates, key=lambda facts: facts.main not in tasks):
             if not tasks or set(tasks) & set(facts.tasks):
                 return facts.name
-        for facts in among:
+        for facts in candidates:
             if len(facts.labels) > 1 and any(CATALOGUE[task].items == "query" for task in tasks):
                 raise RequestError(
                     "invalid",
-                    f"{facts.name} gives a pair of texts {len(facts.labels)} labels, expected a reranker: one score",
+                    f"{facts.name} has {len(facts.labels)} labels for a pair, expected a reranker with one score",
                     param="model",
                 )
-        can = "; ".join(f"{one.name}: {', '.join(one.tasks)}" for one in self.facts.values())
-        who = "no model" if name is None else f"{name} is not a model that"
-        raise RequestError("invalid", f"{who} can do {' or '.join(tasks)}", hint=f"there are {can}", param="model")
+        names = "; ".join(f"{facts.name} ({', '.join(facts.tasks)})" for facts in self.facts.values())
+        subject = "no model can" if name is None else f"the model {name} cannot"
+        message, hint = f"{subject} do {' or '.join(tasks)}", f"available: {names}"
+        raise RequestError("invalid", message, hint=hint, param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
-        """Refuses too much work, see `measure`."""
+        """Refuses requests that are too large, see `measure`."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
-        for found, what, most in limits:
-            if found > most:
+        for amount, unit, limit in limits:
+            if amount > limit:
                 raise RequestError(
-                    "too_large", f"{found:,} {what}, expected at most {most:,} in a request",
-                    hint="with labels, each text counts once for each" if what == "texts" else None,
+                    "too_large", f"{amount:,} {unit}, expected at most {limit:,} in a request",
+                    hint="with labels, each text counts once per label" if unit == "texts" else None,
                 )  # fmt: skip
 
     async def run(
         self, model: str, entry: TaskEntry, items: Sequence[Any], options: TaskOptions, on_error: str = "raise"
     ) -> Answered:
-        """The results of items.
+        """Computes items.
 
         Args:
-            model: The name of a model that `find` has found for the task.
+            model: The name of a model, as `find` returns it for the task.
             entry: The task.
             items: See `Engine.submit`.
             options: The options of the task.
-            on_error: `raise`, or `return` a Failure in place of an item that cannot be used.
+            on_error: `raise`, or `return` a Failure in place of an unusable item.
         """
         self.check_size(*measure(items, options, self.facts[model].max_length))
         answered = await asyncio.wrap_future(self.engine.enqueue(Key(model, entry, options), items, BUDGET.get(None)))
         USAGE.get(RequestUsage()).add(items, answered.tokens, len(answered.truncated))
-        for failure in (one for one in answered.results if isinstance(one, Failure) and on_error == "raise"):
+        for failure in (result for result in answered.results if isinstance(result, Failure) and on_error == "raise"):
             place = f"text {failure.index}: " if len(items) > 1 else ""
             problem = as_problem(failure.error)
             raise RequestError(problem.kind, place + problem.message, hint=problem.hint)
         return answered
 
     def check_answer(self, size: int, what: str, hint: str) -> None:
-        """Refuses results, computed by other means than `run`, that would take too much memory.
+        """Refuses results that take too much memory, if they are not computed by `run`.
 
         Args:
-            size: Bytes.
-            what: What takes them.
-            hint: How they would take less.
+            size: The size in bytes.
+            what: The name of the results.
+            hint: How to reduce the size.
         """
-        if size > self.room.most:
-            raise too_large(what, size, self.room.most, hint)
+        if size > self.room.max_bytes:
+            raise too_large(what, size, self.room.max_bytes, hint)
 
     async def claim(self, size: int) -> None:
-        """Waits for memory, in bytes, for what is computed by other means than `run`."""
+        """Waits for memory, in bytes, for results that are not computed by `run`."""
         if (budget := BUDGET.get(None)) is not None:
             free, loop = asyncio.Event(), asyncio.get_running_loop()
             if not budget.claim(size, partial(loop.call_soon_threadsafe, free.set)).granted:
@@ -199,31 +200,31 @@ class Service:
     async def rerank(
         self, model: str, query: str, texts: Sequence[str], options: RerankOptions, on_error: str = "raise"
     ) -> tuple[Sequence[RankedText], Sequence[Failure], Answered]:
-        """The best texts for a query, as `mlxbert.rerank` ranks them; those that failed; and what `run` gives."""
-        shared = replace(options, top_k=None)  # batches do not depend on it
+        """Ranks texts like `mlxbert.rerank`; returns the best texts, the failures, and the answer of `run`."""
+        shared = replace(options, top_k=None)  # requests with different `top_k` share batches
         answered = await self.run(model, RERANK, [(query, text) for text in texts], shared, on_error)
         return *rank(answered.results, options.top_k), answered
 
 
 def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tuple[int, int]:
-    """How many texts a model gets for a request, and their characters: with all labels, prompts, and all windows.
+    """Returns the numbers of texts and characters that a model computes: with all labels, prompts, and overlaps.
 
     Args:
         items: The items of the request.
         options: The options of the request.
-        max_length: Most tokens of a text, for the model.
+        max_length: The maximum number of tokens of a text for the model.
     """
-    given = vars(options)
-    labels = given.get("labels") or ("",)
-    added = len(given.get("prompt") or "") + len(given.get("hypothesis") or "")
-    window, stride = min(given.get("max_length") or MAX_LENGTH, max_length), given.get("stride")
+    values = vars(options)
+    labels = values.get("labels") or ("",)
+    added = len(values.get("prompt") or "") + len(values.get("hypothesis") or "")
+    window, stride = min(values.get("max_length") or MAX_LENGTH, max_length), values.get("stride")
 
     def characters(item: Any) -> int:
         texts = (item,) if isinstance(item, str) else item
         total = sum(map(len, texts))
         if stride is None:
             return total
-        step = window - _SPECIAL - min(len(texts[0]), window // 2) - stride  # from one window to the next, at least
+        step = window - _MAX_SPECIAL - min(len(texts[0]), window // 2) - stride  # minimum distance between windows
         return total * window // max(step, 1)
 
     each = sum(map(characters, items)) + added * len(items)
@@ -231,8 +232,8 @@ def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tupl
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
-    """What is known of a model; on the thread that it belongs to."""
-    tasks = {name: task for name, entry in CATALOGUE.items() if (task := _made(entry, model)) is not None}
+    """Collects the facts about a model; on the thread that it belongs to."""
+    tasks = {name: task for name, entry in CATALOGUE.items() if (task := _make_default(entry, model)) is not None}
     main = _main(tasks, model)
     size = model.embedder.size if EMBED.name in tasks else 0
     vectors = None
@@ -252,7 +253,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
         dtype=dtype_name(weights[0].dtype),
-        parameters=sum(one.size for one in weights),
+        parameters=sum(weight.size for weight in weights),
         fingerprint=hash_model(model.files),
         vectors=vectors,
         thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),
@@ -260,8 +261,8 @@ def read_facts(name: str, model: Model) -> ModelFacts:
     )
 
 
-def _made(entry: TaskEntry, model: Model) -> Any:
-    """A task with its defaults, or `None` if the model cannot do it."""
+def _make_default(entry: TaskEntry, model: Model) -> Any:
+    """Makes a task with its default options; `None` if the model cannot do it."""
     try:
         return entry.make(model, entry.options())
     except MlxbertError:
@@ -269,7 +270,7 @@ def _made(entry: TaskEntry, model: Model) -> Any:
 
 
 def _main(tasks: Container[str], model: Model) -> str:
-    """The task that a model was made for."""
+    """Returns the main task of a model."""
     has_modules = (model.folder / "modules.json").is_file()
     names = (*_TRAINED, *(reversed(_PRETRAINED) if has_modules else _PRETRAINED))
     return next((name for name in names if name in tasks), EMBED.name)

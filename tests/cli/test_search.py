@@ -85,9 +85,9 @@ def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Ru
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--where", "lang==de"], "hint: --where lets 0 of 4 documents through; "),
-        (["--where", "lang=DE"], "lets 0 of 4 "),
-        (["--where", "lang=de", "--mode", "words"], "lets 1 of 4 documents through\n"),
+        (["--where", "lang==de"], "hint: --where matches 0 of 4 documents; "),
+        (["--where", "lang=DE"], "matches 0 of 4 "),
+        (["--where", "lang=de", "--mode", "words"], "matches 1 of 4 documents\n"),
         (["--min-score", "0.4"], "hint: the best score is 0.0"),
         (["--where", "nosuch=1"], "no document has the field 'nosuch'"),
     ],

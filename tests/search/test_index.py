@@ -174,7 +174,7 @@ def test_a_file_that_may_not_be_read_is_tried_again(
 
 
 def test_what_is_left_out_is_counted(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_writer, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(index_writer, "MAX_BYTES", 10_000)
     write(folder / "big.txt", "dog " * 3000)
     write(folder / "binary", b"\0\1\2" * 50)
     write(folder / ".hidden", "dog")
@@ -324,8 +324,8 @@ def test_records_of_files_have_fields(index: Index, folder: Path) -> None:
 def test_of_an_update_that_ends_early_the_vectors_are_kept(
     index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_writer, "_TOGETHER", 3)
-    monkeypatch.setattr(index_writer, "_SMALL", 100)  # bytes: what is read waits on disk
+    monkeypatch.setattr(index_writer, "_GROUP", 3)
+    monkeypatch.setattr(index_writer, "_SPOOL_BYTES", 100)  # bytes: what is read waits on disk
     monkeypatch.setattr("mlxbert.tasks.task.Task.window", 4)
     write(folder / "rows.jsonl", "".join(f'{{"text": "milk {passage(row, 5)}"}}\n' for row in range(20)))
     update = index.update()

@@ -30,9 +30,9 @@ FILES = 24
 # vectors wait for their file.
 CHILD = """
 import sys
-from mlxbert.search import writer
+from mlxbert.search import index_writer as writer
 from mlxbert.search.index import open_index
-writer._TOGETHER, writer._SMALL = 5, 200
+writer._GROUP, writer._SPOOL_BYTES = 5, 200
 path, folder, model, last = *sys.argv[1:4], int(sys.argv[4])
 index = open_index(path, model=model, paths=[folder])
 print("open", flush=True)

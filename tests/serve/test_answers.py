@@ -196,7 +196,7 @@ def test_a_large_answer_is_sent_in_pieces_and_to_old_clients_at_once(folders: di
         whole = ask(app, "POST", "/api/embed", body)
         assert "content-length" not in whole.headers and len(whole.json["results"]) == 3600
         assert "content-length" in ask(app, "POST", "/api/embed", {"texts": [WORDS] * 700}).headers
-        assert service.room.claim(10 * service.room.most, print).granted  # all of it is free again
+        assert service.room.claim(10 * service.room.max_bytes, print).granted  # all of it is free again
 
 
 class TestRoom:
@@ -234,7 +234,7 @@ def test_requests_wait_for_room_and_one_that_is_given_up_does_not_keep_it(folder
     with serving({"embed": folders["embed"]}, options=ServeOptions(max_answer=1.0)) as service:
         engine, room = service.engine, service.room
         budgets = [Budget(room) for _ in range(4)]
-        held = budgets[0].claim(10 * room.most, print)
+        held = budgets[0].claim(10 * room.max_bytes, print)
         large = ["the cat " * 10] * 200
         asked = [engine.submit("embed", "embed", large, budget=budget) for budget in budgets[1:]]
         small = engine.submit("embed", "embed", ["cat"], budget=Budget(room))
@@ -247,12 +247,12 @@ def test_requests_wait_for_room_and_one_that_is_given_up_does_not_keep_it(folder
         assert engine.waiting == 0
         for budget in budgets:
             budget.leave()
-        assert room.claim(10 * room.most, print).granted
+        assert room.claim(10 * room.max_bytes, print).granted
 
 
 def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders: dict[str, Path]) -> None:
     with serving({"embed": folders["embed"]}, options=ServeOptions(max_answer=1.0)) as service:
-        held = service.room.claim(10 * service.room.most, print)
+        held = service.room.claim(10 * service.room.max_bytes, print)
         app = make_app(service)
         body = json.dumps({"texts": ["the cat " * 10] * 200}).encode()
 
@@ -267,7 +267,7 @@ def test_a_client_that_leaves_while_its_request_waits_gives_up_its_place(folders
 
         asyncio.run(leave())
         assert service.engine.waiting == 0
-        assert service.room.claim(10 * service.room.most, print).granted
+        assert service.room.claim(10 * service.room.max_bytes, print).granted
 
 
 async def _asked(app: Any, body: bytes) -> None:
@@ -287,7 +287,7 @@ async def _asked(app: Any, body: bytes) -> None:
 
 def test_an_engine_that_closes_answers_what_waits_for_room(folders: dict[str, Path]) -> None:
     with serving({"embed": folders["embed"]}, options=ServeOptions(max_answer=1.0)) as service:
-        held = service.room.claim(10 * service.room.most, print)
+        held = service.room.claim(10 * service.room.max_bytes, print)
         asked = service.engine.submit("embed", "embed", ["the cat " * 10] * 200, budget=Budget(service.room))
         closing = threading.Thread(target=service.engine.close)
         closing.start()

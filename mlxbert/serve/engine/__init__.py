@@ -1,1 +1,1 @@
-"""The engine: models on one thread, asked by any number of others."""
+"""The engine: models on one thread, called from any number of other threads."""

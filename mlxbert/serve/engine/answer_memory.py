@@ -1,6 +1,6 @@
-"""Memory for answers: how much of it a request may take, and requests that wait until there is room for them.
+"""Limits the memory for answers; requests wait until there is room for their results.
 
-Requests that may take little have a part of the room for themselves, so that large ones do not hold them up.
+Small requests have a part of the memory to themselves, so that large requests do not block them.
 """
 
 import threading
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from mlxbert.errors import TooLargeError
 
-_SMALL = 16  # times less than a request may take at most: it waits for none of the large ones
-_LARGE = 2  # as many of the largest requests at a time
+_SMALL = 16  # a claim is small if it is at most this fraction of the maximum: it never waits for large claims
+_LARGE = 2  # the number of requests of the maximum size that fit at a time
 
 
 @dataclass(eq=False)
 class Claim:
-    """What a request takes.
+    """The memory that a request claims.
 
     Attributes:
-        size: Bytes.
-        ready: Is called when there is room, if there is none at once.
-        lane: The part of the room.
-        granted: Whether there is room for it.
-        over: Whether it is given back.
+        size: The size in bytes.
+        ready: Called when a waiting claim is granted.
+        lane: The part of the room that the claim belongs to.
+        granted: Whether the claim has its memory.
+        over: Whether the memory was returned, or the claim was withdrawn.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(eq=False)
 class _Lane:
-    """A part of a room: its size and what is free, in bytes, and who waits, in turn."""
+    """A part of a room: its size and its free memory in bytes, and the queue of waiting claims."""
 
     size: int
     free: int = field(init=False)
@@ -46,41 +46,41 @@ class _Lane:
         self.free = self.size
 
     def grant(self) -> list[Claim]:
-        """Those that need not wait any more."""
-        found = []
+        """Grants waiting claims while there is room; returns the granted claims."""
+        granted = []
         while self.waiting and (self.waiting[0].over or self.waiting[0].size <= self.free):
             claim = self.waiting.popleft()
             if not claim.over:
                 self.free, claim.granted = self.free - claim.size, True
-                found.append(claim)
-        return found
+                granted.append(claim)
+        return granted
 
 
 class Room:
     """Memory for answers, for any number of threads.
 
     Args:
-        most: Bytes that one answer may take.
+        max_bytes: The maximum size of one answer in bytes.
 
     Attributes:
-        most: The same.
+        max_bytes: The maximum size of one answer in bytes.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most, self._lock = most, threading.Lock()
-        self._small, self._large = _Lane(most), _Lane(_LARGE * most)
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self._lock = max_bytes, threading.Lock()
+        self._small, self._large = _Lane(max_bytes), _Lane(_LARGE * max_bytes)
 
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
-        """Takes a number of bytes, or waits in line for them; of more than there are, for nearly all of them.
+        """Claims memory, at once or in turn; a claim larger than the lane is reduced to most of the lane.
 
-        The rest is for what was computed first and is kept, the vector of a query: a request never waits for itself.
+        The rest is for an earlier result of the same request (the vector of a query): no request waits for itself.
 
         Args:
-            size: Bytes.
+            size: The size in bytes.
             ready: See `Claim`.
         """
-        lane = self._small if size * _SMALL <= self.most else self._large
-        claim = Claim(min(size, lane.size - self.most // 2), ready, lane)
+        lane = self._small if size * _SMALL <= self.max_bytes else self._large
+        claim = Claim(min(size, lane.size - self.max_bytes // 2), ready, lane)
         with self._lock:
             if not lane.waiting and claim.size <= lane.free:
                 lane.free, claim.granted = lane.free - claim.size, True
@@ -89,11 +89,11 @@ class Room:
         return claim
 
     def shrink(self, claim: Claim, size: int) -> None:
-        """Gives a part back: `size` bytes are enough."""
+        """Returns a part of the memory: the claim keeps `size` bytes."""
         self._give(claim, min(size, claim.size))
 
     def leave(self, claim: Claim) -> None:
-        """Gives everything back, or waits no longer; a second time nothing happens."""
+        """Returns all memory of a claim, or removes it from the queue; a second call does nothing."""
         self._give(claim, 0, over=True)
 
     def _give(self, claim: Claim, rest: int, *, over: bool = False) -> None:
@@ -105,17 +105,17 @@ class Room:
                 claim.size = rest
             claim.over = over
             granted = claim.lane.grant()
-        for one in granted:
-            one.ready()
+        for waiting_claim in granted:
+            waiting_claim.ready()
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a request of a server may take.
+    """The memory that a request of a server may use.
 
     Attributes:
-        room: Where it takes it from; it also says how much one answer may take.
-        claims: What it has taken so far.
+        room: The room that the memory comes from, with the limit of one answer.
+        claims: The claims of the request so far.
     """
 
     room: Room
@@ -128,21 +128,21 @@ class Budget:
         return claim
 
     def leave(self) -> None:
-        """Gives everything back."""
+        """Returns all memory of the request."""
         for claim in self.claims:
             self.room.leave(claim)
 
 
-def too_large(what: str, size: int, most: int, hint: str) -> TooLargeError:
-    """Why results are refused.
+def too_large(what: str, size: int, limit: int, hint: str) -> TooLargeError:
+    """Makes the error for results that take too much memory.
 
     Args:
-        what: What they are.
-        size: Bytes that they would take.
-        most: Bytes that an answer may take.
-        hint: How they would take less.
+        what: The name of the results.
+        size: The size of the results in bytes.
+        limit: The maximum size of an answer in bytes.
+        hint: How to reduce the size.
     """
-    message = f"{what} would take {size / 1e6:,.1f} MB, expected at most {most / 1e6:,.1f} MB in an answer"
+    message = f"{what} would take {size / 1e6:,.1f} MB, expected at most {limit / 1e6:,.1f} MB in an answer"
     return TooLargeError(message, hint=hint)
 
 

@@ -1,9 +1,8 @@
-"""An engine: models that any number of threads, or coroutines, ask at the same time.
+"""The engine: models that any number of threads or coroutines can call at the same time.
 
-A model belongs to one thread. The engine owns that thread, on which models are loaded and batches computed, and a
-second one, on which texts are split into tokens. Whatever waits for the same model, task and options goes into common
-batches, each a few tens of milliseconds of work. An item with more tokens than that is computed in several batches,
-between which shorter items are let through.
+A model belongs to one thread. The engine owns that thread, which loads models and computes batches, and a second
+thread, which tokenizes texts. Items that wait for the same model, task and options share batches, each a few tens of
+milliseconds of work. A longer item is computed in several batches, and shorter items are computed in between.
 """
 
 import asyncio
@@ -31,21 +30,21 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 _T = TypeVar("_T")
 _DEFAULTS = EngineOptions()
-_OPTIONS_BYTES = 262_144  # of the options of a request: those of the latest tasks are kept
+_MAX_OPTIONS = 262_144  # bytes of the options of a request: the engine keeps the options of recent tasks
 
 
 class Engine:
-    """Models that any number of threads and coroutines may ask at the same time.
+    """Models that any number of threads and coroutines can call at the same time.
 
     Example:
         >>> with mlxbert.Engine(["builtin"]) as engine:
-        ...     asked = engine.submit("builtin", "embed", ["A man eats.", "It rains."])
-        ...     asked.result().results[0].embedding  # (384,)
+        ...     future = engine.submit("builtin", "embed", ["A man eats.", "It rains."])
+        ...     future.result().results[0].embedding  # (384,)
 
     Args:
-        models: Names or references of the models, by the names that callers give them; a list of names stands for
-            itself. They are loaded when they are first asked for.
-        options: How much is done at a time, and kept in memory.
+        models: Names or references of the models, keyed by the names that callers use; or a list of names. A model is
+            loaded when it is first used.
+        options: Limits of batches, queue and memory.
 
     Raises:
         ArgumentError: There are no models.
@@ -56,15 +55,14 @@ class Engine:
         models: Mapping[str, str | ModelRef] | Iterable[str] = (BUILTIN,),
         options: EngineOptions = _DEFAULTS,
     ) -> None:
-        given = (models,) if isinstance(models, str) else models
-        named = given if isinstance(given, Mapping) else {name: name for name in given}
+        names = (models,) if isinstance(models, str) else models
+        named = names if isinstance(names, Mapping) else {name: name for name in names}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
             raise ArgumentError("there are no models, expected at least one")
         self.options, self._state = options, EngineState()
-        owner = ModelThread(
-            self.models, options, self._state
-        )  # which does not have the engine, or that would never end
+        # The thread has no reference to the engine, which would keep it alive forever.
+        owner = ModelThread(self.models, options, self._state)
         self._loaded, self._owner = owner.loaded, owner
         threads = (
             threading.Thread(target=owner.run, name="mlxbert-engine", daemon=True),
@@ -82,9 +80,9 @@ class Engine:
         self.close()
 
     def close(self, *, drain: bool = True) -> None:
-        """Ends the engine, once all that was taken is computed; without `drain`, what was not is an error.
+        """Closes the engine after all accepted requests are computed; without `drain`, pending requests fail.
 
-        Afterwards nothing is taken any more.
+        Afterwards all requests are refused.
         """
         if not drain:
             with self._state.locked():
@@ -93,61 +91,60 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is taken any more."""
+        """Whether the engine is closed."""
         return self._state.closed
 
     @property
     def counts(self) -> EngineCounts:
-        """What has been done so far."""
+        """Counts of the work so far."""
         return self._state.counts
 
     @property
     def loaded(self) -> Mapping[str, int]:
-        """The models in memory, the least recently used first, and the bytes of their weights, if these are limited."""
-        return {name: one.size for name, one in [*self._loaded.items()]}
+        """The models in memory, least recently used first, with the bytes of their weights (0 without a limit)."""
+        return {name: model.size for name, model in [*self._loaded.items()]}
 
     @property
     def waiting(self) -> int:
-        """How many texts wait."""
+        """The number of waiting texts."""
         return self._state.waiting
 
     def watch(self, on_change: Callable[[str, Model], object]) -> None:
-        """Has a function called, on the thread of the models, with each model that is loaded with changed files.
+        """Sets a function to be called, on the model thread, with each model that is reloaded with changed files.
 
         Args:
-            on_change: Takes the name of the model, and the model. It should not refer to the engine.
+            on_change: Takes the name of the model and the model. It should not refer to the engine.
         """
         self._owner.on_change = on_change
 
     def submit(
         self, model: str, task: str, items: Sequence[Any], *, budget: Budget | None = None, **options: Any
     ) -> "Future[Answered]":
-        """Asks for the results of items, from any thread.
+        """Submits items to be computed, from any thread.
 
         Args:
             model: The name of one of the models.
-            task: The name of a task of `mlxbert.tasks.catalogue.CATALOGUE`, which says what its items are.
-            items: Any number of items: texts, or pairs of texts, of which the first is the query or the question.
-            budget: The memory that the results may take, of a server; `None` for any amount. Results that would take
-                more are an error, and while too little is free, the request waits.
-            options: The options of the task, as its function has them; the engine itself decides on the size of
-                batches.
+            task: The name of a task in `mlxbert.tasks.catalogue.CATALOGUE`, which defines its items.
+            items: Any number of items: texts, or pairs of texts with the query or question first.
+            budget: The memory that the results may take, for a server; `None` for no limit. Larger results are an
+                error; while too little memory is free, the request waits.
+            options: The options of the task, as in its function, except that the engine decides on batch sizes.
 
         Returns:
-            A future. Its errors are those of the task's function; an item that cannot be used is a `Failure` among the
-            results. Cancelled before it is done, it is taken out of the queue.
+            A future. Its errors are the errors of the task's function; an unusable item becomes a `Failure` among the
+            results. Cancelling the future removes the request from the queue.
 
         Raises:
-            ArgumentError: There is no such model or task, an option is unknown or not allowed, or the options are too
+            ArgumentError: The model or task does not exist, an option is unknown or not allowed, or the options are too
                 large.
-            OverloadedError: Too many texts wait.
+            OverloadedError: Too many texts are waiting.
         """
         self.check_model(model)
         entry = find_task(task)
         return self.enqueue(Key(model, entry, entry.read_options(options)), items, budget)
 
     def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered]":
-        """Asks for the results of items with options that are checked; see `submit`."""
+        """Submits items with options that are already checked; see `submit`."""
         _check_plain(key.options)
         if isinstance(items, str):
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
@@ -157,7 +154,7 @@ class Engine:
         if not items:
             request.future.set_result(request.answered())
             return request.future
-        # Nothing that stays refers to the request, which has the future: what is answered is freed at once.
+        # Nothing long-lived refers to the request, which holds the future: answered requests are freed at once.
         request.future.add_done_callback(partial(self._state.forget, weakref.ref(request)))
         state = self._state
         with state.changed:
@@ -165,9 +162,9 @@ class Engine:
             if state.waiting + len(items) > self.options.max_queue:
                 state.counts.refused += 1
                 raise OverloadedError(
-                    f"{state.waiting:,} texts wait and {len(items):,} are to come, expected at most "
-                    f"{self.options.max_queue:,} together",
-                    hint="ask again in a moment",
+                    f"{state.waiting:,} texts are waiting and {len(items):,} are new, expected at most "
+                    f"{self.options.max_queue:,} in total",
+                    hint="try again in a moment",
                 )
             state.waiting += len(items)
             state.requests.add(request)
@@ -176,19 +173,19 @@ class Engine:
         return request.future
 
     async def ask(self, model: str, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """The results of items, for a coroutine; see `submit`. A cancelled coroutine is taken out of the queue."""
+        """Computes items for a coroutine; see `submit`. Cancelling the coroutine removes the request from the queue."""
         return await asyncio.wrap_future(self.submit(model, task, items, **options))
 
     def call(self, model: str | None, work: Callable[..., _T]) -> "Future[_T]":
-        """Runs a function on the thread of the models, between two batches.
+        """Runs a function on the model thread, between two batches.
 
         Args:
-            model: The name of the model that it takes; `None` if it takes none.
+            model: The name of the model to pass to the function; `None` for a function without arguments.
             work: The function.
 
         Raises:
-            ArgumentError: There is no such model.
-            OverloadedError: Too many calls wait.
+            ArgumentError: The model does not exist.
+            OverloadedError: Too many calls are waiting.
         """
         if model is not None:
             self.check_model(model)
@@ -196,16 +193,16 @@ class Engine:
         with self._state.changed:
             self._check_open()
             if len(self._state.calls) >= self.options.max_queue:
-                raise OverloadedError("too many calls wait", hint="ask again in a moment")
+                raise OverloadedError("too many calls are waiting", hint="try again in a moment")
             self._state.calls.append((future, model, work))
             self._state.changed.notify_all()
         return future
 
     def check_model(self, name: str) -> None:
-        """Refuses a name that is not one of the models'.
+        """Checks the name of a model.
 
         Raises:
-            ArgumentError: It is not.
+            ArgumentError: There is no model with this name.
         """
         if name not in self.models:
             raise not_one_of("model", name, self.models)
@@ -216,21 +213,21 @@ class Engine:
 
 
 def _check_plain(options: TaskOptions) -> None:
-    """Refuses options that cannot be compared with those of other requests, or take much memory."""
+    """Refuses options that cannot be compared with other requests' options, or that take much memory."""
     try:
         size = len(json.dumps(vars(options)).encode())
         hash(options)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise ArgumentError(f"options are not all texts, numbers, or lists of these: {problem}") from None
-    if size > _OPTIONS_BYTES:
-        raise ArgumentError(f"options take {size:,} bytes as JSON, expected at most {_OPTIONS_BYTES:,}")
+        raise ArgumentError(f"an option is not a text, a number, or a list of these: {problem}") from None
+    if size > _MAX_OPTIONS:
+        raise ArgumentError(f"options take {size:,} bytes as JSON, expected at most {_MAX_OPTIONS:,}")
 
 
 def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
     with state.changed:
         state.closed = True
         state.changed.notify_all()
-    if threading.current_thread() not in threads:  # they cannot wait for themselves, nor for each other
+    if threading.current_thread() not in threads:  # a thread cannot join itself, nor can the threads join each other
         for thread in threads:
-            if thread.is_alive():  # a signal may come before it is started; then it has compiled nothing
+            if thread.is_alive():  # a signal may arrive before the thread is started; then it has compiled nothing
                 thread.join()

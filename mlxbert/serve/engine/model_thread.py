@@ -1,4 +1,4 @@
-"""Owns the models of an engine: loads them, computes batches with them, and unloads them, all on one thread."""
+"""The thread that owns the models of an engine: it loads and unloads them, and computes batches."""
 
 import logging
 import time
@@ -26,10 +26,10 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
 
 _LOG = logging.getLogger("mlxbert.serve")
-_TASKS = 256  # with their options: those least recently used are made again
-_FIRST, _SMALLEST = 512, 256  # tokens of a batch: of the first one, and however slow a model is
-_LARGE = 2**20  # bytes of a result that takes as long as some batches
-BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # seconds of a batch; that a request is overtaken by shorter ones
+_MAX_TASKS = 256  # cached tasks with their options; the least recently used are discarded
+_FIRST, _SMALLEST = 512, 256  # tokens of the first batch of a model, and of a batch of a slow model
+_LARGE = 2**20  # bytes of a result that takes as long as several batches
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may overtake another
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Loaded:
 
     Attributes:
         model: The model.
-        size: Bytes of its weights; 0 where nobody asks.
-        used: When it was last asked, in seconds of the monotonic clock.
-        budget: Tokens of a batch that takes about `BATCH_SECONDS`; 0 as long as nothing is known.
+        size: The bytes of its weights; 0 without a memory limit.
+        used: The time of the last use, in seconds of the monotonic clock.
+        budget: The tokens of a batch that takes about `BATCH_SECONDS`; 0 if not measured yet.
     """
 
     model: Model
@@ -54,23 +54,23 @@ class ModelThread:
 
     Args:
         refs: The models by their names.
-        options: How much is done at a time, and kept in memory.
-        state: What is asked for.
+        options: Limits of batches, queue and memory.
+        state: The state that the threads share, with the requests.
 
     Attributes:
-        loaded: The models in memory, the least recently used first.
-        on_change: Is called with a model that has other files than before, and its name, if such are taken.
+        loaded: The models in memory, least recently used first.
+        on_change: Called with the name and the model when a model is reloaded with changed files.
     """
 
     def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
-        self._fingerprints: dict[str, str] = {}  # of the models that have been loaded
-        self._nested = 0.0  # seconds of computing, for what is computed between the batches of a long item
+        self._fingerprints: dict[str, str] = {}  # of all models that were ever loaded
+        self._nested = 0.0  # seconds of all batches, from which batches nested in a long item are subtracted
 
     def run(self) -> None:
-        """Works until the engine is closed and everything is computed."""
+        """Runs until the engine is closed and everything is computed."""
         state = self._state
         try:
             while self._wait():
@@ -83,7 +83,7 @@ class ModelThread:
                 state.tokens.notify_all()
 
     def _wait(self) -> bool:
-        """Waits for something to do; unloads models meanwhile. Says whether there will be more."""
+        """Waits for work and unloads idle models meanwhile; returns whether there is work, or false at the end."""
         state = self._state
 
         def pending() -> bool:
@@ -96,21 +96,21 @@ class ModelThread:
             return state.closed and not (state.arriving or state.preparing or state.gated)
 
         while True:
-            taken = None
+            request = None
             with state.changed:
                 if not state.changed.wait_for(lambda: pending() or preparable() or done(), self._until_idle()):
                     idle = True
                 elif pending() or not preparable():
                     return pending()
                 else:
-                    idle, taken = False, next_to_prepare(state)
+                    idle, request = False, next_to_prepare(state)
             if idle:
                 self._unload_idle()
-            if taken is not None:
-                prepare(state, *taken)
+            if request is not None:
+                prepare(state, *request)
 
     def _step(self) -> None:
-        """Computes one batch, or opens a model, or makes a call; in turn where all of these wait."""
+        """Makes one waiting call, opens the model of one waiting request, and computes one batch."""
         state = self._state
         with state.changed:
             call = state.calls.popleft() if state.calls else None
@@ -130,34 +130,34 @@ class ModelThread:
             future.set_exception(problem)
 
     def _open(self, request: Request) -> None:
-        """Loads the model of a request and makes its task; then it is prepared."""
+        """Loads the model of a request and makes its task; then the request is tokenized next."""
         state = self._state
         try:
-            made = None if request.over else _make_task(request.key, self._model(request.key.model).model)
+            task = None if request.over else _make_task(request.key, self._model(request.key.model).model)
         except BaseException as problem:
             with state.locked():
                 state.fail(request, problem)
             return
         with state.changed:
-            if made is not None:
-                state.tasks[request.key] = made
-                while len(state.tasks) > _TASKS:
+            if task is not None:
+                state.tasks[request.key] = task
+                while len(state.tasks) > _MAX_TASKS:
                     state.tasks.popitem(last=False)
                 state.arriving.appendleft(request)
 
     def _compute_next(self, *, long: bool) -> None:
-        """Computes the next batch, if there is one; an item that takes longer than a batch only if `long`."""
+        """Computes the next batch, if there is one; items that take longer than a batch only if `long`."""
         state = self._state
         with state.changed:
             waiting = state.ready
             if not long:
-                waiting = [one for one in waiting if one.tokens <= self._budget(one) and one.size <= _LARGE]
+                waiting = [entry for entry in waiting if entry.tokens <= self._budget(entry) and entry.size <= _LARGE]
             if not waiting:
                 return
             now = time.monotonic()
             chosen = choose(waiting, self._budget, now - OVERTAKEN_SECONDS)
-            taken = set(map(id, chosen))
-            state.ready = [entry for entry in state.ready if id(entry) not in taken]
+            chosen_ids = set(map(id, chosen))
+            state.ready = [entry for entry in state.ready if id(entry) not in chosen_ids]
             for entry in chosen:
                 entry.request.served = now
             outside, state.computing = state.computing, True
@@ -167,39 +167,39 @@ class ModelThread:
         state.computing = outside
 
     def _budget(self, entry: QueuedItem) -> int:
-        """Tokens of a batch of a model."""
-        most = self._options.max_batch_tokens or default_batch_tokens()
+        """Returns the tokens of a batch with an item's model."""
+        limit = self._options.max_batch_tokens or default_batch_tokens()
         loaded = self.loaded.get(entry.request.key.model)
-        found = loaded.budget if loaded is not None else 0.0
-        return min(most, int(found or _FIRST))
+        measured = loaded.budget if loaded is not None else 0.0
+        return min(limit, int(measured or _FIRST))
 
     def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
-        """Makes batches of a model larger or smaller. One that is not full says nothing: it has its own fixed cost."""
-        most = self._options.max_batch_tokens or default_batch_tokens()
-        budget = loaded.budget or min(most, _FIRST)
+        """Adjusts the batch size of a model. A batch that is not full is ignored: its fixed cost dominates."""
+        limit = self._options.max_batch_tokens or default_batch_tokens()
+        budget = loaded.budget or min(limit, _FIRST)
         if 2 * tokens >= budget:
-            loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, most)), most)
+            loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, limit)), limit)
 
     def _compute(self, entries: Sequence[QueuedItem]) -> None:
-        """Computes entries together; alone, where they fail, so that only those that do are lost."""
+        """Computes entries together; if that fails, one by one, so that only the failing entries are lost."""
         begun, nested = time.perf_counter(), self._nested
         try:
             results = self._results(entries)
-        except BaseException as problem:  # whatever it is, this thread stays alive
+        except BaseException as problem:  # no error may end this thread
             if len({id(entry.request) for entry in entries}) == 1:
                 with self._state.locked():
                     self._state.fail(entries[0].request, problem)
                 return
         else:
             seconds = time.perf_counter() - begun
-            self._nested, own = nested + seconds, seconds - (self._nested - nested)
-            self._finish(entries, results, own)
+            self._nested, own_seconds = nested + seconds, seconds - (self._nested - nested)
+            self._finish(entries, results, own_seconds)
             return
         for entry in entries:
             self._compute_again(entry)
 
     def _compute_again(self, entry: QueuedItem) -> None:
-        """Computes an entry alone, whose job may be used up in part."""
+        """Computes an entry alone, with a new job, since the old one may be partly consumed."""
         if not entry.request.over:
             try:
                 job = entry.task.job(entry.request.items[entry.number])
@@ -241,7 +241,7 @@ class ModelThread:
             return task.compute(jobs)
 
     def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
-        """Gives the results to those who asked."""
+        """Delivers the results and updates the counts."""
         tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)
         if loaded is not None:
@@ -257,7 +257,7 @@ class ModelThread:
                 self._state.settle(entry.request, entry.number, result)
 
     def _model(self, name: str) -> Loaded:
-        """A model, loaded if it is not; others make room for it."""
+        """Returns a model, loaded on first use; unloads other models to make room."""
         if name not in self.loaded:
             ref = self._refs[name]
             changed = self._is_changed(name, find_model(ref)) if name in self._fingerprints else False
@@ -265,8 +265,8 @@ class ModelThread:
             while self.loaded and not self._fits(size):
                 self._unload(next(iter(self.loaded)))
             if not self._fits(size):
-                most = self._options.max_memory
-                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {most} GB for all models")
+                limit = self._options.max_memory
+                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {limit} GB for all models")
             model = load(ref)
             self.loaded[name] = Loaded(model, size)
             self._fingerprints[name] = hash_model(model.files)
@@ -277,24 +277,24 @@ class ModelThread:
         return self.loaded[name]
 
     def _is_changed(self, name: str, files: ModelFolder) -> bool:
-        """Whether a model that was loaded before has other files now."""
-        before, found = self._fingerprints[name], hash_model(files)
-        if found == before:
+        """Whether the files of a model have changed since it was first loaded; raises unless changes are accepted."""
+        before, current = self._fingerprints[name], hash_model(files)
+        if current == before:
             return False
-        message = f"{name}: its files have changed: fingerprint {before[:12]} before, {found[:12]} now"
+        message = f"{name}: the files of the model have changed: fingerprint {before[:12]} before, {current[:12]} now"
         if not self._options.reload_changed:
-            raise ModelChangedError(message, hint="a server that is started again takes them, or reload_changed=True")
-        _LOG.warning("%s; they are taken", message)
+            raise ModelChangedError(message, hint="restart the server, or use reload_changed=True")
+        _LOG.warning("%s; the new files are used", message)
         return True
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for a model of this size, in bytes."""
-        most = self._options.max_memory
-        total = size + sum(one.size for one in self.loaded.values())
-        return len(self.loaded) < self._options.max_models and (most is None or total <= most * 1e9)
+        """Whether there is room for another model of a size in bytes."""
+        limit = self._options.max_memory
+        total = size + sum(loaded.size for loaded in self.loaded.values())
+        return len(self.loaded) < self._options.max_models and (limit is None or total <= limit * 1e9)
 
     def _unload(self, name: str) -> None:
-        """Forgets a model, once what is prepared for it is computed."""
+        """Unloads a model after all items that are prepared for it are computed."""
         state = self._state
         with state.changed:
             for key in [key for key in state.tasks if key.model == name]:
@@ -307,30 +307,30 @@ class ModelThread:
         _LOG.info("%s: unloaded", name)
 
     def _until_idle(self) -> float | None:
-        """Seconds until a model will have been idle for too long; `None` if none will."""
+        """Returns the seconds until the next model has been idle for too long; `None` if models are never unloaded."""
         if self._options.idle_minutes is None or not self.loaded:
             return None
         return max(
-            min(one.used for one in self.loaded.values()) + 60 * self._options.idle_minutes - time.monotonic(), 0
+            min(loaded.used for loaded in self.loaded.values()) + 60 * self._options.idle_minutes - time.monotonic(), 0
         )
 
     def _unload_idle(self) -> None:
-        assert self._options.idle_minutes is not None  # or nobody would have been waited for
+        assert self._options.idle_minutes is not None  # otherwise the wait has no timeout
         since = time.monotonic() - 60 * self._options.idle_minutes
-        for name in [name for name, one in self.loaded.items() if one.used <= since]:
+        for name in [name for name, loaded in self.loaded.items() if loaded.used <= since]:
             self._unload(name)
 
 
 def _make_task(key: Key, model: Model) -> AnyTask:
     try:
         return key.entry.make(model, key.options)
-    except MissingHeadError as problem:  # callers know the model by the name in the key, not by its path
+    except MissingHeadError as problem:  # callers know the name in the key, not the path
         message = problem.message.removeprefix(f"{model.source}: ")
         raise MissingHeadError(f"{key.model}: {message}", hint=problem.hint) from None
 
 
 def _size(ref: ModelRef) -> int:
-    """Bytes of the weights of a model, from the headers of its files."""
+    """Returns the bytes of a model's weights, from the headers of its files."""
     use(ref.device)
-    found = inspect(ref.source, revision=ref.revision, offline=ref.offline)
-    return found.memory[dtype_name(choose_dtype(ref.dtype, wide_range=found.config.wide_range))]
+    report = inspect(ref.source, revision=ref.revision, offline=ref.offline)
+    return report.memory[dtype_name(choose_dtype(ref.dtype, wide_range=report.config.wide_range))]

@@ -1,4 +1,4 @@
-"""What an engine still has to compute: requests, and which of their texts go into the next batch."""
+"""The requests of an engine, and the choice of the items for the next batch."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,13 +12,13 @@ from mlxbert.tasks.options import TaskOptions
 from mlxbert.tasks.task import PreparedItem, Task
 
 AnyTask = Task[Any, Any, Any, Any]
-_SIZE = 2**24  # bytes of the results of a batch, at most, unless one alone has more
+_MAX_SIZE = 2**24  # bytes of the results of a batch, unless a single item has more
 
 
 class Key(NamedTuple):
-    """What requests have in common whose items are computed in the same batches.
+    """Identifies requests whose items can share batches.
 
-    What differs from item to item is part of the item, as the query is part of a pair that is scored.
+    Anything that differs between items is part of the item, such as the query of a pair to score.
     """
 
     model: str
@@ -28,11 +28,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Answered(Brief):
-    """What an engine gives for a request.
+    """The answer of an engine to a request.
 
     Attributes:
-        results: The results of the task in the order of the items; a `Failure` for an item that cannot be used.
-        tokens: Of all items together, special tokens included.
+        results: The results of the task in the order of the items; a `Failure` for an unusable item.
+        tokens: The number of tokens of all items, including special tokens.
         truncated: The numbers of the items that were truncated to fit the model.
     """
 
@@ -43,20 +43,20 @@ class Answered(Brief):
 
 @dataclass(eq=False)
 class Request:
-    """What a caller has asked for.
+    """A request of a caller.
 
     Attributes:
-        key: What it can share batches with.
-        items: What is to be computed.
-        served: When it came, or last got a batch, in seconds of the monotonic clock.
-        future: Gets the results.
-        results: Those that are known.
-        unfinished: How many are not.
-        prepared: How many items have been made into jobs.
-        tokens: See `Answered`; so is `truncated`.
-        budget: What it may take; `None` for any amount.
-        claim: What it has taken, once it is known how much that may be.
-        size: Bytes of the results of what is prepared.
+        key: The key, which is equal for requests that can share batches.
+        items: The items to compute.
+        served: The time of its arrival, or of its last batch, in seconds of the monotonic clock.
+        future: Receives the answer.
+        results: The results by item; `None` for an unfinished item.
+        unfinished: The number of unfinished items.
+        prepared: The number of items that have been tokenized.
+        tokens: See `Answered`, also for `truncated`.
+        budget: The memory that the results may take; `None` for no limit.
+        claim: The claimed memory, after the maximum size of the results is known.
+        size: The bytes of the results of the prepared items.
     """
 
     key: Key
@@ -77,11 +77,11 @@ class Request:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be done: it is answered, cancelled, or failed."""
+        """Whether the request is answered, cancelled, or failed."""
         return not self.unfinished or self.future.done()
 
     def answered(self) -> Answered:
-        """What the caller gets."""
+        """Returns the answer for the caller."""
         return Answered(self.results, self.tokens, sorted(self.truncated))
 
 
@@ -91,11 +91,11 @@ class QueuedItem:
 
     Attributes:
         request: The request.
-        number: Which of its items it is.
-        task: Computes it.
-        job: The item, prepared.
-        tokens: How many tokens its encodings have.
-        size: Bytes of its result.
+        number: The number of the item in the request.
+        task: The task that computes the item.
+        job: The prepared item.
+        tokens: The number of tokens of its encodings.
+        size: The bytes of its result.
     """
 
     request: Request
@@ -107,24 +107,24 @@ class QueuedItem:
 
 
 def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:
-    """Which entries are computed next: of one key, similar in length, and together within bounds of tokens and bytes.
+    """Chooses the entries of the next batch: same key, similar length, and within limits of tokens and bytes.
 
-    The request that has got nothing for the longest time decides on the key. Short ones come first; but what has waited
-    since before `overdue` comes before them.
+    The request that was served least recently decides on the key. Short entries come first, unless that request was
+    last served before `overdue`.
 
     Args:
-        entries: Those that wait, in the order in which they came; at least one.
-        budget: The tokens of a batch with an entry; a longer one is computed alone.
-        overdue: In seconds of the monotonic clock.
+        entries: The waiting entries in the order of arrival; at least one.
+        budget: Returns the tokens of a batch with an entry; a longer entry is computed alone.
+        overdue: A time in seconds of the monotonic clock.
     """
     first = min(entries, key=lambda entry: entry.request.served)
     same = [entry for entry in entries if entry.request.key == first.request.key]
     if first.request.served > overdue:
         first = min(same, key=lambda entry: entry.tokens)
-    same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal ones the oldest first
-    chosen, total, size, most = [first], first.tokens, first.size, budget(first)
+    same.sort(key=lambda entry: abs(entry.tokens - first.tokens))  # stable: of equal lengths the oldest first
+    chosen, total, size, limit = [first], first.tokens, first.size, budget(first)
     for entry in same:
-        if entry is not first and total + entry.tokens <= most and size + entry.size <= _SIZE:
+        if entry is not first and total + entry.tokens <= limit and size + entry.size <= _MAX_SIZE:
             chosen.append(entry)
             total, size = total + entry.tokens, size + entry.size
     return chosen

@@ -9,10 +9,10 @@ from mlxbert.options import COUNT, SMALLEST, Bounds, Option, Written, check_fiel
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How much an engine does at a time, and keeps in memory.
+    """The limits of an engine: batches, queue and memory.
 
     Raises:
-        ArgumentError: A value is out of its bounds.
+        ArgumentError: A value is out of bounds.
     """
 
     panel: ClassVar[str] = "Engine"
@@ -20,7 +20,7 @@ class EngineOptions:
         int | None, Option("Maximum tokens per batch.", usual="depends on the device", bounds=COUNT)
     ] = None
     max_queue: Annotated[
-        int, Option("Maximum number of waiting texts. Requests beyond it are refused at once.", bounds=COUNT)
+        int, Option("Maximum number of waiting texts. Further requests are refused at once.", bounds=COUNT)
     ] = 16_384
     max_models: Annotated[
         int,
@@ -38,7 +38,7 @@ class EngineOptions:
     idle_minutes: Annotated[
         float | None,
         Option(
-            "Unload idle models. They are loaded again when they are needed.",
+            "Unload idle models. They are reloaded when they are needed.",
             "MINUTES",
             usual="never",
             bounds=Bounds(0.001, 1_000_000),
@@ -46,9 +46,7 @@ class EngineOptions:
     ] = None
     reload_changed: Annotated[
         bool,
-        Option(
-            "Take a model whose files have changed when it is loaded again. By default requests for it are refused."
-        ),
+        Option("Accept changed files when a model is reloaded. By default requests for the model are refused."),
     ] = False
 
     def __post_init__(self) -> None:
@@ -57,31 +55,31 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What the server allows."""
+    """The options and limits of the server."""
 
     panel: ClassVar[str] = "Server"
     host: Annotated[str, Option("Address to listen on. Any other than loopback needs an API key.")] = "127.0.0.1"
     port: Annotated[int, Option("Port; 0 picks a free one.", bounds=Bounds(0, 65_535))] = 8484
     max_body: Annotated[float, Option("Maximum size of a request body.", "MB", bounds=Bounds(0.001, 10_000))] = 16.0
     max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).", bounds=COUNT)] = 4096
-    max_characters: Annotated[int, Option("Maximum number of characters of these texts together.", bounds=COUNT)] = (
+    max_characters: Annotated[int, Option("Maximum total number of characters of these texts.", bounds=COUNT)] = (
         2_000_000
     )
     max_answer: Annotated[
         float,
         Option(
-            "Maximum memory for the results of a request. Requests wait while too little is free.",
+            "Maximum memory for the results of a request. Requests wait while too little memory is free.",
             "MB",
             bounds=Bounds(0.001, 1_000_000),
         ),
     ] = 128.0
     truncate: Annotated[
-        bool, Option("Truncate texts that are too long, unless a request says otherwise. By default they are an error.")
+        bool, Option("Truncate texts that are too long, unless a request says otherwise. By default they are refused.")
     ] = False
     max_connections: Annotated[int, Option("Maximum number of open connections.", bounds=Bounds(1, 1_000_000))] = 2048
     read_seconds: Annotated[float, Option("Timeout for receiving a request.", "S", bounds=Bounds(0.01, 100_000))] = 30.0
     allow_host: Annotated[
-        list[str] | None, Option("Another host name that clients may use. May be repeated.", "HOST")
+        list[str] | None, Option("Additional host name that clients may use. May be repeated.", "HOST")
     ] = None
     allow_origin: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""What the threads of an engine share: what is asked for, how far it is, and what has been done."""
+"""The state that the threads of an engine share: requests, their progress, and counts."""
 
 import threading
 import weakref
@@ -16,19 +16,19 @@ from mlxbert.serve.engine.request_queue import Answered, AnyTask, Key, QueuedIte
 
 @dataclass
 class EngineCounts:
-    """What an engine has done so far.
+    """Counts of the work of an engine.
 
     Attributes:
-        requests: Requests that were taken.
-        refused: Requests that found the queue full.
-        abandoned: Requests that their callers have given up.
-        failed: Requests that ended with an error which is not theirs.
-        texts: Texts that were computed.
-        tokens: Their tokens.
-        truncated: How many of them were truncated.
-        batches: Forward passes, or several for a long text.
+        requests: Accepted requests.
+        refused: Requests refused because the queue was full.
+        abandoned: Requests cancelled by their callers.
+        failed: Requests that failed with an error that their input did not cause.
+        texts: Computed texts.
+        tokens: Computed tokens.
+        truncated: Truncated texts.
+        batches: Computed batches; a long text counts as one, even if it takes several forward passes.
         busy: Seconds of computing.
-        sizes: How many batches had up to 1, 2, 4, 8 and more texts, by the power of two.
+        sizes: Batches by the exponent of their size: up to 1, 2, 4, 8, … texts.
     """
 
     requests: int = 0
@@ -45,51 +45,51 @@ class EngineCounts:
 
 @dataclass(eq=False)
 class EngineState:
-    """What the threads of an engine share; everything is read and written under the conditions' lock.
+    """The state that the threads of an engine share; it is accessed under the lock of the conditions.
 
-    Whoever is idle prepares a request: the thread of the models, which then computes it without waiting for another
-    one, or, while that one computes, the thread for tokens.
+    The idle thread tokenizes a request: the model thread, which then computes it without waiting for another thread, or
+    the tokenizing thread while the model thread computes.
     """
 
-    changed: threading.Condition = field(default_factory=threading.Condition)  # for the thread of the models
-    tokens: threading.Condition = field(init=False)  # for the other one
+    changed: threading.Condition = field(default_factory=threading.Condition)  # wakes the model thread
+    tokens: threading.Condition = field(init=False)  # wakes the tokenizing thread
     computing: bool = False
-    arriving: deque[Request] = field(default_factory=deque)  # to be prepared, in turn
-    opening: deque[Request] = field(default_factory=deque)  # wait for their model or their task
+    arriving: deque[Request] = field(default_factory=deque)  # to be tokenized, in turn
+    opening: deque[Request] = field(default_factory=deque)  # waiting for their model or their task
     ready: list[QueuedItem] = field(default_factory=list)
-    requests: set[Request] = field(default_factory=set)  # that are not over, wherever they are
+    requests: set[Request] = field(default_factory=set)  # all requests that are not over
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
-    gated: set[Request] = field(default_factory=set)  # wait until there is room for their results
-    preparing: Key | None = None  # of whose items some are being prepared just now
-    waiting: int = 0  # items that are taken, and not computed
+    gated: set[Request] = field(default_factory=set)  # waiting for room for their results
+    preparing: Key | None = None  # of the request that is being tokenized
+    waiting: int = 0  # accepted items that are not computed yet
     counts: EngineCounts = field(default_factory=EngineCounts)
-    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, once the lock is free
+    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, run after the lock is released
     closed: bool = False
-    ended: bool = False  # the thread of the models has
+    ended: bool = False  # whether the model thread has ended
 
     def __post_init__(self) -> None:
         self.tokens = threading.Condition(self.changed._lock)  # type: ignore[attr-defined]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the lock. Futures that end meanwhile are completed afterwards: their callbacks may do anything."""
+        """Holds the lock. Futures are completed after its release, since their callbacks may do anything."""
         with self.changed:
             yield
-            ended, self.completions = self.completions, []
-        for complete in ended:
-            with suppress(InvalidStateError):  # cancelled just now
+            completions, self.completions = self.completions, []
+        for complete in completions:
+            with suppress(InvalidStateError):  # cancelled in the meantime
                 complete()
 
     def arrive(self, request: Request) -> None:
-        """Puts a request into the queue, and wakes the thread that prepares it."""
+        """Queues a request and wakes the thread that tokenizes it."""
         self.arriving.append(request)
         (self.tokens if self.computing else self.changed).notify_all()
 
     def admit(self, request: Request) -> bool:
-        """Takes the memory that a request may need, under the lock; says whether there is room, or waits for it.
+        """Claims the memory that a request may need, under the lock; returns whether it was granted.
 
-        A request that has to wait arrives again when there is room.
+        A request that has to wait is queued again when there is room.
         """
         if request.claim is None and request.budget is not None:
             task = self.tasks[request.key]
@@ -106,7 +106,7 @@ class EngineState:
                 self.arrive(request)
 
     def settle(self, request: Request, number: int, result: Any) -> None:
-        """Takes the result of one item."""
+        """Stores the result of an item; completes the request with the last one."""
         if not request.unfinished:  # cancelled, or failed
             return
         request.results[number] = result
@@ -119,8 +119,8 @@ class EngineState:
             self.completions.append(partial(request.future.set_result, request.answered()))
 
     def fail(self, request: Request, problem: BaseException) -> None:
-        """Ends a request with an error, under the lock."""
-        if request.over:  # answered, failed, or cancelled: then `forget` follows
+        """Fails a request, under the lock."""
+        if request.over:  # if it was cancelled, `forget` follows
             return
         self.requests.discard(request)
         self.gated.discard(request)
@@ -131,7 +131,7 @@ class EngineState:
         self.completions.append(partial(request.future.set_exception, problem))
 
     def fail_all(self, problem: MlxbertError) -> None:
-        """Ends everything that is not over with an error, under the lock; nothing is taken any more."""
+        """Closes the state and fails all requests and calls that are not over, under the lock."""
         self.closed, self.ready = True, []
         for request in [*self.requests]:
             self.fail(request, problem)
@@ -140,9 +140,9 @@ class EngineState:
                 self.completions.append(partial(future.set_exception, problem))
         self.calls.clear()
 
-    def forget(self, asked: "weakref.ref[Request]", future: "Future[Answered]") -> None:
-        """Takes a cancelled request out of the queue."""
-        request = asked()
+    def forget(self, reference: "weakref.ref[Request]", future: "Future[Answered]") -> None:
+        """Removes a cancelled request from the queue."""
+        request = reference()
         if request is not None and future.cancelled():
             with self.changed:
                 self.ready = [entry for entry in self.ready if entry.request is not request]

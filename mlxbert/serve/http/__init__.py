@@ -1,1 +1,1 @@
-"""The server itself: connections, who may ask, the application, and what it says of itself."""
+"""The HTTP server: connections, access control, the application, and monitoring."""

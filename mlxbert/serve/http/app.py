@@ -1,4 +1,4 @@
-"""The server as an ASGI application: every route of every protocol, with one way to read bodies and answer errors."""
+"""The server as an ASGI application: the routes of all protocols, with common reading of bodies and error handling."""
 
 import asyncio
 import functools
@@ -27,27 +27,27 @@ from mlxbert.serve.request_bodies import BodyReader
 from mlxbert.serve.service import Service
 
 _LOG = logging.getLogger("mlxbert.serve")
-_OWN = Protocol("server", (), plain_shape)
+_DEFAULT = Protocol("server", (), plain_shape)
 _HEADERS: Mapping[str, Mapping[str, str]] = {
     "overloaded": {"Retry-After": "1"},
     "unavailable": {"Retry-After": "1"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
 }
-_WHOLE = 16  # pieces of JSON that are sent together, with their length
-_SMALL = 128  # tokens: the JSON of their results takes no time
-_TRUNCATE = "for clients that cannot ask for this there is `mlxbert serve --truncate`"
-_HOW = "send JSON, with the header Content-Type: application/json"
+_FIRST_PIECES = 16  # pieces of JSON that are sent together; a complete body gets a Content-Length
+_FEW_TOKENS = 128  # tokens whose results are encoded in no time
+_TRUNCATE = "for clients that cannot send this, use `mlxbert serve --truncate`"
+_HOW = "send JSON with the header Content-Type: application/json"
 _encode = msgspec.json.Encoder().encode
 
 
 class _Streamed(Response):
-    """A response whose body is made a piece at a time, when the client has read the one before.
+    """A response that encodes each piece of its body only after the client has read the previous one.
 
     Args:
-        first: The pieces that are made.
-        rest: Those that follow, made on other threads.
-        headers: As of any response.
-        media_type: Of the body.
+        first: The first pieces.
+        rest: The remaining pieces, which are encoded on other threads.
+        headers: The headers.
+        media_type: The media type of the body.
     """
 
     def __init__(self, first: bytes, rest: Iterator[bytes], headers: Mapping[str, str], media_type: str) -> None:
@@ -56,7 +56,7 @@ class _Streamed(Response):
         self._first, self._rest = first, rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it; to clients of HTTP 1.0, which know no chunks, at once."""
+        """Sends the response; to HTTP/1.0 clients, which do not support chunks, as a whole."""
         piece: bytes | None = self._first
         if scope.get("http_version") == "1.0":
             piece = await asyncio.to_thread(b"".join, itertools.chain([self._first], self._rest))
@@ -69,7 +69,7 @@ class _Streamed(Response):
 
 
 class _Budgets:
-    """Gives each request its budget, which it has until its answer is sent."""
+    """Gives each request a memory budget until its answer is sent."""
 
     def __init__(self, app: ASGIApp, room: Room) -> None:
         self._app, self._room = app, room
@@ -99,11 +99,11 @@ PROTOCOLS: tuple[Protocol, ...] = (
     mlxbert_api.PROTOCOL, ollama.PROTOCOL, huggingface.PROTOCOL, openai.PROTOCOL, tei.PROTOCOL, cohere.PROTOCOL,
     metrics.PROTOCOL, _ABOUT,
 )  # fmt: skip
-_PLACES = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
+_PATTERNS = [(compile_path(route.path)[0], protocol) for protocol in PROTOCOLS for route in protocol.routes]
 
 
 def make_app(service: Service) -> Starlette:
-    """The application of a service."""
+    """Makes the application of a service."""
     routes = [_address(service, protocol, route) for protocol in PROTOCOLS for route in protocol.routes]
     routes = [*page_routes(), *routes]
     no_method = functools.partial(_no_method, routes)
@@ -117,10 +117,10 @@ def make_app(service: Service) -> Starlette:
 
 
 def respond(path: str, error: Exception) -> Response:
-    """An error in the shape of the protocol that a path belongs to."""
-    found = (protocol for place, protocol in _PLACES if place.fullmatch(path))
-    below = (one for one in PROTOCOLS if one.prefix is not None and path.startswith(one.prefix))
-    return _error(next(found, None) or next(below, _OWN), error)
+    """Makes the response for an error, in the shape of the protocol that a path belongs to."""
+    by_route = (protocol for pattern, protocol in _PATTERNS if pattern.fullmatch(path))
+    by_prefix = (protocol for protocol in PROTOCOLS if protocol.prefix is not None and path.startswith(protocol.prefix))
+    return _error(next(by_route, None) or next(by_prefix, _DEFAULT), error)
 
 
 def _no_route(request: Request, _: Exception) -> Response:
@@ -130,25 +130,25 @@ def _no_route(request: Request, _: Exception) -> Response:
 def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Response:
     path = request.url.path
     response = respond(path, RequestError("method", f"the route does not take {request.method}"))
-    taken = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
-    response.headers["Allow"] = ", ".join(sorted(taken))  # Starlette names those of the first route of a path
+    allowed = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
+    response.headers["Allow"] = ", ".join(sorted(allowed))  # Starlette names only the methods of the first route
     return response
 
 
 def _address(service: Service, protocol: Protocol, route: Route) -> Address:
-    """A route as Starlette takes it."""
+    """Converts a route to Starlette's type."""
     reader = None if route.body is None else BodyReader(route.body, service.options.max_texts)
 
     async def endpoint(request: Request) -> Response:
         try:
             if not service.ready:
                 raise RequestError("unavailable", "the server is not ready")
-            given: Any = request.path_params
+            body: Any = request.path_params
             if reader is not None:
-                given = await reader.read(await _body(request))
-                for name, value in request.path_params.items():  # what stands in the path is a field of the body
-                    setattr(given, name, value)
-            return await _response(await route.answer(service, given))
+                body = await reader.read(await _body(request))
+                for name, value in request.path_params.items():  # path parameters are fields of the body
+                    setattr(body, name, value)
+            return await _response(await route.answer(service, body))
         except Exception as problem:
             return _error(protocol, problem, getattr(route.body, "shorten", None))
 
@@ -156,7 +156,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
 
 
 async def _body(request: Request) -> bytes:
-    """The body of a request."""
+    """Reads the body of a request; refuses other types than JSON."""
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise RequestError("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
@@ -164,27 +164,27 @@ async def _body(request: Request) -> bytes:
 
 
 async def _response(reply: Reply) -> Response:
-    """A reply; one that may be large is made on other threads, so that nobody waits for that."""
+    """Makes the response for a reply; a large one is encoded on other threads, so that no other request waits."""
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
-    first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _SMALL else _encoded(reply)
+    first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW_TOKENS else _encoded(reply)
     if rest is None:
         return Response(first, headers=headers, media_type=reply.media_type)
     return _Streamed(first, rest, headers, reply.media_type)
 
 
 def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:
-    """The body, or its first pieces and what gives the others: no error comes after the status has been sent."""
+    """Returns the body, or its first pieces and an iterator of the others; errors occur before the status is sent."""
     value = reply.value() if callable(reply.value) else reply.value
     if isinstance(value, bytes):
         return value, None
-    found = pieces(value)
-    first = b"".join(itertools.islice(found, _WHOLE))
-    following = next(found, None)
-    return (first, None) if following is None else (first, itertools.chain([following], found))
+    encoded = pieces(value)
+    first = b"".join(itertools.islice(encoded, _FIRST_PIECES))
+    following = next(encoded, None)
+    return (first, None) if following is None else (first, itertools.chain([following], encoded))
 
 
 def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
-    """An error in the protocol's shape; the hint of one about a text that is too long is `shorten`, and the option."""
+    """Makes the response for an error in the protocol's shape; `shorten` is the hint for texts that are too long."""
     problem = as_problem(error)
     if problem.kind == "too_long" and problem.hint is None:
         hint = f"{shorten}; {_TRUNCATE}" if shorten else None

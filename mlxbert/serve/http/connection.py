@@ -1,8 +1,8 @@
-"""A connection of the server: answers the requests of a client one after the other, within limits of size and time.
+"""A connection of the server: answers a client's requests one after the other, within limits of size and time.
 
-No server for ASGI (uvicorn, hypercorn, granian) has options for all of these limits: the time in which a head is sent
-and an answer is read, the bytes around the parts of a body, an error that reaches a client which is still sending, and
-the end of a request whose client has left.
+No ASGI server (uvicorn, hypercorn, granian) supports all of these rules: timeouts for receiving a head and for sending
+an answer, a limit of the bytes around the chunks of a body, an error that reaches a client that is still sending, and
+cancelling a request whose client has left.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 _IDLE = 5.0  # seconds between requests, after which a connection is closed
-_LINGER = 2.0  # seconds in which the rest of a refused request is read, so that the client sees the answer
-_AHEAD = 65_536  # received bytes that wait to be parsed, until no more are read
-_PIECE = 4096  # bytes that are parsed together: few requests are parsed before their turn
+_LINGER = 2.0  # seconds for reading the rest of a refused request, so that the client sees the answer
+_MAX_UNPARSED = 65_536  # received bytes that wait to be parsed; above, reading pauses
+_PIECE = 4096  # bytes that are parsed at a time, so that few requests are parsed before their turn
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _LOG = logging.getLogger("mlxbert.serve")
 
@@ -36,9 +36,9 @@ class Connection(asyncio.Protocol):
     """A connection.
 
     Args:
-        app: The application that answers the requests. It is cancelled when the client leaves.
+        app: The application that answers requests. It is cancelled when the client leaves.
         options: The limits.
-        connections: All connections of the server; this one is among them until it is closed.
+        connections: The open connections of the server, to which this one is added until it is closed.
     """
 
     def __init__(self, app: "ASGIApp", options: ServeOptions, connections: "set[Connection]") -> None:
@@ -46,45 +46,45 @@ class Connection(asyncio.Protocol):
         self.busy = False  # whether a request is being answered
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()  # not parsed yet
-        self._arrived = asyncio.Event()  # something was received, or the client sends no more
-        self._written = asyncio.Event()  # the client has read everything that was written
+        self._arrived = asyncio.Event()  # bytes were received, or the client has stopped sending
+        self._written = asyncio.Event()  # everything written was passed to the system
         self._timer: asyncio.TimerHandle | None = None
-        self._sends_no_more = self._late = self._finishing = self._used = False
-        self._request: HttpRequest | None = None  # that is being answered
-        self._head: bytes | None = None  # of the answer; empty once it is written
-        self._without_body = self._chunked = self._answered = False  # whether all of the answer is written
-        self._patience = options.read_seconds  # that is left for reading the answer
+        self._sending_ended = self._late = self._finishing = self._used = False
+        self._request: HttpRequest | None = None  # the request that is being answered
+        self._head: bytes | None = None  # the head of the answer; empty after it is written
+        self._without_body = self._chunked = self._answered = False  # `_answered`: the answer is written completely
+        self._patience = options.read_seconds  # remaining seconds for the client to read the answer
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to answer requests."""
+        """Starts answering requests."""
         self._transport = transport
-        transport.set_write_buffer_limits(0)  # what is written counts as read when the system has taken all of it
+        transport.set_write_buffer_limits(0)  # written bytes count as read as soon as the system has taken them
         self._written.set()
-        # asyncio does this for its own sockets only; without it an answer waits 40 ms for an acknowledgement.
+        # asyncio sets this only for its own sockets; without it an answer waits 40 ms for an acknowledgement.
         with suppress(OSError):  # EINVAL on macOS, if the client has left already
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = transport.get_extra_info("peername") or ("-", 0)  # a client that has left has no name
+        client = transport.get_extra_info("peername") or ("-", 0)  # None for a client that has left
         self._parser = RequestParser(client[:2])
         self._connections.add(self)
         self._task = self._loop.create_task(self._serve())
         self._task.add_done_callback(self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancels the request that nobody waits for any more."""
+        """Cancels the request that is being answered."""
         self._written.set()
-        self._wait_at_most(None)
+        self._set_timeout(None)
         self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Keeps what was received until it is parsed."""
+        """Buffers received bytes until they are parsed."""
         self._received += data
         self._arrived.set()
-        if len(self._received) > _AHEAD:
+        if len(self._received) > _MAX_UNPARSED:
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Closes the connection of a client that has left; one that stops in the middle of a request gets an error."""
-        self._sends_no_more = True
+        """Closes the connection if the client has left; a client that stops within a request gets an error."""
+        self._sending_ended = True
         parser, request = self._parser, self._request
         begun = self._received or parser.begun or parser.requests
         if stays := bool(begun) if request is None else not request.complete:
@@ -92,15 +92,15 @@ class Connection(asyncio.Protocol):
         return stays
 
     def pause_writing(self) -> None:
-        """Holds the next part of the answer back."""
+        """Delays the next part of the answer."""
         self._written.clear()
 
     def resume_writing(self) -> None:
-        """Lets the answer go on."""
+        """Continues with the answer."""
         self._written.set()
 
     def finish(self) -> None:
-        """Closes the connection, once the request that is being answered, or has just come, has its answer."""
+        """Closes the connection after the current request, or one that has just arrived, is answered."""
         self._finishing = True
         self._arrived.set()
 
@@ -121,23 +121,23 @@ class Connection(asyncio.Protocol):
             await self._refuse(refusal)
 
     async def _next_request(self) -> HttpRequest | None:
-        """Reads the head of the next request; `None` if none comes."""
+        """Reads the head of the next request; `None` if there is no further request."""
         parser, seconds = self._parser, self._options.read_seconds
         self._request = None
         try:
             if not parser.requests:
-                self._wait_at_most(_IDLE if self._used and not parser.begun else seconds)
+                self._set_timeout(_IDLE if self._used and not parser.begun else seconds)
                 await self._parse_some()
                 if self._used and not parser.requests:
-                    self._wait_at_most(seconds)
+                    self._set_timeout(seconds)
             while not parser.requests:
                 await self._parse_some()
         except TimeoutError:
             if self._finishing or (self._used and not parser.begun):
                 return None
-            raise Refusal(f"the headers have not come within {seconds:g} seconds", 408) from None
+            raise Refusal(f"the headers did not arrive within {seconds:g} seconds", 408) from None
         finally:
-            self._wait_at_most(None)
+            self._set_timeout(None)
         self._used = True
         return parser.requests.popleft()
 
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         return self._answered and request.persistent and request.complete and not self._finishing
 
     async def _receive(self) -> "Message":
-        """The next part of the body, as ASGI defines it; a `RequestError` if the body is damaged or ends early."""
+        """Returns the next part of the body as an ASGI message; raises a `RequestError` if the body is invalid."""
         request = self._request
         assert request is not None
         if request.taken:
@@ -173,13 +173,13 @@ class Connection(asyncio.Protocol):
                 await self._parse_some()
         except Refusal as refusal:
             raise RequestError("invalid", str(refusal)) from None
-        if request.complete and self._sends_no_more:
+        if request.complete and self._sending_ended:
             self._transport.close()
         body, request.body, request.taken = bytes(request.body), bytearray(), request.complete
         return {"type": "http.request", "body": body, "more_body": not request.complete}
 
     async def _send(self, message: "Message") -> None:
-        """Writes a part of the answer, when the client has read the part before."""
+        """Writes a part of the answer after the client has read the previous part."""
         if not self._written.is_set():
             await self._drain()
         if message["type"] == "http.response.start":
@@ -194,10 +194,10 @@ class Connection(asyncio.Protocol):
         self._head = b""
 
     def _begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Makes the head of the answer, which is written with the first part of the body."""
+        """Makes the head of the answer; it is written with the first part of the body."""
         request, parser = self._request, self._parser
         while request is not None and not request.complete and self._received and parser.error is None:
-            self._parse_piece()  # of a body that has come, but was not asked for
+            self._parse_piece()  # a received body that the application has not read
         lines = [_LINES[status], b"date: %b" % _date(int(time.time())), *(b"%b: %b" % header for header in headers)]
         self._without_body = status in (204, 304) or (request is not None and request.scope["method"] == "HEAD")
         self._chunked = not self._without_body and b"content-length" not in dict(headers)
@@ -207,10 +207,10 @@ class Connection(asyncio.Protocol):
             lines.append(b"connection: close")
         self._head = b"\r\n".join((*lines, b"", b""))
         if self._head.count(b"\n") + self._head.count(b"\r") != 2 * len(lines) + 2:
-            raise ValueError("a header of the answer has more than one line")
+            raise ValueError("a header of the answer contains a line break")
 
     async def _parse_some(self) -> None:
-        """Parses a few bytes, once they are there; a `Refusal` if a request is damaged, ends early or is too large."""
+        """Waits for bytes and parses some; raises a `Refusal` if a request is invalid, ends early or is too large."""
         if self._parser.error is not None:
             raise self._parser.error
         await self._receive_some()
@@ -221,20 +221,20 @@ class Connection(asyncio.Protocol):
     def _parse_piece(self) -> None:
         piece = bytes(self._received[:_PIECE])
         del self._received[:_PIECE]
-        if len(self._received) <= _AHEAD:
+        if len(self._received) <= _MAX_UNPARSED:
             self._transport.resume_reading()
         self._parser.feed(piece)
 
     async def _receive_some(self) -> None:
-        """Waits until there are bytes to parse, or the client sends no more."""
-        while not self._received and not self._sends_no_more:
+        """Waits until there are bytes to parse, or the client has stopped sending."""
+        while not self._received and not self._sending_ended:
             if self._late or (self._finishing and not self.busy):
                 raise TimeoutError
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _wait_at_most(self, seconds: float | None) -> None:
-        """Gives the client some seconds, after which `_receive_some` raises a TimeoutError; `None` for any time."""
+    def _set_timeout(self, seconds: float | None) -> None:
+        """Sets the timeout after which `_receive_some` raises a TimeoutError; `None` for no timeout."""
         self._late = False
         if self._timer is not None:
             self._timer.cancel()
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     async def _drain(self) -> None:
-        """Waits until the client has read what was written; the timeout covers the whole answer."""
+        """Waits until the written bytes are read; the timeout covers the whole answer."""
         if self._written.is_set():
             return
         begun = time.monotonic()
@@ -270,13 +270,13 @@ class Connection(asyncio.Protocol):
         await self._linger()
 
     async def _linger(self) -> None:
-        """Reads on for a moment: closing a connection with unread bytes would take the answer with it."""
+        """Keeps reading for a moment: closing a connection with unread bytes would discard the answer."""
         if self._transport.can_write_eof():
             with suppress(OSError):  # ENOTCONN, if the client has left already
                 self._transport.write_eof()
-        self._wait_at_most(_LINGER)
+        self._set_timeout(_LINGER)
         with suppress(TimeoutError):
-            while not self._sends_no_more:
+            while not self._sending_ended:
                 self._received.clear()
                 self._transport.resume_reading()
                 await self._receive_some()

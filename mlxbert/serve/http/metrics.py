@@ -1,4 +1,4 @@
-"""What can be watched from outside: `/health`, and `/metrics` in the text format of Prometheus."""
+"""The routes for monitoring: `/health`, and `/metrics` in the text format of Prometheus."""
 
 import resource
 import sys
@@ -11,19 +11,19 @@ from mlxbert.serve.access_log import SECONDS
 from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, plain_shape
 from mlxbert.serve.service import Service
 
-SIZES = tuple(2**power for power in range(11))  # texts of a batch
+SIZES = tuple(2**power for power in range(11))  # texts per batch
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def health(service: Service, path: Mapping[str, str]) -> Reply:
-    """Whether requests are answered."""
+    """Reports that the server is ready."""
     if service.engine.closed:
         raise RequestError("unavailable", "the engine has ended")
     return Reply({"status": "ready"})
 
 
 async def metrics(service: Service, path: Mapping[str, str]) -> Reply:
-    """Everything that is counted."""
+    """Returns all metrics."""
     return Reply("".join(f"{line}\n" for line in _lines(service)).encode(), media_type=_TYPE)
 
 
@@ -42,39 +42,39 @@ def _lines(service: Service) -> Iterator[str]:
     for place, number in [*counts.sizes.items()]:
         numbers[min(place, len(SIZES))] += number
     sizes = _histogram(SIZES, numbers, counts.texts)
-    yield from _family("batch_texts", "histogram", "Texts of a batch.", sizes)
-    told: Mapping[str, tuple[str, float]] = {
-        "texts_total": ("Texts that were computed.", counts.texts),
-        "tokens_total": ("Tokens that were computed.", counts.tokens),
-        "truncated_total": ("Texts that were truncated.", counts.truncated),
+    yield from _family("batch_texts", "histogram", "Texts per batch.", sizes)
+    single_values: Mapping[str, tuple[str, float]] = {
+        "texts_total": ("Computed texts.", counts.texts),
+        "tokens_total": ("Computed tokens.", counts.tokens),
+        "truncated_total": ("Truncated texts.", counts.truncated),
         "busy_seconds_total": ("Seconds of computing.", counts.busy),
-        "refused_total": ("Requests that found the queue full.", counts.refused),
-        "abandoned_total": ("Requests that their clients gave up.", counts.abandoned),
-        "failed_total": ("Requests that ended with an error of the engine.", counts.failed),
-        "queue_texts": ("Texts that wait.", service.engine.waiting),
+        "refused_total": ("Requests refused because the queue was full.", counts.refused),
+        "abandoned_total": ("Requests cancelled by their clients.", counts.abandoned),
+        "failed_total": ("Requests that failed with an error of the engine.", counts.failed),
+        "queue_texts": ("Waiting texts.", service.engine.waiting),
         "models_loaded": ("Models in memory.", len(service.engine.loaded)),
         "process_resident_bytes": ("Memory of the process.", resident()),
-        "mlx_active_bytes": ("Memory of MLX's arrays.", mx.get_active_memory()),
-        "mlx_cache_bytes": ("Memory that MLX keeps for later arrays.", mx.get_cache_memory()),
+        "mlx_active_bytes": ("Memory of MLX arrays.", mx.get_active_memory()),
+        "mlx_cache_bytes": ("Memory cached by MLX.", mx.get_cache_memory()),
     }
-    for name, (about, value) in told.items():
+    for name, (about, value) in single_values.items():
         yield from _family(name, "counter" if name.endswith("_total") else "gauge", about, {"": value})
 
 
 def _family(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
-    """The lines of a metric; its values by what follows its name."""
+    """Yields the lines of a metric; the keys of the values follow its name."""
     yield f"# HELP mlxbert_{name} {about}"
     yield f"# TYPE mlxbert_{name} {kind}"
-    yield from (f"mlxbert_{name}{after} {value}" for after, value in values.items())
+    yield from (f"mlxbert_{name}{suffix} {value}" for suffix, value in values.items())
 
 
 def _histogram(bounds: Sequence[float], numbers: Sequence[int], total: float, **labels: object) -> dict[str, float]:
-    """The values of a histogram; `numbers` has one more than `bounds`, of what is above them."""
+    """Returns the values of a histogram; `numbers` has one more value than `bounds`, the count above them."""
     counts = [*accumulate(numbers)]
-    found = {
+    buckets = {
         f"_bucket{_labels(**labels, le=bound)}": count for bound, count in zip([*bounds, "+Inf"], counts, strict=True)
     }
-    return {**found, f"_sum{_labels(**labels)}": total, f"_count{_labels(**labels)}": counts[-1]}
+    return {**buckets, f"_sum{_labels(**labels)}": total, f"_count{_labels(**labels)}": counts[-1]}
 
 
 def _labels(**labels: object) -> str:
@@ -82,7 +82,7 @@ def _labels(**labels: object) -> str:
 
 
 def resident() -> int:
-    """Bytes of memory of this process; on a Mac the most that it has had."""
+    """Returns the resident memory of this process in bytes; on a Mac its maximum so far."""
     if sys.platform == "linux":
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -92,7 +92,7 @@ PROTOCOL = Protocol(
     "operations",
     (
         Route("GET", "/health", health, "Whether the server is ready"),
-        Route("GET", "/metrics", metrics, "What is counted, for Prometheus"),
+        Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
     ),
     plain_shape,
 )

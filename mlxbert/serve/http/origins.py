@@ -1,4 +1,4 @@
-"""Origins of web pages that may send requests, as they are given on the command line: some with `*`."""
+"""Patterns for the origins of web pages that may send requests."""
 
 import re
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ _EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.ex
 
 
 def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
-    """Returns a pattern that matches the given origins as browsers send them.
+    """Compiles origins to a pattern that matches them as browsers send them.
 
-    `*` stands for any port, for the names below a domain, or, except on the web itself, for any host. `null` is the
-    origin of files, and of frames without one.
+    `*` stands for any port, for all subdomains, or, except for http and https, for any host. `null` is the origin of
+    files, and of frames without an origin.
     """
     return re.compile("|".join(f"(?:{_pattern(origin)})" for origin in origins) or r"(?!)")
 
@@ -24,20 +24,20 @@ def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
 def _pattern(origin: str) -> str:
     if origin == "null":
         return origin
-    found = _ORIGIN.fullmatch(origin)
-    scheme, host, port = found.groups() if found else ("", "", None)
-    unsent = port not in (None, "*") and int(port) > 65_535
+    match = _ORIGIN.fullmatch(origin)
+    scheme, host, port = match.groups() if match else ("", "", None)
+    invalid = port not in (None, "*") and int(port) > 65_535
     if scheme in _DEFAULT_PORTS:
-        unsent |= host == "*" or host != _written(host) or port == _DEFAULT_PORTS[scheme]
-    if not found or unsent:
+        invalid |= host == "*" or host != _browser_form(host) or port == _DEFAULT_PORTS[scheme]
+    if not match or invalid:
         raise ArgumentError(f"allow_origin is {origin!r:.100}, expected {_EXPECTED}", hint=_hint(origin))
     names = {"*": r"[^/:\s]+"}.get(host, re.escape(host).replace(r"\*", r"[^/:\s]+"))
     ports = {None: "", "*": r"(?::\d+)?"}.get(port, f":{port}")
     return f"{re.escape(scheme)}://{names}{ports}"
 
 
-def _written(host: str) -> str:
-    """A host as a browser writes it."""
+def _browser_form(host: str) -> str:
+    """Returns a host as a browser sends it."""
     try:
         return host.lower().encode("ascii" if host.isascii() else "idna").decode()
     except UnicodeError:
@@ -45,14 +45,14 @@ def _written(host: str) -> str:
 
 
 def _hint(origin: str) -> str | None:
-    """What to give instead, where that is clear."""
+    """Suggests a valid origin, if the intended one is clear."""
     scheme, _, rest = origin.lower().partition("://")
     place = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
     if origin == "*" or (scheme in _DEFAULT_PORTS and re.fullmatch(r"\*(:.*)?", place)):
-        return "every website could send requests; name those that may"
+        return "this would allow every website; list the allowed origins"
     if scheme == "file":
         return "the origin of files is null"
     host, colon, port = place.partition(":") if not place.startswith("[") else (place, "", "")
     port = "" if port == _DEFAULT_PORTS.get(scheme) else port
-    better = f"{scheme}://{_written(host)}{colon if port else ''}{port}"
+    better = f"{scheme}://{_browser_form(host)}{colon if port else ''}{port}"
     return f"a browser sends {better}" if better != origin and _ORIGIN.fullmatch(better) else None

@@ -1,4 +1,4 @@
-"""What every request must pass before a route sees it: host, origin, API key, and the size and time of its body.
+"""Checks every request before it reaches a route: host, origin, API key, and the size and duration of its body.
 
 Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is refused
 before its body is read, so pointing a public name at this machine (DNS rebinding) does not help a page.
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VARIABLE = "MLXBERT_API_KEY"
-PUBLIC = frozenset({*FILES, "/health"})  # need no key: they hold no secrets
-_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the page sends a policy itself
-_AT_ONCE = 16  # times the size of the largest body: the memory of all bodies that are being received
-_SHORTEST = 8  # characters of a key
+PUBLIC = frozenset({*FILES, "/health"})  # paths without secrets, which need no key
+_POLICY = "default-src 'none'; frame-ancestors 'none'"  # except for the page, which has its own policy
+_MAX_BODIES = 16  # the memory for all bodies that are being received, as a multiple of the maximum size of one
+_MIN_KEY = 8  # characters of a key
 _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 
@@ -65,24 +65,24 @@ class AccessPolicy:
         raise RequestError(
             "misdirected",
             f"Host is {host!r:.100}, which is not this server",
-            hint="--allow-host of the server adds names",
+            hint="start the server with --allow-host to add names",
         )
 
     def _is_ours(self, name: str) -> bool:
-        """Whether a name is an address of the server; a server at all addresses cannot tell, and takes any."""
+        """Whether a name is an address of the server; a server that listens on all addresses accepts any address."""
         if is_loopback(self.options.host):
             return False
         return name.strip("[]") == self.options.host.lower() or _address(name) is not None
 
     def foreign(self, origin: str | None, host: str) -> str | None:
-        """The origin of an allowed page of another server; `None` for the page of this server, or without one."""
+        """Returns the origin if it is an allowed other server; `None` for this server's page, or without an origin."""
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
         if not self._origins.fullmatch(origin):
             raise RequestError(
                 "forbidden",
-                f"Origin is {origin!r:.100}, which may not ask",
-                hint="--allow-origin of the server adds origins",
+                f"Origin is {origin!r:.100}, which is not allowed",
+                hint="start the server with --allow-origin to add origins",
             )
         return origin
 
@@ -94,7 +94,7 @@ class AccessPolicy:
         keys = [headers.get("x-api-key"), headers.get("api-key"), token.strip() if kind.lower() == "bearer" else None]
         expected = self.key.encode()
         if not any([hmac.compare_digest(key.encode(), expected) for key in keys if key]):  # a list: compares every key
-            what = "the key is wrong" if any(keys) else "a key is needed"
+            what = "the API key is wrong" if any(keys) else "an API key is needed"
             raise RequestError("unauthorized", what, hint="Authorization: Bearer KEY")
 
 
@@ -109,7 +109,7 @@ def _is_local(name: str) -> bool:
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Parses the name of a `Host` as an address; `None` for other names."""
+    """Parses the name in a `Host` header as an address; `None` for other names."""
     try:
         return ipaddress.IPv6Address(name[1:-1]) if name[:1] + name[-1:] == "[]" else ipaddress.IPv4Address(name)
     except ValueError:
@@ -127,16 +127,16 @@ def read_key(options: ServeOptions) -> str | None:
             raise ArgumentError(f"api_key_file is {file}, which cannot be read: {why}") from None
     if key is None and not is_loopback(options.host):
         raise ArgumentError(
-            f"host is {options.host!r:.100}, which other machines can reach, and there is no key",
-            hint=f"api_key_file= names a file with one; or set {VARIABLE}",
+            f"host is {options.host!r:.100}, which other machines can reach, and there is no API key",
+            hint=f"give a file with a key as api_key_file=, or set {VARIABLE}",
         )
-    if key is not None and not re.fullmatch(rf"[!-~]{{{_SHORTEST},1000}}", key):
-        raise ArgumentError(f"the key in {where} cannot be used, expected {_SHORTEST} or more ASCII characters")
+    if key is not None and not re.fullmatch(rf"[!-~]{{{_MIN_KEY},1000}}", key):
+        raise ArgumentError(f"the key in {where} is invalid, expected {_MIN_KEY} or more visible ASCII characters")
     return key
 
 
 class Guard:
-    """Refuses requests that break a rule, and adds security headers to all answers.
+    """Refuses requests that break the policy, and adds security headers to all answers.
 
     Args:
         app: The application.
@@ -161,9 +161,9 @@ class Guard:
         body = _Body(self, receive, self._policy.options)
         try:
             headers = Headers(scope=scope)
-            host = _only(headers, "host") or ""
+            host = _single(headers, "host") or ""
             self._policy.check_host(host)
-            origin = self._policy.foreign(_only(headers, "origin"), host)
+            origin = self._policy.foreign(_single(headers, "origin"), host)
             if origin is not None and scope["method"] == "OPTIONS":
                 await _preflight(headers)(scope, receive, sending)
                 return
@@ -179,50 +179,50 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """Counts a part of a body; refuses the part if all bodies together become too large."""
+        """Counts a part of a body; refuses it if all bodies together become too large."""
         self._held += size
-        if self._held > _AT_ONCE * self._policy.options.max_body * 1e6:
-            raise RequestError("overloaded", "too much is being received", hint="ask again in a moment")
+        if self._held > _MAX_BODIES * self._policy.options.max_body * 1e6:
+            raise RequestError("overloaded", "the server is receiving too much data", hint="try again in a moment")
 
 
 class _Body:
-    """The body of a request, within the limits of size and time."""
+    """The body of a request, with limits of size and time."""
 
     def __init__(self, guard: Guard, receive: "Receive", options: ServeOptions) -> None:
         self._guard, self._receive, self.size = guard, receive, 0
-        self._most, self._seconds = int(options.max_body * 1e6), options.read_seconds
-        self._until = asyncio.get_running_loop().time() + options.read_seconds
-        self._whole = False
+        self._max_size, self._seconds = int(options.max_body * 1e6), options.read_seconds
+        self._deadline = asyncio.get_running_loop().time() + options.read_seconds
+        self._complete = False
 
     def check_length(self, headers: Headers) -> None:
         """Refuses a body whose announced size is too large."""
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._most:
+        if length.isdecimal() and int(length[:20]) > self._max_size:
             raise self._too_large()
 
     async def receive(self) -> "Message":
         """Returns the next part of the body."""
-        if self._whole:
+        if self._complete:
             return await self._receive()
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise RequestError("timeout", f"the body has not come within {self._seconds:g} seconds") from None
+            raise RequestError("timeout", f"the body did not arrive within {self._seconds:g} seconds") from None
         size = len(message.get("body", b""))
         self.size += size
         self._guard.hold(size)
-        if self.size > self._most:
+        if self.size > self._max_size:
             raise self._too_large()
-        self._whole = not message.get("more_body", False)
+        self._complete = not message.get("more_body", False)
         return message
 
     def _too_large(self) -> RequestError:
-        return RequestError("too_large", f"the body has more than {self._most:,} bytes")
+        return RequestError("too_large", f"the body has more than {self._max_size:,} bytes")
 
 
-def _only(headers: Headers, name: str) -> str | None:
-    """The value of a header; refuses a request that has the header twice."""
+def _single(headers: Headers, name: str) -> str | None:
+    """Returns the value of a header; refuses a request that repeats the header."""
     values: Sequence[str] = headers.getlist(name)
     if len(values) > 1:
         raise RequestError("invalid", f"there are {len(values)} headers {name}, expected one")
@@ -231,17 +231,17 @@ def _only(headers: Headers, name: str) -> str | None:
 
 def _preflight(headers: Headers) -> Response:
     """Answers the preflight request of a browser for an allowed page of another server."""
-    asked = headers.get("access-control-request-headers", "")
+    names = headers.get("access-control-request-headers", "")
     allowed = {
         "Access-Control-Allow-Methods": "GET, POST",
-        "Access-Control-Allow-Headers": asked if _HEADER_NAMES.fullmatch(asked) else "authorization, content-type",
+        "Access-Control-Allow-Headers": names if _HEADER_NAMES.fullmatch(names) else "authorization, content-type",
         "Access-Control-Max-Age": "600",
     }
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)
 
 
 def _secure(headers: MutableHeaders, origin: str | None) -> None:
-    """Adds the headers that all answers have."""
+    """Adds the headers of all answers."""
     headers.setdefault("Content-Security-Policy", _POLICY)
     headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"

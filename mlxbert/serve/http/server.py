@@ -1,4 +1,4 @@
-"""The server as a process: it listens, loads its models, answers, and ends when it is told to."""
+"""The server process: listens, loads the models, answers requests, and shuts down on a signal."""
 
 import asyncio
 import dataclasses
@@ -33,16 +33,16 @@ from mlxbert.tasks.catalogue import TaskEntry, find_task
 from mlxbert.tasks.options import EmbedWordsOptions, FillMaskOptions
 from mlxbert.weights.model_source import ModelRef
 
-# Whose lines go into the log, from which level on; not those of "mlxbert", which may quote texts.
+# The loggers whose records go to the log, with minimum levels; not "mlxbert", whose records may quote texts.
 _LOGGERS = {"mlxbert.serve": logging.INFO, "asyncio": logging.ERROR}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_BACKLOG = 2048  # the system takes as many of it as it allows: kern.ipc.somaxconn, 128 on a Mac
+_BACKLOG = 2048  # limited by the system: kern.ipc.somaxconn, 128 on a Mac
 _NO_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # without IPv6, ::1 may still be in /etc/hosts
-_TRIES = 5  # to find one free port for several addresses
-_GRACE = 0.2  # seconds in which a connection that the system has accepted is taken; then its request arrives
-_POLL = 0.05  # seconds after which it looks again whether all connections are closed
-_FILES = 200  # that are open besides connections
-_WARM = (4, 30, 120)  # words of texts
+_MAX_TRIES = 5  # to find one free port for several addresses
+_GRACE = 0.2  # seconds to take connections that the system has accepted, and again to receive their requests
+_POLL = 0.05  # seconds between checks whether all connections are closed
+_FILES = 200  # open files besides connections
+_WARM_UP_WORDS = (4, 30, 120)  # lengths of the texts that warm up a model
 
 
 def serve(
@@ -54,15 +54,15 @@ def serve(
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Serves models until a signal comes: then what was taken is answered. A second signal ends the process at once.
+    """Serves models until a signal; accepted requests are still answered. A second signal ends the process at once.
 
     Args:
-        models: The models by the names that clients give them.
-        options: What the server allows.
-        engine_options: How much is done at a time, and kept in memory.
-        indexes: Files of indexes that can be searched, by their names.
+        models: The models by the names that clients use.
+        options: The options and limits of the server.
+        engine_options: The limits of the engine.
+        indexes: The files of the indexes to search, by their names.
         quiet: Whether requests are not logged on stderr.
-        say: Gets a line when the server listens, when it is ready, and when it ends.
+        say: Receives a line when the server listens, when it is ready, and when it ends.
     """
     key = read_key(options)
     try:
@@ -77,53 +77,53 @@ def serve(
 
 
 def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
-    """The application with everything that stands before it."""
+    """Makes the application with access control, metrics and logging."""
     return Access(Guard(make_app(service), policy), service.metrics, log)
 
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
-    """Opens all addresses of the host, at one port: `localhost` is 127.0.0.1 and ::1, of which clients try either."""
+    """Opens all addresses of the host, at one port: for `localhost`, clients try 127.0.0.1 or ::1."""
     host, port = options.host, options.port
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
             listeners = _open_all(host, port)
-            for one in listeners:
-                opened.enter_context(one)
+            for listener in listeners:
+                stack.enter_context(listener)
         except (socket.gaierror, UnicodeError):
             raise ArgumentError(f"host is {host!r:.100}, expected a name or an address of this machine") from None
         except OSError as problem:
             used = problem.errno == errno.EADDRINUSE
             raise MlxbertError(
                 f"port {port} of {host} {'is in use' if used else f'cannot be opened: {problem.strerror}'}",
-                hint="port= names another one, and port=0 takes a free one" if used else None,
+                hint="choose another port=, or port=0 for a free one" if used else None,
             ) from None
         yield listeners
 
 
 def _open_all(host: str, port: int) -> list[socket.socket]:
-    """Sockets for all addresses of a host; port 0 is tried again where one address has the port of another taken."""
-    for tried in itertools.count(1):
-        with ExitStack() as opened:
+    """Opens sockets for all addresses of a host; with port 0, retries if the port is free on only some addresses."""
+    for attempt in itertools.count(1):
+        with ExitStack() as stack:
             try:
-                listeners = [opened.enter_context(one) for one in _open(host, port)]
+                listeners = [stack.enter_context(listener) for listener in _open(host, port)]
             except OSError as problem:
-                if port or problem.errno != errno.EADDRINUSE or tried == _TRIES:
+                if port or problem.errno != errno.EADDRINUSE or attempt == _MAX_TRIES:
                     raise
             else:
-                opened.pop_all()
+                stack.pop_all()
                 return listeners
     raise AssertionError
 
 
 def _open(host: str, port: int) -> Iterator[socket.socket]:
-    """Sockets for the addresses of a host; those of a family that this machine does not have are left out.
+    """Opens sockets for the addresses of a host, except for families that this machine does not support.
 
-    Nothing but this machine is to reach `localhost`, which needs no key; other addresses that it has are left out.
+    Only this machine may reach `localhost`, which needs no key: other addresses of that name are left out.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0
-    for family, name in dict.fromkeys((family, str(place[0])) for family, *_, place in found):
+    for family, name in dict.fromkeys((family, str(place[0])) for family, *_, place in addresses):
         if is_loopback(host) and not is_loopback(name):
             continue
         both = name == "::" and socket.has_dualstack_ipv6()
@@ -134,24 +134,24 @@ def _open(host: str, port: int) -> Iterator[socket.socket]:
                 raise
             missing = problem
             continue
-        port, count = listener.getsockname()[1], count + 1  # where any is taken, the others have that of the first
+        port, count = listener.getsockname()[1], count + 1  # with port 0, all sockets use the first one's port
         yield listener
     if not count:
         raise missing
 
 
 def address(options: ServeOptions, port: int) -> str:
-    """The address of the server for a browser on this machine."""
+    """Returns the URL of the server for a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _for_others(options: ServeOptions, port: int) -> str:
-    """The IPv4 address for other machines, where the server has all addresses of this one."""
+    """Returns the IPv4 URL for other machines if the server listens on all addresses, as a part of a message."""
     if options.host != "0.0.0.0" and not (options.host == "::" and socket.has_dualstack_ipv6()):
         return ""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing, and finds out by which address others are reached
+        probe.connect(("192.0.2.1", 9))  # sends nothing; selects the address for outgoing traffic
         return f", for other machines http://{probe.getsockname()[0]}:{port}"
     return ""
 
@@ -159,13 +159,13 @@ def _for_others(options: ServeOptions, port: int) -> str:
 async def _serve(
     service: Service, policy: AccessPolicy, listeners: list[socket.socket], log: Log, say: Callable[[str], None]
 ) -> None:
-    """Answers from the first moment on: that the server is not ready, until it is."""
+    """Answers requests from the start; until the models are loaded, with the error that the server is not ready."""
     _allow_files(service.options.max_connections + _FILES)
     app = make_guarded(service, policy, log)
     server, place = HttpServer(app, service.options, say), address(service.options, policy.port)
     say(f"{place}{_for_others(service.options, policy.port)}: loading {', '.join(service.engine.models)}")
     preparing = asyncio.create_task(_prepare(service, functools.partial(_say_ready, say, place)))
-    preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error says why
+    preparing.add_done_callback(lambda done: server.end(quietly=True))  # its error gives the reason
     with _ended_by_signals(server):
         await server.run(listeners)
     preparing.cancel()
@@ -174,26 +174,26 @@ async def _serve(
 
 
 def _say_ready(say: Callable[[str], None], place: str, service: Service, seconds: float) -> None:
-    models = ", ".join(f"{one.name} ({', '.join(one.tasks)})" for one in service.facts.values())
+    models = ", ".join(f"{facts.name} ({', '.join(facts.tasks)})" for facts in service.facts.values())
     if service.options.truncate:
         say("texts that are too long are truncated; the log and /metrics count them")
     say(f"ready after {seconds:.1f} s: {models}; page at {place}, Ctrl-C ends")
 
 
 async def _prepare(service: Service, done: Callable[[Service, float], None]) -> None:
-    """Loads the models, and computes a few texts with each, so that no request waits for it; then waits itself."""
+    """Loads and warms up the models, marks the service as ready, and then waits to be cancelled."""
     begun = time.perf_counter()
     for name in service.engine.models:
         facts, mask = await asyncio.wrap_future(service.engine.call(name, functools.partial(_facts, name)))
         service.facts[name] = facts
-        for entry, words in itertools.product(map(find_task, facts.tasks), _WARM):
-            if entry.options is not EmbedWordsOptions:  # its encoder is that of the other tasks
-                with suppress(MlxbertError):  # a task that needs more than a text
+        for entry, words in itertools.product(map(find_task, facts.tasks), _WARM_UP_WORDS):
+            if entry.options is not EmbedWordsOptions:  # the other tasks warm up its encoder
+                with suppress(MlxbertError):  # a task with other inputs
                     await service.engine.ask(name, entry.name, [_item(entry, words, mask)])
-    vars(service.engine.counts).update(vars(EngineCounts()))  # nobody has asked for these
+    vars(service.engine.counts).update(vars(EngineCounts()))  # without the warm-up
     service.ready = True
     done(service, time.perf_counter() - begun)
-    await asyncio.Event().wait()  # until the server ends, which it does when this does
+    await asyncio.Event().wait()  # the server ends when this task ends
 
 
 def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
@@ -201,7 +201,7 @@ def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
 
 
 def _item(entry: TaskEntry, words: int, mask: str) -> Any:
-    """What a task is asked for, of some words."""
+    """Makes an item of a task with a number of words."""
     text = " ".join(["the"] * words)
     if entry.options is FillMaskOptions:
         return f"{text} {mask}"
@@ -209,12 +209,12 @@ def _item(entry: TaskEntry, words: int, mask: str) -> Any:
 
 
 class HttpServer:
-    """Answers requests until it is told to end.
+    """Accepts connections until `end` is called.
 
     Args:
         app: The application.
         options: The limits of connections.
-        say: Gets a line when the server ends.
+        say: Receives a line when the server ends.
 
     Attributes:
         connections: The open connections.
@@ -223,17 +223,17 @@ class HttpServer:
     def __init__(self, app: ASGIApp, options: ServeOptions, say: Callable[[str], None] = lambda text: None) -> None:
         self.connections: set[Connection] = set()
         self._connect = functools.partial(Connection, app, options, self.connections)
-        self._say, self._quietly, self._told = say, False, asyncio.Event()
+        self._say, self._quietly, self._ending = say, False, asyncio.Event()
 
     async def run(self, listeners: Iterable[socket.socket]) -> None:
-        """Accepts connections; when told to end, takes no more, and closes those there are once they are answered."""
+        """Accepts connections until `end` is called; then closes each connection after its request is answered."""
         loop = asyncio.get_running_loop()
         servers = [await loop.create_server(self._connect, sock=place, backlog=_BACKLOG) for place in listeners]
-        await self._told.wait()
+        await self._ending.wait()
         if not self._quietly:
             count = sum(connection.busy for connection in self.connections)
-            left = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
-            self._say(f"ends once {left}; a second Ctrl-C ends it at once" if count else "ends")
+            pending = f"{count} more {'request is' if count == 1 else 'requests are'} answered"
+            self._say(f"ends after {pending}; a second Ctrl-C ends it at once" if count else "ends")
         await asyncio.sleep(_GRACE)
         for server in servers:
             server.close()
@@ -244,15 +244,15 @@ class HttpServer:
             await asyncio.sleep(_POLL)
 
     def end(self, *, quietly: bool = False) -> None:
-        """Tells the server to end; a later call says no more than the first."""
-        if not self._told.is_set():
+        """Tells the server to end; later calls have no effect."""
+        if not self._ending.is_set():
             self._quietly = quietly
-            self._told.set()
+            self._ending.set()
 
 
 @contextmanager
 def _ended_by_signals(server: HttpServer) -> Iterator[None]:
-    """Ends a server at a signal, at once at a second one. Signals that are ignored, as under `nohup`, stay ignored."""
+    """Ends a server on a signal, immediately on a second one. Ignored signals, as under `nohup`, stay ignored."""
     loop, caught = asyncio.get_running_loop(), list[int]()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -274,22 +274,22 @@ def _ended_by_signals(server: HttpServer) -> Iterator[None]:
 
 @contextmanager
 def logged(log: Log) -> Iterator[None]:
-    """Writes what goes wrong, and what the engine does, into the log of requests."""
+    """Writes the records of the loggers to the log of requests."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [(one.handlers, one.propagate, one.level) for one in loggers]
-    for one, level in zip(loggers, _LOGGERS.values(), strict=True):
-        one.handlers, one.propagate = [LogHandler(log)], False
-        one.setLevel(level)
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger, level in zip(loggers, _LOGGERS.values(), strict=True):
+        logger.handlers, logger.propagate = [LogHandler(log)], False
+        logger.setLevel(level)
     try:
         yield
     finally:
-        for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
-            one.handlers, one.propagate = handlers, propagate
-            one.setLevel(level)
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def _allow_files(count: int) -> None:
-    """Raises the limit of open files as far as it goes: a Mac has 256."""
+    """Raises the limit of open files as far as possible: the default on a Mac is 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         count = min(count, hard)

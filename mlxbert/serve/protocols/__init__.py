@@ -1,1 +1,1 @@
-"""The protocols that the server speaks: a file for each."""
+"""The protocols of the server, one file each."""

@@ -1,6 +1,6 @@
-"""Cohere's rerank and embed, versions 1 and 2; and Jina's rerank, which has the address of Cohere's first.
+"""Cohere's rerank and embed, versions 1 and 2; and Jina's rerank, which has the same address as Cohere's version 1.
 
-What Jina's clients expect is part of the same answer: `model` and `usage`.
+The answer also contains the fields that Jina's clients expect: `model` and `usage`.
 """
 
 import uuid
@@ -28,17 +28,17 @@ Document = str | dict[str, Any]
 
 
 class CohereRerankBody(Struct):
-    """What is ranked.
+    """Documents to rank.
 
     Attributes:
-        query: What the documents are to answer.
+        query: The query.
         documents: Texts, or objects.
-        model: The name of a model; by default the first that ranks.
-        top_n: Keep only the best.
-        rank_fields: Which fields of objects are ranked; by default `text`.
-        return_documents: Whether each result has its document.
-        max_tokens_per_doc: At least what the model takes.
-        truncation: False refuses documents that are too long (Jina); they are truncated otherwise.
+        model: The name of a model; by default the first reranker.
+        top_n: The maximum number of results.
+        rank_fields: The fields of objects to rank by; by default `text`.
+        return_documents: Whether each result contains its document.
+        max_tokens_per_doc: Ignored if it is at least the limit of the model; otherwise an error.
+        truncation: False refuses documents that are too long (Jina); otherwise they are truncated.
     """
 
     shorten: ClassVar[str] = '"truncation": true truncates it'
@@ -53,17 +53,17 @@ class CohereRerankBody(Struct):
 
 
 class CohereEmbedBody(Struct, kw_only=True):
-    """Texts that get vectors.
+    """Texts to embed.
 
     Attributes:
         texts: The texts.
         images: Not supported.
         inputs: Not supported.
-        model: The name of a model; by default the first that makes vectors.
-        input_type: What the texts are, such as `search_query` or `search_document`.
-        embedding_types: The forms of the vectors.
+        model: The name of a model; by default the first one with vectors.
+        input_type: The kind of the texts, such as `search_query` or `search_document`.
+        embedding_types: The formats of the vectors.
         truncate: `NONE` refuses texts that are too long, `END` truncates them.
-        output_dimension: Keep only the first values, scaled to length 1.
+        output_dimension: The number of leading values to keep, scaled to length 1.
     """
 
     shorten: ClassVar[str] = '"truncate": "END" truncates it'
@@ -78,7 +78,7 @@ class CohereEmbedBody(Struct, kw_only=True):
 
 
 class ResponseMeta(Struct, omit_defaults=True):
-    """What was computed, and what is to be said about it."""
+    """The computed units, and warnings."""
 
     api_version: dict[str, str]
     billed_units: dict[str, int]
@@ -86,7 +86,7 @@ class ResponseMeta(Struct, omit_defaults=True):
 
 
 class RankedDocument(Struct):
-    """A document in its place."""
+    """A ranked document."""
 
     index: int
     relevance_score: float
@@ -94,14 +94,14 @@ class RankedDocument(Struct):
 
 
 class JinaUsage(Struct):
-    """Tokens, for Jina's clients."""
+    """The number of tokens, for Jina's clients."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class RankingReply(Struct):
-    """The best documents."""
+    """The best documents, best first."""
 
     id: str
     model: str
@@ -111,7 +111,7 @@ class RankingReply(Struct):
 
 
 class CohereEmbeddings(Struct):
-    """Vectors: a list, or lists by their types."""
+    """Vectors: a list, or a list per format."""
 
     id: str
     embeddings: list[Any] | dict[str, list[Any]]
@@ -121,31 +121,32 @@ class CohereEmbeddings(Struct):
 
 
 def _notes(version: int, answered: Answered, units: dict[str, int]) -> ResponseMeta:
-    cut = ", ".join(map(str, answered.truncated))
-    return ResponseMeta({"version": str(version)}, units, [f"truncated to fit the model: texts {cut}"] if cut else [])
+    texts = ", ".join(map(str, answered.truncated))
+    warnings = [f"truncated to fit the model: texts {texts}"] if texts else []
+    return ResponseMeta({"version": str(version)}, units, warnings)
 
 
 async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> Reply:
-    """Documents by how well they answer a query, the best first."""
+    """Returns documents ranked by their relevance to a query, best first."""
     name = service.find(body.model, RERANK.name)
-    most = service.facts[name].max_length
-    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < most:
+    limit = service.facts[name].max_length
+    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < limit:
         raise RequestError(
-            "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least the {most} tokens that the "
-            "model takes: documents are truncated to fit it", param="max_tokens_per_doc",
+            "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least {limit}, the limit of the "
+            "model, to which documents are truncated", param="max_tokens_per_doc",
         )  # fmt: skip
-    texts = texts_of([_text(one, body.rank_fields or ["text"]) for one in body.documents], "documents")
-    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # any number, as Cohere takes it
+    texts = texts_of([_text(ranked, body.rank_fields or ["text"]) for ranked in body.documents], "documents")
+    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # any number, as with Cohere
     options = RerankOptions(top_k=top_k, overflow=overflow_of(service, body.truncation is not False))
     best, _, answered = await service.rerank(name, body.query, texts, options)
 
-    def shown(number: int) -> dict[str, Any] | UnsetType:
+    def document_of(number: int) -> dict[str, Any] | UnsetType:
         document = body.documents[number]
         if not body.return_documents:
             return UNSET
         return {"text": document} if isinstance(document, str) else document
 
-    results = [RankedDocument(one.number, one.score, shown(one.number)) for one in best]
+    results = [RankedDocument(ranked.number, ranked.score, document_of(ranked.number)) for ranked in best]
     tokens = answered.tokens
     notes = _notes(version, answered, {"search_units": 1})
     value = RankingReply(uuid.uuid4().hex, name, results, notes, JinaUsage(tokens, tokens))
@@ -153,21 +154,21 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
 
 
 async def rerank2(service: Service, body: CohereRerankBody) -> Reply:
-    """The same in version 2."""
+    """Returns documents ranked by their relevance to a query, best first (API version 2)."""
     return await rerank(service, body, 2)
 
 
 def _text(document: Document, fields: list[str]) -> str:
-    """What of a document is ranked: the text, or the values of some of its fields."""
+    """Returns the text of a document to rank: the document itself, or the values of some of its fields."""
     if isinstance(document, str):
         return document
     if missing := [field for field in fields if field not in document]:
-        raise RequestError("invalid", f"a document has no {missing[0]!r:.60}, which is to be ranked", param="documents")
+        raise RequestError("invalid", f"a document has no field {missing[0]!r:.60} to rank by", param="documents")
     return "\n".join(str(document[field]) for field in fields)
 
 
 async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
-    """The vectors of texts: by types; in version 1 floats alone where no types are named."""
+    """Returns the vectors of texts, by format; in version 1 without formats, a plain list of floats."""
     if body.images or body.inputs or body.input_type == "image":
         raise RequestError("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
@@ -184,37 +185,37 @@ async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply
 
     check_forms(forms, answered)
 
-    def shown(form: Form, one: Any) -> Any:
-        return in_form(one.embedding, form)
+    def formatted(form: Form, result: Any) -> Any:
+        return in_form(result.embedding, form)
 
     def value() -> CohereEmbeddings:
-        found: dict[str, Any] = {form: each(answered.results, partial(shown, form)) for form in forms}
+        lists: dict[str, Any] = {form: each(answered.results, partial(formatted, form)) for form in forms}
         kind: Any = "embeddings_floats" if plain else "embeddings_by_type"
-        return CohereEmbeddings(uuid.uuid4().hex, found["float"] if plain else found, body.texts, notes, kind)
+        return CohereEmbeddings(uuid.uuid4().hex, lists["float"] if plain else lists, body.texts, notes, kind)
 
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
 async def embed1(service: Service, body: CohereEmbedBody) -> Reply:
-    """The vectors of texts: floats, or by types where these are named."""
+    """Returns the vectors of texts: floats, or by format if `embedding_types` names some (API version 1)."""
     return await _embed(service, body, 1)
 
 
 async def embed2(service: Service, body: CohereEmbedBody) -> Reply:
-    """The vectors of texts by types."""
+    """Returns the vectors of texts by format (API version 2)."""
     return await _embed(service, body, 2)
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """An error, as Cohere answers it, and as Jina does."""
+    """Returns an error in Cohere's and Jina's formats."""
     return STATUS[problem.kind], {"message": problem.text, "detail": problem.text}
 
 
 PROTOCOL = Protocol(
     "cohere",
     (
-        Route("POST", "/v1/rerank", rerank, "Documents ranked for a query", CohereRerankBody, RankingReply),
-        Route("POST", "/v2/rerank", rerank2, "Documents ranked for a query", CohereRerankBody, RankingReply),
+        Route("POST", "/v1/rerank", rerank, "Documents ranked by relevance", CohereRerankBody, RankingReply),
+        Route("POST", "/v2/rerank", rerank2, "Documents ranked by relevance", CohereRerankBody, RankingReply),
         Route("POST", "/v1/embed", embed1, "Vectors of texts", CohereEmbedBody, CohereEmbeddings),
         Route("POST", "/v2/embed", embed2, "Vectors of texts", CohereEmbedBody, CohereEmbeddings),
     ),

@@ -1,4 +1,4 @@
-"""What the protocols share that give vectors: texts, prompts, truncation, and the forms of a vector."""
+"""Common parts of the protocols with vectors: texts, prompts, truncation, and the formats of a vector."""
 
 import asyncio
 import base64
@@ -20,11 +20,11 @@ from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
 
-# A text or texts; ids are refused, with a better message than that of the wrong type.
+# One or several texts; token ids are part of the type so that they are refused with a better message.
 Texts = str | list[str | int | list[int]]
 Form = Literal["float", "base64", "int8", "binary"]
 Truncate = Literal["NONE", "END", "START", "none", "end", "start"]
-# What the texts are, by the names of the protocols; `None` for what has no prompt unless the model names it so.
+# Kinds of texts by the protocols' names; `None` for kinds without a prompt, unless the model has one with that name.
 _KINDS = {
     "query": "query", "search_query": "query", "retrieval.query": "query",
     "document": "document", "passage": "document", "search_document": "document", "retrieval.passage": "document",
@@ -33,96 +33,98 @@ _KINDS = {
 
 
 class SentencesToCompare(Struct):
-    """A sentence, and others that it is compared with."""
+    """A sentence, and the sentences to compare with it."""
 
     source_sentence: str
     sentences: list[str]
 
 
-def texts_of(given: str | Sequence[str | int | list[int]], param: str) -> list[str]:
-    """The texts of a request."""
-    texts = [given] if isinstance(given, str) else given
+def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[str]:
+    """Returns the texts of a request; refuses token ids and an empty list."""
+    texts = [inputs] if isinstance(inputs, str) else inputs
     if not texts:
         raise RequestError("empty", f"{param} is empty, expected at least one text", param=param)
-    found = [text for text in texts if isinstance(text, str)]
-    if len(found) < len(texts):
+    checked = [text for text in texts if isinstance(text, str)]
+    if len(checked) < len(texts):
         raise RequestError(
             "invalid", f"{param} has token ids, expected texts: ids of another tokenizer would give wrong vectors",
-            hint="LangChain's OpenAIEmbeddings takes check_embedding_ctx_length=False", param=param,
+            hint="in LangChain, use OpenAIEmbeddings(check_embedding_ctx_length=False)", param=param,
         )  # fmt: skip
-    return found
+    return checked
 
 
 def overflow_of(
     service: Service, truncate: bool | Truncate | None, param: str = "truncate"
 ) -> Literal["truncate", "error"]:
-    """What is done with a text that is too long; what the server was started with, if the request says nothing."""
+    """Returns the option for texts that are too long; the server's default if the request does not set it."""
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise RequestError(
-            "invalid", f"{param} drops the beginning of a text, expected its end or nothing", param=param
+            "invalid", f"{param} would drop the beginning of a text, expected the end or nothing", param=param
         )
     if truncate is None:
         truncate = service.options.truncate
     return "truncate" if truncate is True or (truncate and truncate.lower() == "end") else "error"
 
 
-def prompt_of(service: Service, model: str, given: str | None, param: str) -> str | None:
-    """The name of the model's prompt for what the texts are: one of its own prompts, or what protocols call them."""
+def prompt_of(service: Service, model: str, name: str | None, param: str) -> str | None:
+    """Returns the name of the model's prompt for a prompt name or for a kind of texts."""
     prompts = service.facts[model].prompts
-    if given is None or given in prompts:
-        return given
-    if given not in _KINDS:
-        known = ", ".join(dict.fromkeys([*prompts, *_KINDS]))
-        raise RequestError("invalid", f"{param} is {given!r:.60}, expected one of {known}", param=param)
-    kind = _KINDS[given]
+    if name is None or name in prompts:
+        return name
+    if name not in _KINDS:
+        names = ", ".join(dict.fromkeys([*prompts, *_KINDS]))
+        raise RequestError("invalid", f"{param} is {name!r:.60}, expected one of {names}", param=param)
+    kind = _KINDS[name]
     return None if kind is None else own_prompt(prompts, kind)
 
 
 async def compare(
     service: Service, model: str, query: str, texts: Sequence[str], options: SimilarityOptions, on_error: str = "raise"
 ) -> tuple[Answered, Answered, list[Scored | Failure]]:
-    """The vectors of a query and of texts, and how similar each text is to the query, as in `mlxbert.similarity`.
+    """Embeds a query and texts, and returns both answers and the similarities as in `mlxbert.similarity`.
 
     Args:
         service: The service.
         model: The name of the model.
         query: The query.
         texts: The texts.
-        options: How the query and the texts become vectors.
+        options: The options for embedding the query and the texts.
         on_error: See `Service.run`.
     """
-    asking, task = await asyncio.wrap_future(service.engine.call(model, lambda one: embed_tasks(one, options, None)))
+    asking, task = await asyncio.wrap_future(
+        service.engine.call(model, lambda loaded: embed_tasks(loaded, options, None))
+    )
     asked, answered = await asyncio.gather(
         service.run(model, EMBED, [query], asking.options),
         service.run(model, EMBED, texts, task.options, on_error),
     )
     first = asked.results[0].embedding
 
-    def scored(found: Any) -> Scored | Failure:
-        if isinstance(found, Failure):
-            return found
-        score = float(scores_of_pairs(task.similarity, first, found.embedding))
-        return Scored(score, found.text, found.truncated, found.unknown_tokens)
+    def scored(result: Any) -> Scored | Failure:
+        if isinstance(result, Failure):
+            return result
+        score = float(scores_of_pairs(task.similarity, first, result.embedding))
+        return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
-    return asked, answered, [scored(one) for one in answered.results]
+    return asked, answered, [scored(result) for result in answered.results]
 
 
-async def similarities(service: Service, model: str, given: SentencesToCompare, options: SimilarityOptions) -> Reply:
-    """How similar sentences are to one, in their order; the scores of `mlxbert.similarity`."""
-    sentences = texts_of(given.sentences, "sentences")
-    asked, answered, found = await compare(service, model, given.source_sentence, sentences, options)
-    scores = [one.score for one in found if isinstance(one, Scored)]
+async def similarities(service: Service, model: str, body: SentencesToCompare, options: SimilarityOptions) -> Reply:
+    """Returns the similarity of each sentence to a source sentence, in order, as in `mlxbert.similarity`."""
+    sentences = texts_of(body.sentences, "sentences")
+    asked, answered, scored = await compare(service, model, body.source_sentence, sentences, options)
+    scores = [score.score for score in scored if isinstance(score, Scored)]
     return Reply(scores, asked.tokens + answered.tokens, len(asked.truncated) + len(answered.truncated))
 
 
 def check_forms(forms: Sequence[Form], answered: Answered) -> None:
-    """Refuses forms that the vectors cannot have, before the first is sent."""
+    """Refuses formats that the vectors cannot have, before the first vector is sent."""
     for form in forms:
         in_form(answered.results[0].embedding, form)
 
 
 def in_form(vector: "Vector", form: Form) -> Any:
-    """A vector as JSON has it: numbers, in an array, or float32 in base64."""
+    """Converts a vector to a format: an array of numbers, or float32 in base64."""
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     dtype = "float32" if form == "float" else form

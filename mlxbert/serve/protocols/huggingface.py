@@ -1,7 +1,7 @@
-"""The pipelines of Hugging Face, as its `InferenceClient` asks for them: one address, and the model decides.
+"""The pipelines of Hugging Face, for its `InferenceClient`: one address for all of them.
 
-What a client sends says which pipeline it wants where it can: a question, sentences to compare, labels to choose from.
-Else it is that of the model's main task. A parameter that would change numbers and that we do not have is refused.
+The body selects the pipeline if it can: a question, sentences to compare, or candidate labels. Otherwise the pipeline
+of the model's main task is used. Unsupported parameters that would change the results are refused.
 """
 
 import base64
@@ -34,14 +34,14 @@ from mlxbert.tasks.options import (
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How texts become vectors; only these parameters stand next to the inputs.
+    """The parameters for vectors; only these may also be given next to `inputs`.
 
     Attributes:
-        normalize: Whether vectors are scaled to length 1; by default as the model's files say.
+        normalize: Whether vectors are scaled to length 1; by default as in the model's files.
         prompt_name: The name of one of the model's own prompts.
-        truncate: Whether texts that are too long are truncated, or refused; by default as the server was started.
-        truncation_direction: Which end is dropped.
-        dimensions: Keep only the first values.
+        truncate: Whether texts that are too long are truncated or refused; by default as the server was started.
+        truncation_direction: The end that is dropped.
+        dimensions: The number of leading values to keep.
         encoding_format: `base64` for little-endian float32 in base64.
     """
 
@@ -54,14 +54,14 @@ class Features(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Classes(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How texts are classified."""
+    """The parameters for classification."""
 
     top_k: int | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
 
 
 class ZeroShot(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which labels texts are given."""
+    """The parameters for zero-shot classification."""
 
     candidate_labels: tuple[str, ...]
     hypothesis_template: str | None = None
@@ -69,7 +69,7 @@ class ZeroShot(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Tags(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How tokens are tagged; long texts are covered by windows whose overlap is our own, whatever `stride` says."""
+    """The parameters for tagging; `stride` is ignored: long texts are covered by windows with a fixed overlap."""
 
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
     ignore_labels: list[str] | None = None
@@ -77,14 +77,14 @@ class Tags(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Masks(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which words masks are filled with."""
+    """The parameters for filling masks."""
 
     targets: tuple[str, ...] | None = None
     top_k: int | None = None
 
 
 class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which parts of a text may be the answer: whole tokens, and as many words as `max_answer_len` says."""
+    """The parameters for answers, which consist of whole tokens, with at most `max_answer_len` words."""
 
     top_k: int | None = None
     max_answer_len: int | None = None
@@ -95,31 +95,31 @@ class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class TextPair(Struct, forbid_unknown_fields=True):
-    """Two texts that are classified together."""
+    """A pair of texts to classify."""
 
     text: str
     text_pair: str
 
 
 class QuestionWithContext(Struct, forbid_unknown_fields=True):
-    """A question, and the text that answers it."""
+    """A question and the text with its answer."""
 
     question: str
     context: str
 
 
 class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
-    """What is asked for.
+    """Inputs of a pipeline.
 
     Attributes:
-        inputs: What the pipeline of the model takes, or a list of it: a text; a question with its context; a sentence
-            with others to compare it with.
-        parameters: Those of the pipeline.
-        model: The name of a model; by default the first that can do what is asked for.
+        inputs: An input of the pipeline, or a list of inputs: a text; a question with its context; or a sentence with
+            sentences to compare.
+        parameters: The parameters of the pipeline.
+        model: The name of a model; by default the first that can do the task.
     """
 
     shorten: ClassVar[str] = (
-        'of a request for vectors "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
+        'for vectors, "truncate": true truncates it; /api/classify and /api/similarity truncate, too'
     )
     inputs: str | list[Any] | dict[str, Any]
     parameters: dict[str, Any] | None = None
@@ -128,15 +128,15 @@ class PipelineBody(Features, kw_only=True, forbid_unknown_fields=False):
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """What a pipeline takes, computes, and gives.
+    """A pipeline.
 
     Attributes:
-        entry: The task that computes it.
-        inputs: The type of its inputs.
-        parameters: The type of its parameters.
-        options: The options of the task.
-        show: The values of results.
-        always: Whether a single input gets a list of one value.
+        entry: The task that computes the results.
+        inputs: The type of the inputs.
+        parameters: The type of the parameters.
+        options: Converts parameters to the options of the task.
+        show: Converts results to the values of the answer.
+        always: Whether a single input is answered with a list of one value.
     """
 
     entry: TaskEntry
@@ -147,101 +147,101 @@ class _Pipeline:
     always: bool = False
 
 
-def _show_vectors(results: Sequence[Any], given: Features, facts: ModelFacts) -> Any:
-    if given.encoding_format == "base64":
-        return each(results, lambda one: base64.b64encode(one.embedding.tobytes()).decode())
-    return each(results, lambda one: one.embedding)
+def _show_vectors(results: Sequence[Any], params: Features, facts: ModelFacts) -> Any:
+    if params.encoding_format == "base64":
+        return each(results, lambda result: base64.b64encode(result.embedding.tobytes()).decode())
+    return each(results, lambda result: result.embedding)
 
 
-def _show_classes(results: Sequence[Any], given: Classes | ZeroShot, facts: ModelFacts) -> Any:
-    """All labels of each text, or the number in the place of their scores."""
+def _show_classes(results: Sequence[Any], params: Classes | ZeroShot, facts: ModelFacts) -> Any:
+    """Returns all labels of each text, or the values of a regression."""
 
-    def own(result: Any) -> str:
+    def own_function(result: Any) -> str:
         if isinstance(result, Regression):
             return "none"
         return "sigmoid" if len(facts.labels) == 1 or result.labels[0].chosen is not None else "softmax"
 
-    wanted = getattr(given, "function_to_apply", None)
+    requested = getattr(params, "function_to_apply", None)
     for result in results:
-        if wanted not in (None, own(result)):
+        if requested not in (None, own_function(result)):
             raise RequestError(
-                "invalid", f"function_to_apply is {wanted!r}, the model has {own(result)!r}",
+                "invalid", f"function_to_apply is {requested!r}, the model has {own_function(result)!r}",
                 hint="leave it out", param="function_to_apply",
             )  # fmt: skip
-    return [_labels(one, facts) for one in results]
+    return [_labels(result, facts) for result in results]
 
 
 def _labels(result: Any, facts: ModelFacts) -> Any:
     if isinstance(result, Regression):
         return [{"label": name, "score": score} for name, score in result.values or [(facts.labels[0], result.value)]]
-    return each(result.labels, lambda one: {"label": one.label, "score": one.score})
+    return each(result.labels, lambda label: {"label": label.label, "score": label.score})
 
 
-def _show_tags(results: Sequence[Any], given: Tags, facts: ModelFacts) -> list[Any]:
-    """Entities, or tokens, without those labels that are to be ignored."""
-    name, ignored = "entity" if given.aggregation_strategy == "none" else "entity_group", given.ignore_labels or ()
+def _show_tags(results: Sequence[Any], params: Tags, facts: ModelFacts) -> list[Any]:
+    """Returns entities or tokens, without ignored labels."""
+    name, ignored = "entity" if params.aggregation_strategy == "none" else "entity_group", params.ignore_labels or ()
 
-    def entity(one: Any) -> dict[str, Any]:
-        return {name: one.label, "score": one.score, "word": one.text, "start": one.start, "end": one.end}
+    def entity(tag: Any) -> dict[str, Any]:
+        return {name: tag.label, "score": tag.score, "word": tag.text, "start": tag.start, "end": tag.end}
 
-    return [each([one for one in result.entities if one.label not in ignored], entity) for result in results]
+    return [each([tag for tag in result.entities if tag.label not in ignored], entity) for result in results]
 
 
-def _show_fills(results: Sequence[Any], given: Masks, facts: ModelFacts) -> list[Any]:
-    """The words of the mask of each text; of several masks a list for each."""
+def _show_fills(results: Sequence[Any], params: Masks, facts: ModelFacts) -> list[Any]:
+    """Returns the words for the mask of each text; with several masks, a list per mask."""
 
-    def word(one: Any) -> dict[str, Any]:
-        return {"score": one.score, "token": one.token_id, "token_str": one.token, "sequence": one.text or ""}
+    def word(fill: Any) -> dict[str, Any]:
+        return {"score": fill.score, "token": fill.token_id, "token_str": fill.token, "sequence": fill.text or ""}
 
     masks = [[each(mask.fills, word) for mask in result.masks] for result in results]
-    return [found[0] if len(found) == 1 else found for found in masks]
+    return [lists[0] if len(lists) == 1 else lists for lists in masks]
 
 
-def _show_answers(results: Sequence[Any], given: Answers, facts: ModelFacts) -> list[Any]:
-    """The best answer of each question, or a list of several; an empty one is as good as there is no answer."""
+def _show_answers(results: Sequence[Any], params: Answers, facts: ModelFacts) -> list[Any]:
+    """Returns the best answer or answers to each question; an empty answer scores the probability of no answer."""
 
     def best(result: Any) -> Any:
         spans = [*result.spans]
-        if given.handle_impossible_answer or not spans:  # of a context without tokens there is none
+        if params.handle_impossible_answer or not spans:  # a context without tokens has no spans
             spans.append(Span("", 0, 0, result.no_answer_score or 0.0))
         spans.sort(key=lambda span: -span.score)
-        several = (given.top_k or 1) > 1
-        return each(spans[: given.top_k], vars) if several else vars(spans[0])
+        several = (params.top_k or 1) > 1
+        return each(spans[: params.top_k], vars) if several else vars(spans[0])
 
     return [best(result) for result in results]
 
 
-def _vector_options(service: Service, given: Features) -> EmbedOptions:
+def _vector_options(service: Service, params: Features) -> EmbedOptions:
     return EmbedOptions(
-        normalize=given.normalize, prompt_name=given.prompt_name, dimensions=given.dimensions,
-        overflow=overflow_of(service, given.truncate),
+        normalize=params.normalize, prompt_name=params.prompt_name, dimensions=params.dimensions,
+        overflow=overflow_of(service, params.truncate),
     )  # fmt: skip
 
 
-def _class_options(service: Service, given: Classes) -> ClassifyOptions:
-    return ClassifyOptions(top_k=given.top_k, overflow=overflow_of(service, None))
+def _class_options(service: Service, params: Classes) -> ClassifyOptions:
+    return ClassifyOptions(top_k=params.top_k, overflow=overflow_of(service, None))
 
 
-def _zero_shot_options(service: Service, given: ZeroShot) -> ClassifyOptions:
+def _zero_shot_options(service: Service, params: ZeroShot) -> ClassifyOptions:
     return ClassifyOptions(
-        labels=given.candidate_labels, hypothesis=given.hypothesis_template, multi=bool(given.multi_label)
+        labels=params.candidate_labels, hypothesis=params.hypothesis_template, multi=bool(params.multi_label)
     )
 
 
-def _tag_options(service: Service, given: Tags) -> TagOptions:
-    if given.ignore_labels is not None and "O" not in given.ignore_labels:
-        raise RequestError("invalid", "ignore_labels has no 'O', expected it: tokens outside are left out")
-    return TagOptions(aggregation=given.aggregation_strategy or "simple")
+def _tag_options(service: Service, params: Tags) -> TagOptions:
+    if params.ignore_labels is not None and "O" not in params.ignore_labels:
+        raise RequestError("invalid", "ignore_labels has no 'O', expected it: such tokens are always left out")
+    return TagOptions(aggregation=params.aggregation_strategy or "simple")
 
 
-def _mask_options(service: Service, given: Masks) -> FillMaskOptions:
-    return FillMaskOptions(targets=given.targets, top_k=DEFAULT_TOP_K if given.top_k is None else given.top_k)
+def _mask_options(service: Service, params: Masks) -> FillMaskOptions:
+    return FillMaskOptions(targets=params.targets, top_k=DEFAULT_TOP_K if params.top_k is None else params.top_k)
 
 
-def _answer_options(service: Service, given: Answers) -> AnswerOptions:
+def _answer_options(service: Service, params: Answers) -> AnswerOptions:
     options: dict[str, Any] = {
-        "top_k": given.top_k, "max_words": given.max_answer_len, "max_length": given.max_seq_len,
-        "stride": given.doc_stride,
+        "top_k": params.top_k, "max_words": params.max_answer_len, "max_length": params.max_seq_len,
+        "stride": params.doc_stride,
     }  # fmt: skip
     return AnswerOptions(**{name: value for name, value in options.items() if value is not None})
 
@@ -253,7 +253,7 @@ _CLASSES = _Pipeline(
 _ANSWERS = _Pipeline(
     CATALOGUE["answer"], QuestionWithContext | list[QuestionWithContext], Answers, _answer_options, _show_answers
 )
-# By the main task of a model.
+# The pipelines by the main task of a model.
 _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
     "embed": _Pipeline(EMBED, str | list[str], Features, _vector_options, _show_vectors, always=True),
     "classify": _CLASSES,
@@ -265,7 +265,7 @@ _PIPELINES: Mapping[str, _Pipeline] = MappingProxyType({
 
 
 def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
-    """The model and the pipeline of a request."""
+    """Chooses the model and the pipeline of a request."""
     first = body.inputs[0] if isinstance(body.inputs, list) and body.inputs else body.inputs
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
     for key, pipeline in {"question": _ANSWERS, "candidate_labels": _ZERO_SHOT}.items():
@@ -275,52 +275,50 @@ def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
     return model, _PIPELINES[service.facts[model].main]
 
 
-def _converted(given: Any, kind: Any) -> Any:
-    """What is given as a type of ours."""
+def _converted(value: Any, kind: Any) -> Any:
+    """Converts a value to a type; raises a `RequestError` if it does not fit."""
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
         raise explain(problem, kind) from None
 
 
 async def infer(service: Service, body: PipelineBody) -> Reply:
-    """What a pipeline gives."""
+    """Returns the results of a pipeline."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
             raise RequestError("invalid", "there are parameters, expected none", param="parameters")
         sentences = _converted(body.inputs, SentencesToCompare)
-        options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # none is a query
+        options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # no query prompt
         return await similarities(service, service.find(body.model, EMBED.name), sentences, options)
     model, pipeline = _choose(service, body)
-    given = body.parameters or {}
+    values = body.parameters or {}
     if pipeline.parameters is Features:
-        given = {name: getattr(body, name) for name in Features.__struct_fields__} | given
-    parameters = _converted(given, pipeline.parameters)
+        values = {name: getattr(body, name) for name in Features.__struct_fields__} | values
+    parameters = _converted(values, pipeline.parameters)
     inputs = _converted(body.inputs, pipeline.inputs)
-    many = inputs if isinstance(inputs, list) else [inputs]
-    items = [one if isinstance(one, str) else structs.astuple(one) for one in many]
+    input_list = inputs if isinstance(inputs, list) else [inputs]
+    items = [item if isinstance(item, str) else structs.astuple(item) for item in input_list]
     answered = await service.run(model, pipeline.entry, items, pipeline.options(service, parameters))
     facts = service.facts[model]
 
     def value() -> Any:
-        shown = pipeline.show(answered.results, parameters, facts)
-        return shown if pipeline.always or isinstance(inputs, list) else shown[0]
+        outputs = pipeline.show(answered.results, parameters, facts)
+        return outputs if pipeline.always or isinstance(inputs, list) else outputs[0]
 
     return Reply(value, answered.tokens, len(answered.truncated))
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """An error, as the client reads it."""
+    """Returns an error in the format of the client."""
     return STATUS[problem.kind], {"error": problem.text}
 
 
 PROTOCOL = Protocol(
     "huggingface",
     (
-        Route("POST", "/", infer, "What the pipeline of the model gives", PipelineBody, Any),
-        Route(
-            "POST", "/models/{model:path}", infer, "What the pipeline of one of several models gives", PipelineBody, Any
-        ),
+        Route("POST", "/", infer, "The results of the model's pipeline", PipelineBody, Any),
+        Route("POST", "/models/{model:path}", infer, "The results of a named model's pipeline", PipelineBody, Any),
     ),
     shape,
 )

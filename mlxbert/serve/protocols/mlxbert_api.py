@@ -1,4 +1,4 @@
-"""Our own routes: for every task the JSON of the command line, search, and what is known of models and the server."""
+"""Our own routes: each task with the JSON of the command line, search, and information about models and the server."""
 
 import asyncio
 import base64
@@ -30,16 +30,16 @@ from mlxbert.tasks.query_ranking import rank, reranked
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
-_FEW = 1000  # hits of which nobody asks how much memory they take
-_HIT_BYTES = 5000  # of a hit, about
-_OF_OLLAMA = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # of a body with `input`
+_FEW_HITS = 1000  # hits whose memory is not checked
+_HIT_BYTES = 5000  # the approximate size of a hit
+_OLLAMA_FIELDS = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # allowed with `input`
 
 
 class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The fields of all tasks.
 
     Attributes:
-        model: The name of the model; by default the first one that was made for the task.
+        model: The name of the model; by default the first one for the task.
         on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
     """
 
@@ -48,7 +48,7 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class TextsBody(TaskBody, kw_only=True):
-    """The items of a task of texts.
+    """The items of a task for texts.
 
     Attributes:
         texts: The texts.
@@ -57,12 +57,12 @@ class TextsBody(TaskBody, kw_only=True):
     texts: list[str]
 
     def items(self) -> Sequence[Any]:
-        """The texts."""
+        """Returns the texts."""
         return self.texts
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
-    """The items of a task of texts and of pairs of texts.
+    """The items of a task for texts and pairs of texts.
 
     Attributes:
         texts: Texts, or pairs of texts.
@@ -71,12 +71,12 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
     texts: list[str | Pair]
 
     def items(self) -> Sequence[Any]:
-        """The texts and the pairs."""
+        """Returns the texts and pairs."""
         return self.texts
 
 
 class PairsBody(TaskBody, kw_only=True):
-    """The items of a task of pairs of texts.
+    """The items of a task for pairs of texts.
 
     Attributes:
         pairs: The pairs.
@@ -85,7 +85,7 @@ class PairsBody(TaskBody, kw_only=True):
     pairs: list[Pair]
 
     def items(self) -> Sequence[Any]:
-        """The pairs."""
+        """Returns the pairs."""
         return self.pairs
 
 
@@ -94,8 +94,8 @@ class QuestionsBody(TaskBody, kw_only=True):
 
     Attributes:
         questions: Questions about `context`.
-        context: The text that has the answers.
-        pairs: In place of both: questions, each with its own context.
+        context: The text with the answers.
+        pairs: Instead of both: pairs of a question and its context.
     """
 
     questions: list[str] | None = None
@@ -103,7 +103,7 @@ class QuestionsBody(TaskBody, kw_only=True):
     pairs: list[Pair] | None = None
 
     def items(self) -> Sequence[Any]:
-        """The questions, each with its context."""
+        """Returns the questions, each with its context."""
         if self.pairs is not None and self.questions is None and self.context is None:
             return self.pairs
         if self.pairs is not None or self.questions is None or self.context is None:
@@ -112,7 +112,7 @@ class QuestionsBody(TaskBody, kw_only=True):
 
 
 class QueryBody(TaskBody, kw_only=True):
-    """A query, and the texts that are ranked for it.
+    """A query and texts to rank.
 
     Attributes:
         query: The query.
@@ -124,13 +124,12 @@ class QueryBody(TaskBody, kw_only=True):
 
 
 class TextsToEmbedBody(TaskBody, kw_only=True):
-    """Texts that get vectors, as our clients send them or as those of ollama do.
+    """Texts to embed, from our clients or ollama's.
 
     Attributes:
         texts: The texts.
         encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
-        input: In place of `texts`, as ollama's clients send it: a text, or a list of texts. The answer has ollama's
-            shape.
+        input: Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
         truncate: With `input`: false refuses texts that are too long.
         options: With `input`: ignored.
         keep_alive: With `input`: ignored.
@@ -152,10 +151,10 @@ _BODIES: Mapping[str, type[TaskBody]] = {
 
 
 def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
-    """The type of the bodies of a task: its items, and its options with their types, defaults and descriptions.
+    """Makes the type of a task's bodies from its items and its options, with types, defaults and descriptions.
 
-    How large batches are is up to the engine. Bounds are in the description of the type alone: the options check them,
-    and name the value in the error.
+    Options of batch sizes are left out, since the engine decides on them. Bounds are only described here: the options
+    check them, with better error messages.
     """
     defaults = {field.name: field.default for field in fields(entry.options)}
     options = [
@@ -164,24 +163,24 @@ def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
     ]
     about = {"__doc__": f"{entry.summary}: the options of `mlxbert.{entry.name.replace('-', '_')}`."}
     title = "".join(word.capitalize() for word in entry.name.split("-"))
-    made: Any = msgspec.defstruct(
+    body_type: Any = msgspec.defstruct(
         title, options, bases=(items,), module=__name__, namespace=about, kw_only=True, forbid_unknown_fields=True,
         omit_defaults=True,
     )  # fmt: skip
-    return cast(type[TaskBody], made)
+    return cast(type[TaskBody], body_type)
 
 
 def _meta(option: Option) -> Meta:
-    """What `/openapi.json` says of an option."""
-    usual = f" By default: {option.usual.rstrip('.')}." if option.usual else ""
-    more: dict[str, Any] = {"examples": [*option.values]} if option.values else {}
+    """Returns the description of an option for `/openapi.json`."""
+    default = f" By default: {option.usual.rstrip('.')}." if option.usual else ""
+    schema: dict[str, Any] = {"examples": [*option.values]} if option.values else {}
     if option.bounds is not None:
-        more |= {"minimum": option.bounds.least, "maximum": option.bounds.most}
-    return Meta(description=" ".join(f"{option.help}{usual}".split()), extra_json_schema=more)
+        schema |= {"minimum": option.bounds.least, "maximum": option.bounds.most}
+    return Meta(description=" ".join(f"{option.help}{default}".split()), extra_json_schema=schema)
 
 
 def read_options(entry: TaskEntry, body: TaskBody) -> Any:
-    """The options of a request."""
+    """Returns the options of a request."""
     return entry.options(**{name: getattr(body, name) for name in deciding_options(entry.options)})
 
 
@@ -200,14 +199,14 @@ class SearchBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Results(Struct):
-    """The results in the order of the texts, or of their ranks.
+    """The results in the order of the texts, or by rank.
 
     Attributes:
         model: The name of the model.
-        results: What the command line prints; `{"index", "error"}` in the place of a text that cannot be used.
-        tokens: How many were computed.
-        truncated: The numbers of the texts that were truncated.
-        only_unknown: The numbers of those in which the vocabulary knows nothing, where the task counts them.
+        results: The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
+        tokens: The number of computed tokens.
+        truncated: The numbers of the truncated texts.
+        only_unknown: The numbers of the texts with only unknown tokens, if the task counts them.
     """
 
     model: str
@@ -218,14 +217,14 @@ class Results(Struct):
 
 
 class SearchResults(Struct):
-    """What a search finds."""
+    """The passages that a search finds."""
 
     index: str
     results: list[dict[str, Any]]
 
 
 class ServedModels(Struct):
-    """The models and indexes that are served."""
+    """The served models and indexes."""
 
     models: list[ModelFacts]
     indexes: list[str]
@@ -235,15 +234,15 @@ def _reply(
     model: str, answered: Answered, results: Sequence[Any], truncated: int | None = None, *, coded: bool = False
 ) -> Reply:
     def value() -> Results:
-        shown = each(results, lambda one: _coded(one) if coded and isinstance(one, Embedding) else _to_dict(one))
-        unknown = [number for number, one in enumerate(answered.results) if getattr(one, "only_unknown", False)]
+        shown = each(results, lambda item: _encoded(item) if coded and isinstance(item, Embedding) else _to_dict(item))
+        unknown = [number for number, item in enumerate(answered.results) if getattr(item, "only_unknown", False)]
         return Results(model, shown, answered.tokens, answered.truncated, unknown)
 
     return Reply(value, answered.tokens, len(answered.truncated) if truncated is None else truncated)
 
 
-def _coded(result: Embedding) -> dict[str, Any]:
-    """A result whose vector is the base64 of its bytes: the shortest decimal numbers take long to find."""
+def _encoded(result: Embedding) -> dict[str, Any]:
+    """Converts a result with its vector in base64, which is faster than formatting decimal numbers."""
     without = replace(result, embedding=result.embedding[:0]).to_dict()
     return without | {"embedding": base64.b64encode(result.embedding.tobytes()).decode()}
 
@@ -256,18 +255,18 @@ def _to_dict(result: Any) -> dict[str, Any]:
 
 
 async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
-    """The result of each item, in the order of the items."""
+    """Returns the result of each item, in order."""
     model = service.find(body.model, entry.name)
     answered = await service.run(model, entry, body.items(), read_options(entry, body), body.on_error)
     return _reply(model, answered, answered.results)
 
 
 async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
-    """The vectors of texts; or, of the input of ollama's clients, in the shape that they expect."""
+    """Returns the vectors of texts; for `input`, in ollama's format."""
     if (body.texts is None) == (body.input is None):
         raise RequestError("invalid", "expected either texts, or an input", param="texts")
     names = {*msgspec.to_builtins(body)}
-    allowed = _OF_OLLAMA if body.texts is None else names - {"truncate", "options", "keep_alive"}
+    allowed = _OLLAMA_FIELDS if body.texts is None else names - {"truncate", "options", "keep_alive"}
     if refused := sorted(names - {*allowed}):
         other = "input" if body.texts is None else "texts"
         raise RequestError(
@@ -282,74 +281,76 @@ async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
 
 
 async def rerank(entry: TaskEntry, service: Service, body: Any) -> Reply:
-    """Texts in the order of a cross-encoder."""
+    """Returns texts ranked by a cross-encoder."""
     model, options = service.find(body.model, entry.name), read_options(entry, body)
     service.check_size(len(body.texts), len(body.query))
     if options.overflow != "truncate":
-        await asyncio.wrap_future(service.engine.call(model, lambda one: _check_query(entry.make(one, options), body)))
+        await asyncio.wrap_future(
+            service.engine.call(model, lambda loaded: _check_query(entry.make(loaded, options), body))
+        )
     best, failures, answered = await service.rerank(model, body.query, body.texts, options, body.on_error)
-    return _reply(model, answered, [*(reranked(body.query, one) for one in best), *failures])
+    return _reply(model, answered, [*(reranked(body.query, text) for text in best), *failures])
 
 
 def _check_query(task: Any, body: Any) -> None:
     try:
         task.check_query(body.query)
-    except InputError as problem:  # not each text, but the query is to blame
+    except InputError as problem:  # blames the query instead of each text
         raise RequestError("too_long", problem.message, hint=problem.hint, param="query") from None
 
 
 async def similarity(entry: TaskEntry, service: Service, body: Any) -> Reply:
-    """Texts in the order of their similarity to a query."""
+    """Returns texts ranked by their similarity to a query."""
     model, options = service.find(body.model, EMBED.name), read_options(entry, body)
-    asked, answered, scores = await compare(service, model, body.query, body.texts, options, body.on_error)
+    query_answer, answered, scores = await compare(service, model, body.query, body.texts, options, body.on_error)
     best, failures = rank(scores, options.top_k)
-    results = [*(Similarity(body.query, *one[:6]) for one in best), *failures]
-    return _reply(model, answered, results, len(answered.truncated) + len(asked.truncated))
+    results = [*(Similarity(body.query, *ranked[:6]) for ranked in best), *failures]
+    return _reply(model, answered, results, len(answered.truncated) + len(query_answer.truncated))
 
 
 async def search(service: Service, body: SearchBody) -> Reply:
-    """Passages of files. An index belongs to the thread that opens it, and has a model of its own in memory."""
+    """Returns passages of files. The model of an index is kept in memory in addition to the served models."""
     name = next(iter(service.indexes), None) if body.index is None else body.index
     if name is None or name not in service.indexes:
-        known = ", ".join(service.indexes) or "none: the server was started without indexes"
-        raise RequestError("not_found", f"index is {body.index!r:.100}, expected one of {known}", param="index")
+        names = ", ".join(service.indexes) or "none, since the server was started without indexes"
+        raise RequestError("not_found", f"index is {body.index!r:.100}, expected one of {names}", param="index")
     file = service.indexes[name]
     service.check_size(1, len(body.query))
-    await service.claim(min(body.top_k * _HIT_BYTES, service.room.most))
+    await service.claim(min(body.top_k * _HIT_BYTES, service.room.max_bytes))
 
     def find() -> list[Any]:
-        opened = service.opened.get(name, file)
-        if body.top_k > _FEW:
-            service.check_answer(hits_bytes(body.top_k, opened), "the hits", "a smaller top_k gives fewer")
-        found = opened.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
-        if not found and (said := opened.unknown_field(make_filter(body.where))):
-            raise RequestError("invalid", said, param="where")
-        return found
+        index = service.opened.get(name, file)
+        if body.top_k > _FEW_HITS:
+            service.check_answer(hits_bytes(body.top_k, index), "the hits", "use a smaller top_k")
+        hits = index.search(body.query, top_k=body.top_k, mode=body.mode, where=body.where)
+        if not hits and (message := index.unknown_field(make_filter(body.where))):
+            raise RequestError("invalid", message, param="where")
+        return hits
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
     return Reply(lambda: SearchResults(name, each(hits, plain)), tokens=len(hits))
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:
-    """The models and the indexes."""
+    """Lists the served models and indexes."""
     return Reply(ServedModels([*service.facts.values()], [*service.indexes]))
 
 
 async def status(service: Service, path: Mapping[str, str]) -> Reply:
-    """What the server is doing."""
+    """Returns the state of the server and its counts."""
     engine = service.engine
     facts = {"version": __version__, "ready": service.ready, "waiting": engine.waiting, "loaded": [*engine.loaded]}
     return Reply(facts | vars(engine.counts))
 
 
-# What computes the answer, by the options, where that is not `answer`.
+# The functions that compute the answer, by the type of the options; by default `answer`.
 _ANSWERS: Mapping[type[TaskOptions], Callable[[TaskEntry, Service, Any], Awaitable[Reply]]] = {
     EmbedOptions: embed, RerankOptions: rerank, RankingOptions: similarity,
 }  # fmt: skip
 
 
 def _route(entry: TaskEntry) -> Route:
-    """The route of a task."""
+    """Makes the route of a task."""
     compute = _ANSWERS.get(entry.options, answer)
     items, reply = (TextsToEmbedBody, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
     bound = functools.update_wrapper(functools.partial(compute, entry), compute)
@@ -361,8 +362,8 @@ PROTOCOL = Protocol(
     (
         *map(_route, (*CATALOGUE.values(), SIMILARITY)),
         Route("POST", "/api/search", search, "Passages of files", SearchBody, SearchResults),
-        Route("GET", "/api/models", models, "The models and indexes that are served", reply=ServedModels),
-        Route("GET", "/api/status", status, "What the server is doing", reply=dict[str, Any]),
+        Route("GET", "/api/models", models, "The served models and indexes", reply=ServedModels),
+        Route("GET", "/api/status", status, "The state of the server", reply=dict[str, Any]),
     ),
     plain_shape,
 )

@@ -1,6 +1,6 @@
-"""What ollama's clients ask for: vectors, and what is known of the models.
+"""Ollama's routes for vectors and models.
 
-`/api/embed` is a route of our own, too: a body with `input` in the place of `texts` is one of ollama's.
+`/api/embed` is also one of our own routes: a body with `input` instead of `texts` comes from ollama's clients.
 """
 
 import time
@@ -17,18 +17,18 @@ from mlxbert.serve.service import EMBED, ModelFacts, Service
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.version import __version__
 
-_TAG = ":latest"  # follows the name of a model where a client names no version
+_TAG = ":latest"  # clients add it to model names without a version
 _STARTED = datetime.now(UTC).isoformat()
 
 
 class PromptBody(Struct):
-    """One text, as old clients send it.
+    """A text to embed, as old clients send it.
 
     Attributes:
-        model: The name of a model; by default the first that makes vectors.
+        model: The name of a model; by default the first one with vectors.
         prompt: The text.
-        options: Ignored: they are those of generation.
-        keep_alive: Ignored: the server decides how long models stay in memory.
+        options: Ignored, since these options are for text generation.
+        keep_alive: Ignored, since the server decides how long models stay in memory.
     """
 
     shorten: ClassVar[str] = "/api/embed truncates it"
@@ -39,11 +39,11 @@ class PromptBody(Struct):
 
 
 class ShowBody(Struct):
-    """Which model is described.
+    """A model to describe.
 
     Attributes:
-        model: Its name.
-        name: Its name, as old clients say it.
+        model: The name of the model.
+        name: The name of the model, as old clients send it.
         verbose: Ignored.
     """
 
@@ -53,7 +53,7 @@ class ShowBody(Struct):
 
 
 class ModelDetails(Struct):
-    """What a model is."""
+    """The properties of a model."""
 
     family: str
     families: list[str]
@@ -75,13 +75,13 @@ class OllamaModel(Struct):
 
 
 class OllamaModels(Struct):
-    """The models."""
+    """A list of models."""
 
     models: list[OllamaModel]
 
 
 class ShownModel(Struct):
-    """A model."""
+    """The description of a model."""
 
     details: ModelDetails
     model_info: dict[str, Any]
@@ -95,15 +95,15 @@ class ShownModel(Struct):
 async def embed(
     service: Service, model: str | None, texts: list[str], truncate: bool | None, dimensions: int | None
 ) -> Reply:
-    """The vectors of texts, of length 1 as ollama's are; texts that are too long are truncated unless that is false."""
-    name, begun = service.find(_named(service, model), EMBED.name), time.perf_counter_ns()
+    """Returns vectors of length 1, like ollama's; texts that are too long are truncated unless `truncate` is false."""
+    name, begun = service.find(_without_tag(service, model), EMBED.name), time.perf_counter_ns()
     overflow = overflow_of(service, truncate is not False)
     options = EmbedOptions(overflow=overflow, dimensions=dimensions, normalize=True)
     answered = await service.run(name, EMBED, texts, options)
 
     def value() -> dict[str, Any]:
         return {
-            "model": model or name, "embeddings": each(answered.results, lambda one: one.embedding),
+            "model": model or name, "embeddings": each(answered.results, lambda result: result.embedding),
             "total_duration": time.perf_counter_ns() - begun, "load_duration": 0, "prompt_eval_count": answered.tokens,
         }  # fmt: skip
 
@@ -111,41 +111,41 @@ async def embed(
 
 
 async def embeddings(service: Service, body: PromptBody) -> Reply:
-    """The vector of one text as the model makes it: ollama does not scale it either."""
-    name = service.find(_named(service, body.model), EMBED.name)
+    """Returns the vector of a text, without scaling, like ollama."""
+    name = service.find(_without_tag(service, body.model), EMBED.name)
     answered = await service.run(name, EMBED, [body.prompt], EmbedOptions(overflow=overflow_of(service, None)))
     return Reply({"embedding": answered.results[0].embedding}, answered.tokens, len(answered.truncated))
 
 
 async def tags(service: Service, path: Mapping[str, str]) -> Reply:
-    """The models that are served."""
+    """Lists the served models."""
     return Reply(OllamaModels([_card(facts) for facts in service.facts.values()]))
 
 
 async def running(service: Service, path: Mapping[str, str]) -> Reply:
-    """The models in memory."""
+    """Lists the models in memory."""
     return Reply(OllamaModels([_card(service.facts[name]) for name in service.engine.loaded]))
 
 
 async def show(service: Service, body: ShowBody) -> Reply:
-    """What is known of a model."""
-    facts = service.facts[service.find(_named(service, body.model or body.name))]
+    """Returns the description of a model."""
+    facts = service.facts[service.find(_without_tag(service, body.model or body.name))]
     info = {
         "general.architecture": facts.type, "general.basename": facts.name,
         "general.parameter_count": facts.parameters, f"{facts.type}.context_length": facts.max_length,
         f"{facts.type}.embedding_length": facts.size or facts.hidden,
     }  # fmt: skip
-    able = ["embedding"] if EMBED.name in facts.tasks else []
-    return Reply(ShownModel(_details(facts), info, able, _STARTED))
+    capabilities = ["embedding"] if EMBED.name in facts.tasks else []
+    return Reply(ShownModel(_details(facts), info, capabilities, _STARTED))
 
 
 async def version(service: Service, path: Mapping[str, str]) -> Reply:
-    """The version of mlxbert."""
+    """Returns the version of mlxbert."""
     return Reply({"version": __version__})
 
 
-def _named(service: Service, model: str | None) -> str | None:
-    """The name of a model without the version that clients add to it."""
+def _without_tag(service: Service, model: str | None) -> str | None:
+    """Removes the version that clients add to the name of a model."""
     return model.removesuffix(_TAG) if model is not None and model not in service.facts else model
 
 
@@ -163,9 +163,9 @@ def _card(facts: ModelFacts) -> OllamaModel:
 PROTOCOL = Protocol(
     "ollama",
     (
-        Route("GET", "/api/tags", tags, "The models that are served", reply=OllamaModels),
+        Route("GET", "/api/tags", tags, "The served models", reply=OllamaModels),
         Route("GET", "/api/ps", running, "The models in memory", reply=OllamaModels),
-        Route("POST", "/api/show", show, "What is known of a model", ShowBody, ShownModel),
+        Route("POST", "/api/show", show, "The description of a model", ShowBody, ShownModel),
         Route("GET", "/api/version", version, "The version of the server", reply=dict[str, str]),
         Route("POST", "/api/embeddings", embeddings, "The vector of a text", PromptBody, dict[str, list[float]]),
     ),

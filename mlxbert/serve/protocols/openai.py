@@ -1,4 +1,4 @@
-"""OpenAI's embeddings and list of models."""
+"""OpenAI's routes for embeddings and models."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -28,21 +28,21 @@ _KINDS = {
 
 
 class EmbeddingsBody(Struct):
-    """What is asked for, with what vLLM, Jina and TEI have added; other fields are ignored, as clients send many.
+    """Texts to embed, with the extensions of vLLM, Jina and TEI; other fields are ignored, since clients send many.
 
     Attributes:
-        input: A text, or a list of texts; no token ids.
-        model: The name of a model; by default the first that makes vectors.
+        input: A text, or a list of texts; token ids are refused.
+        model: The name of a model; by default the first one with vectors.
         encoding_format: `base64` for little-endian float32 in base64.
-        dimensions: Keep only the first values, scaled to length 1.
-        input_type: What the texts are, such as `query` or `document`: the model's own prompt for it is used.
-        task: The same in the words of Jina, such as `retrieval.query`.
+        dimensions: The number of leading values to keep, scaled to length 1.
+        input_type: The kind of the texts, such as `query` or `document`, which selects the model's own prompt.
+        task: The kind of the texts in Jina's terms, such as `retrieval.query`.
         prompt_name: The name of one of the model's own prompts.
-        truncate: True, or `END`, truncates texts that are too long; false or `NONE` refuses them; by default it is as
-            the server was started.
-        truncate_prompt_tokens: -1, or at least what the model takes: the same.
-        normalized: Whether vectors are scaled to length 1; by default as the model's files say.
-        embedding_type: `binary` for eight dimensions in each value.
+        truncate: True or `END` truncates texts that are too long, false or `NONE` refuses them; by default as the
+            server was started.
+        truncate_prompt_tokens: -1, or at least the limit of the model, also truncates texts.
+        normalized: Whether vectors are scaled to length 1; by default as in the model's files.
+        embedding_type: `binary` for eight dimensions per value.
         late_chunking: Not supported.
     """
 
@@ -62,7 +62,7 @@ class EmbeddingsBody(Struct):
 
 
 class OpenAIEmbedding(Struct):
-    """One vector."""
+    """The vector of a text."""
 
     embedding: list[float] | str
     index: int
@@ -70,14 +70,14 @@ class OpenAIEmbedding(Struct):
 
 
 class OpenAIUsage(Struct):
-    """Tokens of all texts."""
+    """The number of tokens of all texts."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class OpenAIEmbeddings(Struct):
-    """The vectors of all texts, and the numbers of those that were truncated."""
+    """The vectors of all texts, and the numbers of the truncated texts."""
 
     data: list[OpenAIEmbedding]
     model: str
@@ -103,7 +103,7 @@ class Models(Struct):
 
 
 async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
-    """The vectors of texts; of length 1 where they are shortened, as OpenAI's are."""
+    """Returns the vectors of texts; like OpenAI's, they have length 1 if `dimensions` shortens them."""
     if body.late_chunking:
         raise RequestError("invalid", "late_chunking is true, expected false", param="late_chunking")
     texts, name = texts_of(body.input, "input"), service.find(body.model, EMBED.name)
@@ -117,7 +117,7 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
 
     def value() -> OpenAIEmbeddings:
         data = each(
-            [*enumerate(answered.results)], lambda one: OpenAIEmbedding(in_form(one[1].embedding, form), one[0])
+            [*enumerate(answered.results)], lambda item: OpenAIEmbedding(in_form(item[1].embedding, form), item[0])
         )
         return OpenAIEmbeddings(data, name, OpenAIUsage(answered.tokens, answered.tokens), answered.truncated or UNSET)
 
@@ -125,41 +125,41 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
 
 
 def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["truncate", "error"]:
-    """What is done with a text that is too long."""
-    cut, most = body.truncate_prompt_tokens, service.facts[name].max_length
-    if cut is not None and cut != -1 and cut < most:
+    """Returns the option for texts that are too long."""
+    limit, model_limit = body.truncate_prompt_tokens, service.facts[name].max_length
+    if limit is not None and limit != -1 and limit < model_limit:
         raise RequestError(
-            "invalid", f"truncate_prompt_tokens is {cut}, expected -1, or at least the {most} tokens that the model "
-            "takes", param="truncate_prompt_tokens",
+            "invalid", f"truncate_prompt_tokens is {limit}, expected -1, or at least {model_limit}, the limit of the "
+            "model", param="truncate_prompt_tokens",
         )  # fmt: skip
-    return overflow_of(service, body.truncate if cut is None else True)
+    return overflow_of(service, body.truncate if limit is None else True)
 
 
 def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
-    """The name of the prompt."""
-    given = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
-    named = [(param, value) for param, value in given.items() if value is not None]
-    if len(named) > 1:
+    """Returns the name of the prompt."""
+    fields = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
+    selected = [(param, value) for param, value in fields.items() if value is not None]
+    if len(selected) > 1:
         raise RequestError(
-            "invalid", f"there are both {named[0][0]} and {named[1][0]}, expected one", param=named[1][0]
+            "invalid", f"there are both {selected[0][0]} and {selected[1][0]}, expected one", param=selected[1][0]
         )
-    if not named or body.prompt_name is not None:
+    if not selected or body.prompt_name is not None:
         return body.prompt_name
-    return prompt_of(service, name, named[0][1], named[0][0])
+    return prompt_of(service, name, selected[0][1], selected[0][0])
 
 
 async def models(service: Service, path: dict[str, str]) -> Reply:
-    """The models that are served."""
+    """Lists the served models."""
     return Reply(Models([ModelCard(name) for name in service.facts]))
 
 
 async def model(service: Service, path: dict[str, str]) -> Reply:
-    """One of them."""
+    """Returns a served model."""
     return Reply(ModelCard(service.find(path["name"])))
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """An error, as OpenAI's clients read it."""
+    """Returns an error in OpenAI's format."""
     error = {
         "message": problem.text,
         "type": _KINDS.get(problem.kind, "invalid_request_error" if STATUS[problem.kind] < 500 else "server_error"),
@@ -173,8 +173,8 @@ PROTOCOL = Protocol(
     "openai",
     (
         Route("POST", "/v1/embeddings", embeddings, "Vectors of texts", EmbeddingsBody, OpenAIEmbeddings),
-        Route("GET", "/v1/models", models, "The models that are served", reply=Models),
-        Route("GET", "/v1/models/{name:path}", model, "One of these models", reply=ModelCard),
+        Route("GET", "/v1/models", models, "The served models", reply=Models),
+        Route("GET", "/v1/models/{name:path}", model, "A served model", reply=ModelCard),
     ),
     shape,
     "/v1/",

@@ -19,7 +19,7 @@ from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
 
-# Status and name of each error, where they are not 400 or those of HTTP, and `Validation`.
+# Status and type of errors; others have the status of HTTP and the type `Validation`.
 _ERRORS = {
     "invalid": (422, "Validation"),
     "empty": (400, "Empty"),
@@ -32,19 +32,19 @@ _ERRORS = {
 
 
 _CLASSIFY = CATALOGUE["classify"]
-# What no other protocol has, and neither a command nor a function: vectors of all tokens, and logits of classes.
+# Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
 _EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
 _CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
 _TOKEN_BYTES = 300  # of a `SimpleToken`
-_ID_BYTES = 30  # of the part of a text that an id stands for
+_ID_BYTES = 30  # of the text of an id
 
 
 class Truncation(Struct, kw_only=True):
-    """What is done with texts that are too long.
+    """The handling of texts that are too long.
 
     Attributes:
-        truncate: Whether they are truncated, or refused; by default as the server was started.
-        truncation_direction: Which end is dropped; only the right one is supported.
+        truncate: Whether they are truncated or refused; by default as the server was started.
+        truncation_direction: The end that is dropped; only `right` is supported.
     """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
@@ -52,13 +52,13 @@ class Truncation(Struct, kw_only=True):
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
     def overflow(self, service: Service) -> Literal["truncate", "error"]:
-        """The option of the tasks."""
+        """Returns the option of the tasks."""
         left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
         return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
 
 
 class EmbedAllBody(Truncation, kw_only=True):
-    """Texts whose tokens get vectors.
+    """Texts to embed token by token.
 
     Attributes:
         inputs: A text, or a list of texts.
@@ -70,11 +70,11 @@ class EmbedAllBody(Truncation, kw_only=True):
 
 
 class TeiEmbedBody(EmbedAllBody, kw_only=True):
-    """Texts that get vectors.
+    """Texts to embed.
 
     Attributes:
         normalize: Whether vectors are scaled to length 1.
-        dimensions: Keep only the first values.
+        dimensions: The number of leading values to keep.
     """
 
     normalize: bool | None = True
@@ -82,13 +82,13 @@ class TeiEmbedBody(EmbedAllBody, kw_only=True):
 
 
 class SimilarityParameters(Truncation, kw_only=True):
-    """How they become vectors; the model's own prompts for queries and documents are used if none is named."""
+    """The options for embedding; by default with the model's own prompts for queries and documents."""
 
     prompt_name: str | None = None
 
 
 class SimilarityBody(Struct):
-    """What is compared."""
+    """Sentences to compare."""
 
     shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
     inputs: SentencesToCompare
@@ -99,10 +99,10 @@ class TeiRerankBody(Truncation, kw_only=True):
     """Texts to rank.
 
     Attributes:
-        query: What the texts are to answer.
+        query: The query.
         texts: The texts.
-        raw_scores: Whether scores are the outputs of the model as they are.
-        return_text: Whether each rank has its text.
+        raw_scores: Whether scores are the raw outputs of the model.
+        return_text: Whether each result contains its text.
     """
 
     query: str
@@ -112,7 +112,7 @@ class TeiRerankBody(Truncation, kw_only=True):
 
 
 class Rank(Struct):
-    """A text in its place."""
+    """A ranked text."""
 
     index: int
     score: float
@@ -124,7 +124,7 @@ class PredictBody(Truncation, kw_only=True):
 
     Attributes:
         inputs: A text, a pair of texts, or a batch of lists with one or two texts each.
-        raw_scores: Whether scores are the outputs of the model as they are.
+        raw_scores: Whether scores are the raw outputs of the model.
     """
 
     inputs: str | list[str | list[str]]
@@ -132,21 +132,21 @@ class PredictBody(Truncation, kw_only=True):
 
 
 class PredictedLabel(Struct):
-    """A label."""
+    """A label with its score."""
 
     label: str
     score: float
 
 
 class TokenizeBody(Struct):
-    """Texts to split."""
+    """Texts to tokenize."""
 
     inputs: str | list[str]
     add_special_tokens: bool = True
 
 
 class SimpleToken(Struct):
-    """A token, and where it stands in the text."""
+    """A token and its position in the text."""
 
     id: int
     text: str
@@ -156,7 +156,7 @@ class SimpleToken(Struct):
 
 
 class DecodeBody(Struct):
-    """The ids of a text, or of several texts."""
+    """The token ids of one or several texts."""
 
     ids: list[int | list[int]]
     skip_special_tokens: bool = True
@@ -167,91 +167,91 @@ def _reply(value: Any, answered: Answered) -> Reply:
 
 
 async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
-    """The vectors of texts."""
+    """Returns the vectors of texts."""
     options = EmbedOptions(
         overflow=body.overflow(service), normalize=body.normalize, dimensions=body.dimensions,
         prompt_name=body.prompt_name,
     )  # fmt: skip
     name = service.find(None, EMBED.name)
     answered = await service.run(name, EMBED, texts_of(body.inputs, "inputs"), options)
-    return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
+    return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
 
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
-    """The vectors of the tokens of texts."""
+    """Returns the vectors of the tokens of texts."""
     options = EmbedOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
     name = service.find(None, EMBED.name)
     answered = await service.run(name, _EMBED_TOKENS, texts_of(body.inputs, "inputs"), options)
-    return _reply(lambda: each(answered.results, lambda one: one.embedding), answered)
+    return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
 
 async def sparse(service: Service, body: Any) -> Reply:
-    """No model here gives sparse vectors."""
+    """Always an error: sparse vectors are not supported."""
     raise RequestError("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
-    """How similar texts are to one, in their order."""
-    given = body.parameters or SimilarityParameters()
-    options = SimilarityOptions(overflow=given.overflow(service), prompt_name=given.prompt_name)
+    """Returns the similarity of each sentence to a source sentence, in order."""
+    parameters = body.parameters or SimilarityParameters()
+    options = SimilarityOptions(overflow=parameters.overflow(service), prompt_name=parameters.prompt_name)
     return await similarities(service, service.find(None, EMBED.name), body.inputs, options)
 
 
 async def rerank(service: Service, body: TeiRerankBody) -> Reply:
-    """Texts by how well they answer a query, the best first."""
+    """Returns texts ranked by their relevance to a query, best first."""
     texts = texts_of(body.texts, "texts")
     options = RerankOptions(overflow=body.overflow(service))
     best, _, answered = await service.rerank(service.find(None, RERANK.name), body.query, texts, options)
-    scores = [one.logit if body.raw_scores and one.logit is not None else one.score for one in best]
-    found = [
-        Rank(one.number, score, one.text if body.return_text else UNSET)
-        for one, score in zip(best, scores, strict=True)
+    scores = [ranked.logit if body.raw_scores and ranked.logit is not None else ranked.score for ranked in best]
+    ranks = [
+        Rank(ranked.number, score, ranked.text if body.return_text else UNSET)
+        for ranked, score in zip(best, scores, strict=True)
     ]
-    return _reply(found, answered)
+    return _reply(ranks, answered)
 
 
 async def predict(service: Service, body: PredictBody) -> Reply:
-    """The labels of texts or pairs, with their scores."""
-    given = body.inputs
-    batch = isinstance(given, list) and any(isinstance(one, list) for one in given)
-    if given == []:
+    """Returns the labels of texts or pairs, with their scores."""
+    inputs = body.inputs
+    batch = isinstance(inputs, list) and any(isinstance(item, list) for item in inputs)
+    if inputs == []:
         raise RequestError("empty", "inputs is empty, expected at least one text", param="inputs")
-    pairs = [_item(one) for one in (given if batch else [[given] if isinstance(given, str) else given])]
+    pairs = [_item(item) for item in (inputs if batch else [[inputs] if isinstance(inputs, str) else inputs])]
     name, entry = service.find(None, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
     answered = await service.run(name, entry, pairs, ClassifyOptions(overflow=body.overflow(service)))
-    found = [_predictions(one, service.facts[name].labels) for one in answered.results]
-    return _reply(found if batch else found[0], answered)
+    predictions = [_predictions(item, service.facts[name].labels) for item in answered.results]
+    return _reply(predictions if batch else predictions[0], answered)
 
 
-def _item(given: Any) -> Any:
-    """A text or a pair, from a list of one or two texts."""
-    if isinstance(given, str) or not 1 <= len(given) <= 2 or not all(isinstance(one, str) for one in given):
+def _item(texts: Any) -> Any:
+    """Converts a list of one or two texts to a text or a pair."""
+    if isinstance(texts, str) or not 1 <= len(texts) <= 2 or not all(isinstance(text, str) for text in texts):
         raise RequestError(
             "invalid", "expected a text, a pair [text, text], or a batch of [text] and [text, text]", param="inputs"
         )
-    return given[0] if len(given) == 1 else tuple(given)
+    return texts[0] if len(texts) == 1 else tuple(texts)
 
 
 def _predictions(result: Any, labels: Sequence[str]) -> list[PredictedLabel]:
     if isinstance(result, Regression):
         return [PredictedLabel(name, value) for name, value in result.values or ((labels[0], result.value),)]
-    return [PredictedLabel(one.label, one.score) for one in result.labels]
+    return [PredictedLabel(label.label, label.score) for label in result.labels]
 
 
 async def tokenize(service: Service, body: TokenizeBody) -> Reply:
-    """The tokens of texts of any length."""
+    """Returns the tokens of texts of any length."""
     texts = texts_of(body.inputs, "inputs")
 
     def split(tokenizer: Tokenizer) -> list[list[SimpleToken]]:
-        found, count = [], 0
+        tokens, count = [], 0
         for text in texts:
-            found.append(_tokens(tokenizer, text, special=body.add_special_tokens))
-            count += len(found[-1])
+            tokens.append(_tokens(tokenizer, text, special=body.add_special_tokens))
+            count += len(tokens[-1])
             service.check_answer(count * _TOKEN_BYTES, f"{count:,} tokens", "ask for fewer texts at once")
-        return found
+        return tokens
 
-    found = await _with_tokenizer(service, split, texts, _TOKEN_BYTES)
-    return Reply(lambda: each(found, each), tokens=sum(map(len, found)))
+    tokens = await _with_tokenizer(service, split, texts, _TOKEN_BYTES)
+    return Reply(lambda: each(tokens, each), tokens=sum(map(len, tokens)))
 
 
 def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[SimpleToken]:
@@ -259,40 +259,40 @@ def _tokens(tokenizer: Tokenizer, text: str, *, special: bool) -> list[SimpleTok
     if not special:
         places = zip(pieces.ids, pieces.offsets, strict=True)
         return [SimpleToken(id, text[start:end], False, start, end) for id, (start, end) in places]
-    whole = tokenizer.assemble([pieces], truncated=False)
+    assembled = tokenizer.assemble([pieces], truncated=False)
     return [
         SimpleToken(id, text[slice(*span)], False, *span)
-        if owner == 0
+        if sequence == 0
         else SimpleToken(id, tokenizer.token(id), True, None, None)
-        for id, span, owner in zip(whole.ids, whole.offsets, whole.sequence_ids, strict=True)
+        for id, span, sequence in zip(assembled.ids, assembled.offsets, assembled.sequence_ids, strict=True)
     ]
 
 
 async def decode(service: Service, body: DecodeBody) -> Reply:
-    """The texts of ids."""
-    lists = sum(isinstance(one, list) for one in body.ids)
+    """Returns the texts of token ids."""
+    lists = sum(isinstance(item, list) for item in body.ids)
     if lists not in (0, len(body.ids)):
         raise RequestError("invalid", "ids has numbers and lists of numbers, expected one or the other", param="ids")
-    several: list[Any] = body.ids if lists else [body.ids]
+    id_lists: list[Any] = body.ids if lists else [body.ids]
 
     def join(tokenizer: Tokenizer) -> list[str]:
-        return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in several]
+        return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in id_lists]
 
-    return Reply(await _with_tokenizer(service, join, several, _ID_BYTES))
+    return Reply(await _with_tokenizer(service, join, id_lists, _ID_BYTES))
 
 
 async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any], unit: int) -> Any:
-    """Runs a function of the first model's tokenizer on a thread of its own, so that nobody waits for it.
+    """Runs a function with the first model's tokenizer on a separate thread, so that no other request waits.
 
     Args:
         service: The service.
         work: The function.
         items: Texts, or lists of ids.
-        unit: Bytes that a character or an id may take in the result.
+        unit: The maximum bytes of a character or an id in the result.
     """
     size = sum(map(len, items))
     service.check_size(len(items), size)
-    await service.claim(min(size * unit, service.room.most))
+    await service.claim(min(size * unit, service.room.max_bytes))
     facts = _first(service)
     tokenizer = await asyncio.wrap_future(service.engine.call(facts.name, facts.tokenizer))
     return await asyncio.to_thread(work, tokenizer)
@@ -303,11 +303,11 @@ def _first(service: Service) -> ModelFacts:
 
 
 async def info(service: Service, path: dict[str, str]) -> Reply:
-    """What is known of the first model and of the server."""
+    """Returns the facts about the first model and the limits of the server."""
     facts, limits = _first(service), service.engine.options
     labels = {"id2label": dict(enumerate(facts.labels)), "label2id": {name: id for id, name in enumerate(facts.labels)}}
     kinds = {"rerank": {"reranker": labels}, "classify": {"classifier": labels}}
-    found = {
+    description = {
         "model_id": facts.name, "model_sha": None, "model_dtype": facts.dtype,
         "model_type": kinds.get(facts.main, {"embedding": {"pooling": facts.pooling}}),
         "max_concurrent_requests": limits.max_queue, "max_input_length": facts.max_length,
@@ -315,11 +315,11 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
         "max_client_batch_size": service.options.max_texts, "auto_truncate": service.options.truncate,
         "version": __version__,
     }  # fmt: skip
-    return Reply(found)
+    return Reply(description)
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """An error, as TEI answers it; no model for a task is one of its backend."""
+    """Returns an error in TEI's format; without a model for the task it is an error of the backend."""
     status, kind = _ERRORS.get(problem.kind, (STATUS[problem.kind], "Validation"))
     if problem.param == "model":
         status, kind = 424, "Backend"
@@ -331,9 +331,9 @@ PROTOCOL = Protocol(
     (
         Route("POST", "/embed", vectors, "Vectors of texts", TeiEmbedBody, list[list[float]]),
         Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
-        Route("POST", "/embed_sparse", sparse, "Sparse vectors, which no model gives", Any),
-        Route("POST", "/similarity", similarity, "How similar texts are to one", SimilarityBody, list[float]),
-        Route("POST", "/rerank", rerank, "Texts ranked for a query", TeiRerankBody, list[Rank]),
+        Route("POST", "/embed_sparse", sparse, "Sparse vectors (not supported)", Any),
+        Route("POST", "/similarity", similarity, "Similarities to a sentence", SimilarityBody, list[float]),
+        Route("POST", "/rerank", rerank, "Texts ranked by relevance to a query", TeiRerankBody, list[Rank]),
         Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[PredictedLabel | list[PredictedLabel]]),
         Route("POST", "/tokenize", tokenize, "Tokens of texts", TokenizeBody, list[list[SimpleToken]]),
         Route("POST", "/decode", decode, "Texts of ids", DecodeBody, list[str]),

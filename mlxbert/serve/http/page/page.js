@@ -1,10 +1,10 @@
-// The page of `mlxbert serve`. What is asked for stands in the forms of index.html: a field's `name` is that of the
-// field in the body, `data-as` how its text becomes a value. What comes back is shown by VIEWS. Text from the server
-// becomes text nodes, never markup.
+// The page of `mlxbert serve`. Requests come from the forms of index.html: `name` is the name of the field in the body,
+// `data-as` the conversion of its text to a value. VIEWS show the replies. Text from the server becomes text nodes,
+// never markup.
 
-const EVERY = 2000; // milliseconds between two looks at the server's state
+const EVERY = 2000; // milliseconds between two requests for the server's state
 const PLACEHOLDER = "YOUR_KEY";
-const HUES = 6; // of marks, see style.css
+const HUES = 6; // the number of colors of marks, see style.css
 const byId = (id) => document.getElementById(id);
 const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const decimal = (value) => value.toFixed(3);
@@ -12,9 +12,9 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const plural = (number, one, several = `${one}s`) => `${count.format(number)} ${number === 1 ? one : several}`;
 
 let key = ""; // in memory only
-let asked = false; // whether the server wants a key
+let asked = false; // whether the server has asked for a key
 let models = [];
-let again = null; // what is to be done once there is a key
+let again = null; // the function to call after a key is entered
 
 /* ---- Elements ---- */
 
@@ -33,7 +33,7 @@ function bar(share) {
   const filled = make("span");
   filled.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
   const node = make("span", "bar", filled);
-  node.setAttribute("aria-hidden", "true"); // the number stands next to it
+  node.setAttribute("aria-hidden", "true"); // the number is next to it
   return node;
 }
 
@@ -45,7 +45,7 @@ function bars(rows, long = false) {
   return make("ol", long ? "bars long" : "bars", ...items);
 }
 
-// A text with parts marked: [{start, end, className, label}], offsets in code points, as the server counts them.
+// A text with marked parts: [{start, end, className, label}], offsets in code points, as the server counts them.
 function marked(text, spans) {
   const points = [...text];
   const node = make("p", "text");
@@ -76,9 +76,9 @@ async function copy(button, text, source) {
     button.textContent = "Copied";
   } catch {
     if (source) getSelection().selectAllChildren(source);
-    button.textContent = source ? "Selected: press Ctrl+C" : "This browser does not let pages copy";
+    button.textContent = source ? "Selected: press Ctrl+C" : "This browser does not allow copying";
   }
-  button.disabled = true; // until the name is back
+  button.disabled = true; // until the label is restored
   setTimeout(() => {
     const focused = document.activeElement === document.body;
     Object.assign(button, { textContent: name, disabled: false });
@@ -89,14 +89,14 @@ async function copy(button, text, source) {
 /* ---- Passages of files ---- */
 
 const MARKDOWN = /\.(md|markdown|mdown|mdx|qmd|rmd)$/i;
-const LONGEST = 280; // characters of what is shown of a passage before it is opened
+const LONGEST = 280; // maximum characters of a passage that is not expanded
 
-// What matches the words of a query: long ones with other endings, and short ones only where there are no others.
+// A pattern for the words of a query: long words with other endings; short words only if there are no long ones.
 function wordsOf(query) {
   const words = query.match(/[\p{L}\p{N}]+/gu) ?? [];
   const long = words.filter((word) => word.length > 3 || /\P{ASCII}/u.test(word));
   const forms = (long.length ? long : words).map((word) => {
-    if (/\P{ASCII}/u.test(word)) return word; // perhaps written without spaces between words
+    if (/\P{ASCII}/u.test(word)) return word; // the script may have no spaces between words
     const start = `(?<![\\p{L}\\p{N}])${word}`;
     return word.length > 3 ? `${start.replace(/s$/i, "")}[\\p{L}\\p{N}]*` : `${start}(?![\\p{L}\\p{N}])`;
   });
@@ -107,7 +107,7 @@ function highlighted(text, words) {
   return text.split(words).map((part, number) => (number % 2 ? make("mark", "", part) : part));
 }
 
-// Markdown as plain text: marks go, words and code stay.
+// Converts Markdown to plain text: removes markup, keeps words and code.
 function withoutMarks(text) {
   const lines = text.replace(/^ {0,3}(#{1,6} +|(> ?)+|(```|~~~).*$)/gm, "").replace(/^( *)[-*+] +/gm, "$1• ");
   const parts = lines.split(/`([^`\n]+)`/).map((part, number) => {
@@ -118,7 +118,7 @@ function withoutMarks(text) {
   return parts.join("").trim();
 }
 
-// The sentences with most of the words, without a heading that stands above; all of a short passage.
+// The sentences with the most words of the query, without the heading of the passage; all of a short passage.
 function snippet(text, title, words) {
   const heading = title.split(" > ").pop();
   const lines = text.split("\n").filter((line) => line.trim() && line.trim() !== heading);
@@ -133,7 +133,7 @@ function snippet(text, title, words) {
   return `${first ? "… " : ""}${cut.trim()}`;
 }
 
-// A passage that opens: before, its best sentences, then all of it and how near it is.
+// An expandable passage: first its best sentences, then the whole text with its scores.
 function passage(path, { query, text, title, vector_score: near, word_score: shared }) {
   const words = wordsOf(query);
   const plain = (MARKDOWN.test(path) && withoutMarks(text)) || text;
@@ -144,7 +144,7 @@ function passage(path, { query, text, title, vector_score: near, word_score: sha
   return make("details", "passage", summary, make("p", "text", ...highlighted(plain, words)), told);
 }
 
-/* ---- Views: what is shown of a reply, and the sentence for it, which only screen readers say if it is `quiet` ---- */
+/* ---- Views: the elements for a reply, and a sentence, which only screen readers read out if it is `quiet` ---- */
 
 const VIEWS = {
   "fill-mask"({ results: [{ text, masks }] }) {
@@ -153,8 +153,8 @@ const VIEWS = {
     let at = 0;
     for (const { start, end, fills } of masks) {
       const [left, right] = [points.slice(0, start).join(""), points.slice(end).join("")];
-      const { token, text: filled = left + token.trim() + right } = fills[0]; // after many masks, without a text
-      const kept = filled.startsWith(left) ? left : left.trimEnd(); // "##ing" takes the space before it away
+      const { token, text: filled = left + token.trim() + right } = fills[0]; // with many masks there is no text
+      const kept = filled.startsWith(left) ? left : left.trimEnd(); // "##ing" removes the space before it
       const word = filled.slice(kept.length, filled.length - right.length);
       parts.push(kept.slice(points.slice(0, at).join("").length), make("mark", "", word));
       at = end;
@@ -209,7 +209,7 @@ const VIEWS = {
       nodes: [
         marked(context, answer === null ? [] : [{ start, end }]),
         ...(rows.length ? [make("h3", "", "Best parts"), bars(rows, true)] : []),
-        make("p", "help", `That the text has no answer: ${percent(none)}`),
+        make("p", "help", `No answer in the text: ${percent(none)}`),
       ],
     };
   },
@@ -254,7 +254,7 @@ const VIEWS = {
   },
 };
 
-// Texts in their order; scores are cosines or probabilities, or any numbers: then the best fills its bar.
+// Texts by rank; scores are cosines or probabilities, or any numbers: then the best one fills its bar.
 function ranked(results, name) {
   const scores = results.map((one) => one.score);
   const [low, high] = [Math.min(...scores), Math.max(...scores)];
@@ -279,7 +279,7 @@ async function ask(route, body, signal) {
   const request = { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal };
   const response = await fetch(route, request).catch((problem) => {
     if (problem.name === "AbortError") throw problem;
-    throw new Refusal(0, "the server cannot be reached", "does mlxbert serve still run?");
+    throw new Refusal(0, "the server cannot be reached", "is mlxbert serve still running?");
   });
   const reply = await response.json().catch((problem) => {
     if (problem.name === "AbortError") throw problem;
@@ -290,12 +290,12 @@ async function ask(route, body, signal) {
 }
 
 function showError(node, { message, hint }) {
-  if (!node.hidden && node.firstChild?.textContent === message) return; // said once is enough
+  if (!node.hidden && node.firstChild?.textContent === message) return; // do not announce it again
   node.replaceChildren(make("strong", "", message), ...(hint ? [make("span", "", hint)] : []));
   node.hidden = false;
 }
 
-// The body of a form: fields of the same name marked `item` are one text, or one pair of texts.
+// The body of a form: fields marked `item` with the same name form one text, or one pair of texts.
 function bodyOf(form) {
   const body = {};
   for (const { name, value, type, checked, dataset } of form.elements) {
@@ -309,7 +309,7 @@ function bodyOf(form) {
   return body;
 }
 
-// JSON as Python writes it; JavaScript takes JSON as it is.
+// JSON in Python's syntax; JavaScript accepts JSON unchanged.
 function toPython(value, indent = "") {
   const inner = `${indent}    `;
   const block = (lines) => (lines.length ? `\n${lines.map((line) => `${inner}${line},\n`).join("")}${indent}` : "");
@@ -367,7 +367,7 @@ function chooser(section, label, names) {
   select.name = label.toLowerCase();
   title.textContent = label;
   select.append(...names.map((name) => new Option(name, name)));
-  node.hidden = names.length === 1; // its value is sent all the same
+  node.hidden = names.length === 1; // its value is still sent
   help.hidden = true;
   return { node, select, help };
 }
@@ -376,7 +376,7 @@ function describe({ type, parameters, dtype, max_length: longest }) {
   return `${type}, ${(parameters / 1e6).toFixed(1)} M parameters, ${dtype}, at most ${count.format(longest)} tokens`;
 }
 
-// The names that a panel can be used with: of models that do its task, those made for it first, or of indexes.
+// The names to choose from in a panel: models that can do its task, with models trained for it first; or indexes.
 function usable({ dataset: { task, entails } }, indexes) {
   if (task === "search") return indexes;
   const fits = ({ tasks, labels }) => {
@@ -386,7 +386,7 @@ function usable({ dataset: { task, entails } }, indexes) {
   return able.map((one) => one.name);
 }
 
-// Below a list of models stands what is known of the chosen one.
+// Shows the facts about the selected model below the list of models.
 function tellModel(select, help) {
   const show = () => (help.textContent = describe(models.find((one) => one.name === select.value)));
   select.addEventListener("change", show);
@@ -396,7 +396,7 @@ function tellModel(select, help) {
   show();
 }
 
-// The request as it was sent, in the language that is chosen; returns the function that shows another one.
+// Shows the request in the selected language; returns the function that shows another request.
 function writer(result, id, route) {
   const code = result.querySelector("pre");
   const radios = [...result.querySelectorAll("input[type=radio]")];
@@ -417,7 +417,7 @@ function writer(result, id, route) {
   };
 }
 
-// Sends what a form holds, and shows what comes; a second time, the first request is given up.
+// Sends a form and shows the reply; sending again cancels the first request.
 function runner(form, result, task, write) {
   const part = (name) => result.querySelector(`.${name}`);
   let running = null;
@@ -448,7 +448,7 @@ function runner(form, result, task, write) {
   }
 
   async function run() {
-    running?.abort(); // the server takes it out of its queue
+    running?.abort(); // the server removes it from its queue
     const mine = (running = new AbortController());
     const sent = bodyOf(form);
     const began = performance.now();
@@ -557,7 +557,7 @@ async function start() {
   } catch (problem) {
     if (problem.status === 401) return askForKey(start);
     showError(byId("trouble"), problem);
-    if (problem.status === 0 || problem.status === 503) setTimeout(start, EVERY); // it may soon be ready
+    if (problem.status === 0 || problem.status === 503) setTimeout(start, EVERY); // it may be ready soon
     return;
   }
   byId("trouble").hidden = true;
@@ -566,7 +566,7 @@ async function start() {
   watch();
 }
 
-// Looks at the server's state again and again, as long as somebody can see it.
+// Updates the server's state regularly while the page is visible.
 function watch() {
   let before = null;
   let timer = 0;
