@@ -289,7 +289,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from mlxbert.loading import load_tokenizer_of
-from mlxbert.pretraining.corpus import writer
+from mlxbert.pretraining.corpus import token_writer as writer
 from mlxbert.pretraining.corpus.token_store import read_corpus
 from mlxbert.weights.model_source import ModelRef
 writer.BLOCK = 3000
