@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -188,17 +188,19 @@ class Index:
             The number of records that were added.
 
         Raises:
-            InputError: A record has no text or no `id`; the records before it may have been added.
+            InputError: A record has no text or no `id`; the records before it are added.
             BusyError: Another process is updating the index.
         """
         count, documents = 0, (_document(record, text) for record in records)
         with self._locked():
             writer = self._writer()
-            while batch := [*islice(documents, _RECORDS)]:
-                for _ in writer.embed([writer.pending(StoredFile(""), batch)]):
-                    pass
-                count += len(batch)
-            self._finish()
+            try:
+                for batch in _batches(documents):
+                    for _ in writer.embed([writer.pending(StoredFile(""), batch)]):
+                        pass
+                    count += len(batch)
+            finally:
+                self._finish()
         return count
 
     def remove(self, ids: Iterable[str]) -> int:
@@ -534,6 +536,22 @@ def _model_name(source: str | Path) -> str:
     """The name of a model; for a folder, its absolute path."""
     name = str(source)
     return name if name == BUILTIN or local_folder(name) is None else os.path.abspath(name)
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Groups documents for an update; documents before one that cannot be used are a group, too."""
+    batch: list[Document] = []
+    try:
+        for document in documents:
+            batch.append(document)
+            if len(batch) == _RECORDS:
+                yield batch
+                batch = []
+    except InputError:
+        yield batch
+        raise
+    if batch:
+        yield batch
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:

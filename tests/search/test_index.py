@@ -352,6 +352,7 @@ def test_records_that_are_added(index: Index) -> None:
     assert index.remove(["2", "9"]) == 1 and index.stats().documents == 5
     with pytest.raises(InputError):
         index.add([{"id": "5", "text": "kept"}, {"text": "no id"}])
+    assert texts(index, "kept", where=["id=5"], mode="words") == ["kept"] and index.remove(["5"]) == 1
     assert (
         index.add([{"id": "\ud800", "text": "half \udfff", "title": "\ud800\0", "x": "\ud800", "nan": float("nan")}])
         == 1
