@@ -12,9 +12,7 @@ _KEY = "use_bidirectional_attention"
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    hint = (
-        "it is true in EmbeddingGemma; other models of this type generate text" if not config.values.get(_KEY) else None
-    )
+    hint = "EmbeddingGemma has true; other models of this type generate text" if not config.values.get(_KEY) else None
     config.only(_KEY, True, "mlxbert runs only models of this type with bidirectional attention", hint=hint)
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         config.only(key, None, "mlxbert runs Gemma without it")
