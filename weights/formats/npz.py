@@ -82,8 +82,8 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
             "has two sizes": stored and member.compress_size != member.file_size,
             "overlaps another member": member.header_offset < place,
         }  # fmt: skip
-        for what, found in wrong.items():
-            if found:
+        for what, applies in wrong.items():
+            if applies:
                 raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with unique names")
         seen.add(name)
         place = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
@@ -102,8 +102,8 @@ def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[
     length = int.from_bytes(start, "little")
     if length > _MAX_HEADER:  # numpy reads the whole header before it checks it
         raise ValueError(f"header of {length} bytes, expected at most {_MAX_HEADER}")
-    whole = io.BytesIO(start + file.read(length))
-    return npy.read_array_header_1_0(whole) if version == (1, 0) else npy.read_array_header_2_0(whole)
+    header = io.BytesIO(start + file.read(length))
+    return npy.read_array_header_1_0(header) if version == (1, 0) else npy.read_array_header_2_0(header)
 
 
 def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> TensorInfo:
@@ -116,8 +116,8 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
         start = file.tell()
     if dtype.hasobject:
         raise CheckpointError(f"{path}: array {name!r} holds Python objects, which are never loaded; expected numbers")
-    stored = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
-    if stored is None or dtype.names or dtype.subdtype:
+    dtype_name = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    if dtype_name is None or dtype.names or dtype.subdtype:
         raise CheckpointError(f"{path}: array {name!r} has dtype {dtype}, expected one of {', '.join(_DTYPES)}")
     if not all(0 <= size <= MAX_SIZE for size in shape):
         raise CheckpointError(f"{path}: array {name!r} has shape {shape}, expected sizes of 0 to {MAX_SIZE}")
@@ -126,11 +126,11 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
             f"{path}: array {name!r} of {dtype} {shape} has {member.file_size - start} bytes, expected "
             f"{math.prod(shape) * dtype.itemsize}"
         )
-    return TensorInfo(stored, shape, path)
+    return TensorInfo(dtype_name, shape, path)
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of an archive's arrays, but no data."""
+    """Reads and checks the metadata of an archive's arrays; reads no data."""
     with _opened(path) as archive:
         members = archive.infolist()
         _check_members(path, members, archive.start_dir)
@@ -140,13 +140,13 @@ def read_header(path: Path) -> Header:
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
     """Reads the header of the only archive in a model folder; `None` if there is no archive."""
-    found = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
-    if len(found) > 1:
+    archives = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
+    if len(archives) > 1:
         raise CheckpointError(
-            f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",
-            hint="keep only the one with the weights in the folder",
+            f"{folder}: {len(archives)} NumPy archives ({', '.join(path.name for path in archives)}), expected one",
+            hint="keep only the archive with the weights",
         )
-    return {path: read_header(path) for path in found} or None
+    return {path: read_header(path) for path in archives} or None
 
 
 def _read(path: Path, name: str, info: TensorInfo) -> mx.array:

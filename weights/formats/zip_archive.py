@@ -40,7 +40,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def check_directory(path: Path, file: BinaryIO, total: int) -> int:
-    """Checks where the central directory is, and its size; returns how many entries it declares to have."""
+    """Checks the position and the size of the central directory; returns the declared number of entries."""
     room = _LOCATOR.size + _END.size
     if total < room:
         raise _damaged(path, f"{total} bytes")
@@ -67,7 +67,7 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
 
 
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
-    """Refuses members that torch does not write."""
+    """Refuses members that torch would not write."""
     name = info.orig_filename
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
         raise CheckpointError(f"{path}: the archive has a member {name[:200]!r}, expected a plain relative path")
@@ -82,7 +82,7 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 
 def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
-    """The offset of a member's data, after a local header that repeats the name."""
+    """Returns the offset of a member's data, after checking the name in the local header."""
     place, name = info.header_offset, info.orig_filename
     file.seek(place)
     raw = file.read(_LOCAL.size) if place + _LOCAL.size <= end else b""
@@ -94,28 +94,28 @@ def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
 
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
-    """The members of an archive, by name without the top-level folder that contains all of them."""
+    """Reads the members of an archive, by name without the top-level folder that contains all of them."""
     entries = check_directory(path, file, total)
     try:
         with zipfile.ZipFile(file) as archive:
             members, end = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as problem:
         raise _damaged(path, str(problem)) from None
-    found: dict[str, Member] = {}
+    by_name: dict[str, Member] = {}
     spans, roots = [], set()
     for info in members:
         _check_entry(path, info)
         start = _start(path, file, info, end)
         root, _, inside = info.orig_filename.partition("/")
-        if inside in found:
+        if inside in by_name:
             raise _damaged(path, f"it has {info.orig_filename!r:.200} twice")
         roots.add(root)
-        found[inside] = Member(start, info.file_size, info.CRC)
+        by_name[inside] = Member(start, info.file_size, info.CRC)
         spans.append((info.header_offset, start + info.file_size, info.orig_filename))
-    if entries != len(found) or len(roots) != 1 or "" in found:
-        raise _damaged(path, f"{len(found)} members in {len(roots)} folders, expected {entries} in one")
+    if entries != len(by_name) or len(roots) != 1 or "" in by_name:
+        raise _damaged(path, f"{len(by_name)} members in {len(roots)} folders, expected {entries} in one")
     _check_spans(path, spans, end)
-    return found
+    return by_name
 
 
 def _check_spans(path: Path, spans: list[tuple[int, int, str]], end: int) -> None:

@@ -1,7 +1,7 @@
 """A decompressor for Snappy, the compression of LevelDB blocks.
 
-Forty lines replace a compiled dependency: TensorFlow writes its indexes uncompressed, and the few compressed ones have
-a few kilobytes. Format:
+Forty lines replace a compiled dependency: TensorFlow writes its indexes uncompressed, and the few compressed indexes
+have a few kilobytes. Format:
 https://github.com/google/snappy/blob/main/format_description.txt.
 """
 

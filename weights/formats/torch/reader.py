@@ -1,6 +1,6 @@
-"""Reading checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
+"""Reads checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
 
-See content.py for their two forms.
+See content.py for the two formats.
 """
 
 import math
@@ -26,7 +26,7 @@ _CHANGED = "changed while it was read"
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of a file's tensors, but no tensor."""
+    """Reads and checks the metadata of a file's tensors; reads no tensor."""
     content = read_content(path)
     infos = {name: TensorInfo(each.storage.dtype, each.shape, path) for name, each in content.tensors.items()}
     return Header(infos, {}, content.size, content.skipped)
@@ -42,7 +42,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[Any, Any]":
-    """The row-major bytes of a tensor, from those of its storage; not copied if the storage is row-major already."""
+    """Returns the row-major bytes of a tensor from its storage; not copied if the storage is already row-major."""
     import numpy as np
     from numpy.lib.stride_tricks import as_strided
 
