@@ -22,13 +22,13 @@ from mlxbert.weights.model_folder import ModelFolder, read_settings
 HEAD, DECODER = "sequence_classifier", "lm_head"
 
 
-def has_made(architecture: Architecture) -> bool:
+def has_decoder_classifier(architecture: Architecture) -> bool:
     """Whether a model has a classifier that is made from its decoder."""
     return HEAD in (architecture.parts or ()) and generates(architecture.config_json)
 
 
 def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) -> tuple[Family, EncoderConfig]:
-    """Adds a classifier made from the decoder to the family and the configuration of a reranker; leaves others as is.
+    """Adds a classifier made from the decoder to a reranker's family and configuration; returns others unchanged.
 
     A language model is a reranker if its files of sentence-transformers say so, or if its chat template has slots for a
     query and a document.

@@ -14,7 +14,7 @@ _BEFORE = (
 _QUERY, _DOCUMENT = "\n<Query>:", "\n<Document>:"
 _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 _ROLES = ("system", "query", "document")
-# The expression by which these templates look up the first message with a role; the groups are role and default text.
+# The lookup of the first message with a role in these templates; the groups are the role and the default text.
 _LOOKUP = (
     r"""messages \| selectattr\("role", "eq", "(\w+)"\) \| map\(attribute="content"\) \| first"""
     r"""(?: \| default\("([^"\\]*)"\))?"""

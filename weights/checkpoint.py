@@ -25,7 +25,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.quantized import Storage, read_quantization
-from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own
+from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import ModelFolder, open_folder
 
@@ -158,7 +158,7 @@ def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: M
     The tensors decide. If all tensors of a part in the file belong to other parts, too, `architectures` decides.
     """
     classes = config_json.strings("architectures")
-    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the others' names
+    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the same names
     held_parts = []
     for part, part_tensors in part_names.items():
         other_tensors = set().union(*(tensors for other, tensors in part_names.items() if other != part))
@@ -185,7 +185,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
     family, config = as_classifier(opened, plain_family, plain_family.read_config(config_json))
-    weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
+    weights = with_own_layers(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first: too many layers are slow to build
         raise CheckpointError(
             f"{folder}: has {len(weights.tensors)} tensors, expected enough for the {config.num_stored_layers} layers "

@@ -97,7 +97,7 @@ def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mo
 
     Args:
         folder: The folder of the model or adapter.
-        ref: The reference by which the folder was found.
+        ref: The reference that led to the folder.
         find: Finds the folder of a model.
     """
     if not is_adapter(folder.path):

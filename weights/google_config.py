@@ -23,7 +23,7 @@ _CLASSES = {
 
 
 def with_google_defaults(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
-    """A configuration with `architectures` and classifier labels inferred from the tensors, where it has none."""
+    """Adds `architectures` and classifier labels, inferred from the tensors, to a configuration without them."""
     kind = _KINDS.get(str(config.values.get("model_type")))
     if config.strings("architectures") or kind is None:
         return config

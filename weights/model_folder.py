@@ -170,7 +170,7 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
 
 
 def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
-    """The error for a sequence of modules that mlxbert does not run."""
+    """Returns the error for a sequence of modules that mlxbert does not run."""
     return ConfigError(
         f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
         "then any of Dense, LayerNorm, Normalize"

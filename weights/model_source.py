@@ -170,7 +170,7 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
 
 @contextmanager
 def whole_name(source: str, revision: str | None, *, folders: bool = True) -> Iterator[None]:
-    """Adds to hub errors about a name without an organization what was probably meant: a longer name, or a folder."""
+    """Completes hub errors about a name without an organization: suggests the full name or a folder."""
     try:
         yield
     except HubError as problem:
@@ -187,7 +187,7 @@ def _unfinished(source: str) -> str | None:
 
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
-    """Adds to an error of the hub that there is no such folder, and a hint at a similar name."""
+    """Adds to an error of the hub that no such folder exists, and suggests a similar name."""
     near: list[str] = []
     with suppress(OSError):
         near = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
+_DTYPE_KEYS = ("dtype", "torch_dtype")  # the names in transformers since version 5, and before
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     gained = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or theirs != former or gained:
         changed["architectures"] = _classes(architecture, theirs)
-        # Without labels that are not used: transformers gives question answering as many outputs as there are.
+        # Unused labels are removed: transformers creates an output of question answering for each label.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}
         changed |= {key: stated.get(key) if key in used else None for key in Labels().to_config()}

@@ -49,7 +49,7 @@ def write_adapter(
         architecture: The model whose family decides the names.
         network: The adapted network.
         targets: The modules that are adapted.
-        settings: How they are adapted.
+        settings: The settings of the adapters.
         base: The name of the base model, `base_model_name_or_path`, and its `revision`.
         heads: The trained heads, `None` for all; the other heads are unchanged from the base.
     """

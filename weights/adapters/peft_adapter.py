@@ -24,7 +24,7 @@ from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.file_names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
-from mlxbert.weights.formats.weight_files import WeightFiles, with_own
+from mlxbert.weights.formats.weight_files import WeightFiles, with_own_layers
 from mlxbert.weights.hub.needed_files import CONFIG
 
 PREFIX = "base_model.model."
@@ -127,7 +127,7 @@ def _open_weights(folder: Path) -> WeightFiles:
             f"{folder}: no {ADAPTER_WEIGHTS} in this folder",
             hint="if it has an adapter_model.bin, load it with peft and save it again",
         )
-    return with_own(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
+    return with_own_layers(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The names of transformers' modules in memory, by which PEFT names adapters; some differ from the names on disk.
+"""The names of transformers' modules in memory, which PEFT uses for adapters; some differ from the names on disk.
 
 A matrix may be fused both on disk and in memory, on disk only, or not at all, see `Target`.
 """
@@ -15,7 +15,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Target:
-    """A module that an adapter can be for.
+    """A module that an adapter can update.
 
     Attributes:
         name: The name in memory, without the family's prefix.

@@ -95,17 +95,17 @@ def head_size(config: ConfigJson) -> int:
 
 
 def pad(config: ConfigJson, default: int) -> int:
-    """The id of the pad token."""
+    """Reads the id of the pad token."""
     return config.integer("pad_token_id", least=0, most=config.integer("vocab_size") - 1, default=default)
 
 
 def segments(config: ConfigJson, default: int = 2, least: int = 1) -> int:
-    """The number of segment types."""
+    """Reads the number of segment types."""
     return config.integer("type_vocab_size", least=least, default=default)
 
 
 def activation(config: ConfigJson, key: str, default: str) -> str:
-    """The name of an activation."""
+    """Reads the name of an activation."""
     return config.choice(key, ACTIVATIONS, default)
 
 

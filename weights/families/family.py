@@ -116,7 +116,7 @@ _LOOK_ALIKES = {
 
 
 def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
-    """The error for a `config.json` that does not name its family."""
+    """Returns the error for a `config.json` that does not name its family."""
     return config.refuse(
         "model_type",
         "the name of a family",
@@ -125,7 +125,7 @@ def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
 
 
 def unknown_family(config: ConfigJson, name: str, known: tuple[str, ...]) -> ConfigError:
-    """The error for a `model_type` that mlxbert does not run."""
+    """Returns the error for a `model_type` that mlxbert does not run."""
     alike = f" ({_LOOK_ALIKES[name]})" if name in _LOOK_ALIKES else ""
     return ConfigError(
         f"{config.path}: model_type is {name!r}{alike}, a family that mlxbert does not run",

@@ -25,7 +25,7 @@ def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tup
 
 
 def read_base(config: ConfigJson, key: str, default: float | None = None) -> float:
-    """The base of the angles."""
+    """Reads the base of the angles."""
     return config.number(key, low=1.0, high=1e12, default=default)
 
 

@@ -80,7 +80,7 @@ class ConfigJson:
         return default if value is None else value
 
     def refuse(self, key: str, expected: str, hint: str | None = None) -> ConfigError:
-        """The error for a value that is not as expected."""
+        """Returns the error for an invalid or missing value."""
         name = self._key(key)
         state = f"is {self.values[name]!r:.200}" if name in self.values else "is missing"
         return ConfigError(f"{self.path}: {self.prefix}{name} {state}, expected {expected}", hint=hint)

@@ -124,7 +124,7 @@ def has_weights(folder: Path) -> bool:
     return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
 
 
-def with_own(
+def with_own_layers(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
     """Adds the files of mlxbert's own layers that are next to the weights of a folder, if there are any."""

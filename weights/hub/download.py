@@ -36,7 +36,7 @@ _MAX_LISTING = 2**24  # bytes; about 300 per file
 def library(name: str, revision: str | None) -> Iterator[Any]:
     """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    Otherwise it would write to stderr about retries, tokens and file systems without symlinks.
+    Otherwise huggingface_hub would write to stderr about retries, tokens and file systems without symlinks.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
@@ -116,7 +116,7 @@ class Commit:
     """
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Resolves the revision on the hub; `hub` is what `library` yields."""
+        """Resolves the revision on the hub; `hub` is the module that `library` yields."""
         self.hash, self.listed = _list(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)

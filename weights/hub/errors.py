@@ -58,7 +58,7 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
 
 
 def retry_after(answer: Any) -> float | None:
-    """Returns the seconds that a busy hub asks clients to wait; `None` if it does not say."""
+    """Returns the seconds that a busy hub asks clients to wait; `None` if its answer states no time."""
     from email.utils import parsedate_to_datetime  # takes 5 ms, which is wasted if nothing is downloaded
 
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]

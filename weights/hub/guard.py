@@ -20,7 +20,7 @@ from mlxbert.errors import HubError
 from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
 from mlxbert.weights.hub.file_hashes import is_commit, is_etag, is_size
 
-LOWEST, OVER = 1_000, 20.0  # bytes per second, measured over at least this many seconds
+MIN_SPEED, SPEED_WINDOW = 1_000, 20.0  # bytes per second, measured over at least this many seconds
 LONGEST_WAIT = 60  # seconds that a hub may ask for; longer waits are left to the user
 _MAX_ERROR = 2**16  # bytes of the body of an error
 _BUSY = (408, 429, 500, 502, 503, 504)
@@ -99,9 +99,9 @@ class _LimitedBody:
         limits = self._limits
         before, begin, seconds = limits.received, time.monotonic(), 0.0
         for piece in self._pieces():
-            if seconds >= OVER:
-                if limits.received - before < LOWEST * seconds:
-                    raise slow_error(limits.what, limits.received - before, seconds, LOWEST)
+            if seconds >= SPEED_WINDOW:
+                if limits.received - before < MIN_SPEED * seconds:
+                    raise slow_error(limits.what, limits.received - before, seconds, MIN_SPEED)
                 before, begin = limits.received, begin + seconds
             limits.received += len(piece)
             if self._is_error:
@@ -130,7 +130,7 @@ class _LimitedBody:
         self._stream.close()
 
 
-def problem_of(metadata: Any) -> str | None:
+def metadata_problem(metadata: Any) -> str | None:
     """Returns what is wrong with the metadata of a file, an `HfFileMetadata`; `None` if it is safe to use in paths."""
     if not is_commit(metadata.commit_hash):
         return f"the hub returned the commit {metadata.commit_hash!r:.60}, expected 40 hexadecimal digits"
@@ -179,7 +179,7 @@ def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
             if limits is not None and (why := silence(problem)) is not None:
                 _LOG.warning("%s: %s", limits.what, why)
             raise
-        _refuse(problem_of(result))
+        _refuse(metadata_problem(result))
         if limits is not None:
             limits.check(result)
             _watch(get_session())  # huggingface_hub replaces its session when a connection fails

@@ -121,7 +121,7 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
         if (complete or not entry.from_class or tokenizer.token_to_id(entry.token.content) is not None)
         and (entry.token.content not in present or (entry.overrides and entry.token != present[entry.token.content]))
     ]
-    # Many at once: the library makes its tables anew each time, and Gemma has thousands.
+    # Many at once: the library rebuilds its tables with each call, and Gemma has thousands of tokens.
     for special, tokens in groupby(chosen, key=lambda token: token.special):
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([*tokens])
     for entry in added:

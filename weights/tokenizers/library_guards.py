@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, models
 
 from mlxbert.errors import InputError, TokenizerError
-from mlxbert.weights.tokenizers.text_growth import check_growth, longest_output, places
+from mlxbert.weights.tokenizers.text_growth import check_growth, longest_output, offsets
 
 MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
 MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
@@ -79,7 +79,7 @@ def read_checked(path: Path) -> bytes:
 
 def _check(path: Path, data: bytes) -> None:
     charsmaps = set()
-    for at in places(data, b'"precompiled_charsmap"'):
+    for at in offsets(data, b'"precompiled_charsmap"'):
         charsmap = _CHARSMAP.match(data, at)
         if charsmap is None:
             continue

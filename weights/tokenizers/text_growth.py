@@ -41,17 +41,17 @@ class Growth:
 
     Attributes:
         total: The factor of the bytes, by all steps of the normalizer.
-        own: The factor of the code points, by replacements that are written in the file, and by a pre-tokenizer with
-            unusually many steps.
+        written: The factor of the code points, by replacements that are written in the file, and by a pre-tokenizer
+            with unusually many steps.
     """
 
     total: float
-    own: float
+    written: float
 
     @property
-    def most(self) -> int:
+    def max_text(self) -> int:
         """The maximum number of code points of a text that is tokenized at once."""
-        return int(MAX_TEXT / self.own)
+        return int(MAX_TEXT / self.written)
 
 
 def growth_of(tokenizer: Tokenizer) -> Growth:
@@ -107,7 +107,7 @@ def check_templates(path: Path, tokenizer: Tokenizer) -> None:
         raise TokenizerError(f"{path}: the post_processor adds {added:,} tokens, expected at most {_MAX_SPECIAL}")
 
 
-def places(data: bytes, part: bytes) -> Iterator[int]:
+def offsets(data: bytes, part: bytes) -> Iterator[int]:
     """Yields the offsets of `part` in `data`; `re` is several times slower, which matters for large vocabularies."""
     at = data.find(part)
     while at >= 0:
@@ -118,7 +118,7 @@ def places(data: bytes, part: bytes) -> Iterator[int]:
 def _sections(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
     """Yields the sections of a `tokenizer.json` that can make a text longer, wherever they are in the file."""
     for name in _SECTIONS:
-        for at in places(data, f'"{name}"'.encode()):
+        for at in offsets(data, f'"{name}"'.encode()):
             if (key := _VALUE.match(data, at + 1)) is not None:
                 yield name, _read(path, data, key.end())
 
@@ -145,7 +145,7 @@ def check_added(path: Path, added: Sequence[str], growth: float) -> None:
 
 def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
     """Refuses a text that is too long to be tokenized at once, before or after normalization."""
-    size, limit = len(text), growth.most
+    size, limit = len(text), growth.max_text
     normalizer = tokenizer.normalizer if size * (1 if text.isascii() else 4) * growth.total > MAX_TEXT else None
     if normalizer is not None and size <= limit:
         size = 0

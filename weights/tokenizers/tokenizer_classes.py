@@ -132,7 +132,7 @@ MODEL_TYPES = {
 }
 
 # The types of models whose tokenizer.json transformers uses unchanged, whatever class their files name.
-AS_IT_IS = ("modernbert", "qwen2")
+UNCHANGED_TYPES = ("modernbert", "qwen2")
 
 _OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
 # These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json of other origin.

@@ -21,10 +21,10 @@ from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_c
 from mlxbert.weights.tokenizers.special_tokens import NO_ENDS, Ends, effect, other_ids
 from mlxbert.weights.tokenizers.text_growth import check_templates
 from mlxbert.weights.tokenizers.tokenizer_classes import (
-    AS_IT_IS,
     CLASSES,
     MODEL_TYPES,
     REFUSED,
+    UNCHANGED_TYPES,
     TokenizerClass,
 )
 from mlxbert.weights.tokenizers.tokenizer_settings import (
@@ -36,7 +36,7 @@ from mlxbert.weights.tokenizers.tokenizer_settings import (
     special_tokens,
 )
 
-WHOLE = "tokenizer.json"
+TOKENIZER_JSON = "tokenizer.json"
 _LOG = logging.getLogger("mlxbert")
 _UNLIMITED = 10**6  # transformers writes 1e30 for a tokenizer without a limit
 # Settings that override a tokenizer.json, and the attributes of the steps that they change.
@@ -95,7 +95,7 @@ class TokenizerFiles:
 
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
     """Finds the tokenizer class of a folder; `None` if the class is unknown and only a `tokenizer.json` defines it."""
-    has_json = (folder / WHOLE).is_file()
+    has_json = (folder / TOKENIZER_JSON).is_file()
     declared = name  # for messages; the fast and the slow classes of transformers are read the same way
     name = name and name.removesuffix("Fast")
     if name in REFUSED:
@@ -209,7 +209,7 @@ def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, setti
         if cased and flag(folder, settings, "do_lower_case") is None:
             ours.lowercase = False
             note = "%s does not lowercase texts, and no do_lower_case is set: transformers would lowercase them"
-            _LOG.warning(note, folder / WHOLE)
+            _LOG.warning(note, folder / TOKENIZER_JSON)
         if _state(stated) != _state(ours):
             setattr(tokenizer, part, ours)
             _warn_replaced(folder, part, _type_name(stated), _type_name(ours))
@@ -218,7 +218,7 @@ def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, setti
 def _warn_replaced(folder: Path, part: str, stated: str, ours: str) -> None:
     other = "another " if stated == ours else ""
     note = "%s: %s is %s, but %s%s of the tokenizer_class is used, as in transformers"
-    _LOG.warning(note, folder / WHOLE, part, stated, other, ours)
+    _LOG.warning(note, folder / TOKENIZER_JSON, part, stated, other, ours)
 
 
 def _type_name(step: Any) -> str:
@@ -249,21 +249,21 @@ def _has_token(tokenizer: Tokenizer, settings: Mapping[str, Any], role: str, tok
 
 
 def _from_tokenizer_json(
-    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any], *, as_it_is: bool
+    folder: Path, kind: TokenizerClass | None, settings: Mapping[str, Any], *, unchanged: bool
 ) -> tuple[Tokenizer, dict[str, str]]:
-    tokenizer = _read_json(folder / WHOLE)
-    if kind is not None and not as_it_is and not isinstance(tokenizer.model, kind.model):
-        as_it_is = True
+    tokenizer = _read_json(folder / TOKENIZER_JSON)
+    if kind is not None and not unchanged and not isinstance(tokenizer.model, kind.model):
+        unchanged = True
         note = "%s has a vocabulary of type %s, its tokenizer_class has %s: the file is used unchanged"
-        _LOG.warning(note, folder / WHOLE, type(tokenizer.model).__name__, kind.model.__name__)
-    if not as_it_is:
+        _LOG.warning(note, folder / TOKENIZER_JSON, type(tokenizer.model).__name__, kind.model.__name__)
+    if not unchanged:
         _apply_switches(folder, tokenizer, settings)
         if kind is not None:
             _apply_steps(folder, kind, tokenizer, settings)
     like, tokens = _roles(tokenizer, kind, settings)
     add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
     special = _present(tokenizer, tokens)
-    ends = None if as_it_is or like is None else like.ends
+    ends = None if unchanged or like is None else like.ends
     if ends is not None and like is not kind and ends.used == "always":
         ends = replace(ends, used="missing")  # a guessed class replaces nothing
     _apply_ends(folder, ends, tokenizer, tokens, settings)
@@ -290,11 +290,13 @@ def _apply_ends(
         return
     if before is None:
         tokenizer.post_processor = NO_ENDS
-        _LOG.warning("%s: post_processor is null: texts get no special tokens, as in transformers", folder / WHOLE)
+        _LOG.warning(
+            "%s: post_processor is null: texts get no special tokens, as in transformers", folder / TOKENIZER_JSON
+        )
     for token, (number, correct) in other_ids(tokenizer).items():
         problem = "does not have" if correct is None else f"gives the id {correct}"
         note = "%s: the post_processor adds %s with the id %d, as in transformers; the vocabulary %s it"
-        _LOG.warning(note, folder / WHOLE, token, number, problem)
+        _LOG.warning(note, folder / TOKENIZER_JSON, token, number, problem)
 
 
 def _roles(
@@ -390,10 +392,10 @@ def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
     settings = read_settings(folder)
     name, model_type, generic = declared_class(opened, settings)
     kind = _choose(folder, name, model_type)
-    if kind is None or (folder / WHOLE).is_file():
+    if kind is None or (folder / TOKENIZER_JSON).is_file():
         # A tokenizer without a class and a config.json may be BERT's.
-        as_it_is = generic or model_type in AS_IT_IS or (kind is None and (name or model_type) is not None)
-        tokenizer, special = _from_tokenizer_json(folder, kind, settings, as_it_is=as_it_is)
+        unchanged = generic or model_type in UNCHANGED_TYPES or (kind is None and (name or model_type) is not None)
+        tokenizer, special = _from_tokenizer_json(folder, kind, settings, unchanged=unchanged)
     else:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
     for key, instead in _LEFT_SETTINGS.items():

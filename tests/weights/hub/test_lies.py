@@ -53,7 +53,7 @@ def quick() -> Iterator[None]:
     constants = huggingface_hub.constants
     clock = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
     with (
-        mock.patch.multiple(guard, OVER=0.4),
+        mock.patch.multiple(guard, SPEED_WINDOW=0.4),
         mock.patch.multiple(constants, HF_HUB_DOWNLOAD_TIMEOUT=0.5, HF_HUB_ETAG_TIMEOUT=0.5),
         mock.patch("huggingface_hub.utils._http.time", clock),
         mock.patch("huggingface_hub.file_download.time", clock),

@@ -1,4 +1,4 @@
-"""Maps the tensor names of Google's BERT, ALBERT and ELECTRA to those of transformers.
+"""Maps the tensor names of Google's BERT, ALBERT and ELECTRA to the names in transformers.
 
 The names come from https://github.com/google-research (bert, albert, electra); the mapping is the same as in the
 converters of transformers. The `kernel` of a dense layer is stored transposed.
@@ -115,7 +115,7 @@ def _translate_name(name: str, rules: _Rules) -> str:
 
 
 def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
-    """Translates names to those of transformers; unknown names only get dots for slashes.
+    """Translates names to the names in transformers; in unknown names only slashes become dots.
 
     Args:
         names: All tensor names of the checkpoint.
@@ -124,9 +124,8 @@ def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
     """
     names = tuple(names)
     skipped = {name for name in names if _SLOTS.fullmatch(name) or _COUNTERS.fullmatch(name)}
-    plain = {
-        name: name.removeprefix("module/") for name in names if name not in skipped
-    }  # the prefix of TensorFlow Hub
+    # TensorFlow Hub adds the prefix.
+    plain = {name: name.removeprefix("module/") for name in names if name not in skipped}
     rules, other = _plan(tuple(plain.values()), classes)
     translated: dict[str, str] = {}
     for name, short in plain.items():

@@ -47,9 +47,8 @@ def _choose(folder: Path, indexes: list[str]) -> str:
         except OSError as problem:
             raise CheckpointError(f"{folder / TF_STATE}: cannot be read ({problem.strerror})") from None
     named = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
-    name = (
-        re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
-    )  # its folder is on the machine that trained it
+    # Only the name matters: the folder is on the machine that trained the model.
+    name = re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
     if name in indexes:
         return str(name)
     state = f"a file '{TF_STATE}' that names {name!r}" if name else f"no file '{TF_STATE}' that names one of them"
