@@ -95,7 +95,7 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
 def _is_asked_by_messages(folder: ModelFolder) -> bool:
     """Whether sentence-transformers turns texts into messages, by the settings of its Transformer."""
     settings = folder.transformer_settings
-    settings.only("processing_kwargs", {}, "mlxbert knows no other ways to prepare texts")
+    settings.only("processing_kwargs", {}, "mlxbert supports no options for preparing texts")
     return "message" in settings.nested("modality_config").values
 
 

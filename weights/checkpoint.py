@@ -185,7 +185,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
     family, config = as_classifier(opened, plain_family, plain_family.read_config(config_json))
-    weights = with_own_layers(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
+    own_layers = [layer for layer in OWN_LAYERS if layer.used(config.labels)]
+    weights = with_own_layers(weights, folder, own_layers, opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first: too many layers are slow to build
         raise CheckpointError(
             f"{folder}: has {len(weights.tensors)} tensors, expected enough for the {config.num_stored_layers} layers "
@@ -211,11 +212,11 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     return _with_parts(_with_adapter(checkpoint, opened, part_names), part_names)
 
 
-def _with_adapter(checkpoint: Checkpoint, opened: ModelFolder, part_names: Mapping[str, set[str]]) -> Checkpoint:
+def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mapping[str, set[str]]) -> Checkpoint:
     """Adds the adapter that the user chose, or that one of the checkpoint's own tasks has."""
     config_json, names, tensors = checkpoint.config_json, checkpoint.names, checkpoint.tensors
-    task = opened.own_adapter
-    separate = opened.adapter or (own_adapter_folder(opened.transformer, config_json, task) if task else None)
+    task = folder.own_adapter
+    separate = folder.adapter or (own_adapter_folder(folder.transformer, config_json, task) if task else None)
     if separate is not None:
         family = checkpoint.family
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
@@ -231,8 +232,8 @@ def _with_adapter(checkpoint: Checkpoint, opened: ModelFolder, part_names: Mappi
 def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> Checkpoint:
     """Sets the parts that the weights hold and the ignored tensors; refuses unknown tensors."""
     family, config, names = checkpoint.family, checkpoint.config, checkpoint.names
-    made = [] if family is checkpoint.plain_family else [HEAD]  # its tensors also belong to other parts
-    parts = tuple(dict.fromkeys((*_parts(checkpoint.config_json, part_names, names), *made)))
+    made_heads = [] if family is checkpoint.plain_family else [HEAD]  # its tensors also belong to other parts
+    parts = tuple(dict.fromkeys((*_parts(checkpoint.config_json, part_names, names), *made_heads)))
     used = set().union(part_names["encoder"], *(part_names[part] for part in parts), family.tied)
     ignored = tuple(name for name in names if name not in used and _is_ignored(name, family, part_names))
     unknown = [plain for plain in names if plain not in used and plain not in ignored]

@@ -71,10 +71,10 @@ def _same(first: str, second: str) -> bool | None:
         return None
     if folders == [None, None]:  # older names on the hub have no organization
         return first == second or ((first + second).count("/") == 1 and Path(first).name == Path(second).name)
-    opened = [ModelFolder(path).transformer.resolve() for path in folders if path is not None and has_weights(path)]
-    if len(opened) < 2:
+    resolved = [ModelFolder(path).transformer.resolve() for path in folders if path is not None and has_weights(path)]
+    if len(resolved) < 2:
         return None
-    return opened[0] == opened[1] or _same_bytes(*opened)
+    return resolved[0] == resolved[1] or _same_bytes(*resolved)
 
 
 def _same_bytes(first: Path, second: Path) -> bool:

@@ -100,7 +100,7 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
         largest = mx.where(overflows, mx.abs(array), 0).max().item()
         raise CheckpointError(
             f"{name} holds {largest:g}, more than {NAMES[dtype]} can hold",
-            hint="bfloat16 holds numbers as large as float32 does",
+            hint="bfloat16 has the range of float32",
         )
     return cast
 
@@ -252,7 +252,7 @@ def _named(architecture: Architecture, tensors: list[TensorToWrite]) -> list[Ten
 
 def is_own(plain: str) -> bool:
     """Whether a tensor is unknown to transformers, so that it is stored in a file of mlxbert's own."""
-    return any(own.holds(plain) for own in OWN_LAYERS)
+    return any(layer.holds(plain) for layer in OWN_LAYERS)
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[TensorToWrite]) -> list[str]:
@@ -314,7 +314,7 @@ def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
     """Writes the layers that transformers does not know; returns the number of files."""
     files: dict[str, dict[str, mx.array]] = {}
     for name, array in arrays.items():
-        files.setdefault(next(own.file for own in OWN_LAYERS if own.holds(name)), {})[name] = array
+        files.setdefault(next(layer.file for layer in OWN_LAYERS if layer.holds(name)), {})[name] = array
     for file, inside in files.items():
         write_file(folder / file, inside, {"format": "mlxbert"})
     return len(files)

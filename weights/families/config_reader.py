@@ -122,17 +122,17 @@ def usable_labels(config: ConfigJson) -> Labels | None:
 
 def labels(config: ConfigJson) -> Labels:
     """Reads the labels that a configuration names."""
-    own = config.nested(VECTOR_CLASSIFIER)
+    vector = config.nested(VECTOR_CLASSIFIER)
     options = {field.name: config.get(field.name, field.default) for field in fields(Labels)[1:]}
-    if own.values:
-        options |= {"problem_type": _problem_type(own), "head_pooling": own.string("pooling")}
-    result = Labels(_own_names(own) if own.values else _read_names(config), **options)
+    if vector.values:
+        options |= {"problem_type": _problem_type(vector), "head_pooling": vector.string("pooling")}
+    result = Labels(_own_names(vector) if vector.values else _read_names(config), **options)
     if problem := result.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
-    for layer in OWN_LAYERS:
-        if problem := layer.problem(result):
-            place, key = (own, "pooling") if layer.alone else (config, layer.stem)
-            raise place.refuse(key, problem, hint=f'remove "{layer.stem}" from it to use the model without it')
+    for own_layer in OWN_LAYERS:
+        if problem := own_layer.problem(result):
+            place, key = (vector, "pooling") if own_layer.alone else (config, own_layer.stem)
+            raise place.refuse(key, problem, hint=f'remove "{own_layer.stem}" from it to use the model without it')
     return result
 
 

@@ -62,7 +62,7 @@ class WeightFiles:
         for path, header in self.headers.items():
             repeated = merged.keys() & header.tensors.keys()
             if repeated:
-                raise CheckpointError(f"{path}: tensor {min(repeated)!r} is in {merged[min(repeated)].file.name} too")
+                raise CheckpointError(f"{path}: tensor {min(repeated)!r} is also in {merged[min(repeated)].file.name}")
             merged |= header.tensors
         return merged
 
@@ -120,7 +120,7 @@ def open_weights(
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder holds weights of a model, other than an adapter and `OWN_LAYERS`, judging by file names."""
-    own_files = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
+    own_files = (ADAPTER_WEIGHTS, *(layer.file for layer in OWN_LAYERS))
     return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
 
 
@@ -128,7 +128,7 @@ def with_own_layers(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
     """Adds the files of mlxbert's own layers that are next to the weights of a folder, if there are any."""
-    paths = [folder / own.file for own in layers] if weights.format == "safetensors" else []
+    paths = [folder / layer.file for layer in layers] if weights.format == "safetensors" else []
     headers = {
         path: elsewhere.get(path) or safetensors.read_header(path)
         for path in paths

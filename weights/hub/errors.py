@@ -125,7 +125,7 @@ def _network(problem: Any, name: str) -> HubError:
     if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
         return _proxy_login(name)
     if kind == "TooManyRedirects":
-        return no_hub(name, f"{place} redirects without end")
+        return no_hub(name, f"{place} redirects endlessly")
     if kind in ("ReadError", "RemoteProtocolError"):
         return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
     why = silence(problem)

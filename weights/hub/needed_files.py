@@ -171,7 +171,7 @@ def _weights(
         return files + shards  # most folders: not worth importing MLX
     from mlxbert.nn.heads import OWN_LAYERS
 
-    return files + shards + [prefix + own.file for own in OWN_LAYERS if own.file in own_files]
+    return files + shards + [prefix + layer.file for layer in OWN_LAYERS if layer.file in own_files]
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:

@@ -388,9 +388,9 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read(folder: Path, opened: ModelFolder) -> TokenizerFiles:
+def _read(folder: Path, model_folder: ModelFolder) -> TokenizerFiles:
     settings = read_settings(folder)
-    name, model_type, generic = declared_class(opened, settings)
+    name, model_type, generic = declared_class(model_folder, settings)
     kind = _choose(folder, name, model_type)
     if kind is None or (folder / TOKENIZER_JSON).is_file():
         # A tokenizer without a class and a config.json may be BERT's.

@@ -30,7 +30,7 @@ TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
     "other bytes": (lies.other_bytes, "expected JSON", "has the hash {other}, expected {hash}"),
     "other hash": (lies.other_hash, None, "announces the hash {reversed}, and lists {hash}"),
     "redirect to nothing": (lies.redirect(DEAD), "http://127.0.0.1:9 cannot be reached", "http://127.0.0.1:9"),
-    "redirect in a circle": (lies.redirect("?again"), "redirects without end", "redirects without end"),
+    "redirect in a circle": (lies.redirect("?again"), "redirects endlessly", "redirects endlessly"),
     "stall": (lies.stall, "nothing received for", "nothing received for"),
     "silence": (lies.silence, "nothing received for", "nothing received for"),
     "trickle": (lies.trickle(0.05), "per second", "per second"),
