@@ -30,8 +30,7 @@ def has_decoder_classifier(architecture: Architecture) -> bool:
 def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) -> tuple[Family, EncoderConfig]:
     """Adds a classifier made from the decoder to a reranker's family and configuration; returns others unchanged.
 
-    A language model is a reranker if its files of sentence-transformers say so, or if its chat template has slots for a
-    query and a document.
+    A reranker has the modules of sentence-transformers for one, or a chat template with slots for query and document.
     """
     if HEAD not in family.parts or not generates(folder.config_json):
         return family, config

@@ -84,16 +84,12 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     settings, (name, family) = read_settings(folder), family_of(base)
     kept = {key: value for key, value in base.values.items() if key not in _HEAD_KEYS}
     if (folder / CONFIG).is_file():
-        adapter_config = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
-        if family_of(adapter_config)[1] is not family:
-            raise ConfigError(
-                f"{folder}: is an adapter for a {family_of(adapter_config)[0]} model, the base is a {name} model"
-            )
-        if not heads_of(adapter_config):
+        stated = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
+        if family_of(stated)[1] is not family:
+            raise ConfigError(f"{folder}: is an adapter for a {family_of(stated)[0]} model, the base is a {name} model")
+        if not heads_of(stated):
             return base
-        return ConfigJson(
-            base.path, kept | {key: adapter_config.values[key] for key in _HEAD_KEYS if key in adapter_config.values}
-        )
+        return ConfigJson(base.path, kept | {key: stated.values[key] for key in _HEAD_KEYS if key in stated.values})
     class_name = settings.nested("auto_mapping").get("base_model_class")
     if not isinstance(class_name, str):
         head = next((spec for spec in HEADS.values() if spec.peft_type == str(settings.get("task_type"))), None)

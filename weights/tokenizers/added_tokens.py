@@ -125,10 +125,10 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
     for special, tokens in groupby(chosen, key=lambda token: token.special):
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([*tokens])
     for entry in added:
-        actual = tokenizer.token_to_id(entry.token.content)
-        if entry.number not in (None, actual):
+        got = tokenizer.token_to_id(entry.token.content)
+        if entry.number not in (None, got):
             raise TokenizerError(
-                f"{folder}: added token {entry.token.content!r} has id {actual} in the vocabulary, expected "
+                f"{folder}: added token {entry.token.content!r} has id {got} in the vocabulary, expected "
                 f"{entry.number}",
                 hint="the vocabulary, added_tokens.json and tokenizer_config.json must be from the same model",
             )

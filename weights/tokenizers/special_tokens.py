@@ -20,8 +20,7 @@ class Ends:
         pair: The layout of two texts: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
             `<s> A </s></s> B </s>` in one segment; `trimmed`, like `doubled`, but offsets exclude the spaces at the
             ends of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        used: When the tokens are used with a `tokenizer.json`: `always`, `missing` (if it has no post-processor), or
-            `never`.
+        used: When to use them with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
     """
 
     first: str
