@@ -80,7 +80,7 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
             f"{folder.transformer}: no chat template with a query and a document, which this reranker needs",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
-    if folder.has_modules and not _is_asked_by_messages(folder):
+    if folder.has_modules and not _uses_messages(folder):
         return None
     template = _read(folder) or ""
     prompt = _parse(template)
@@ -92,7 +92,7 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
     return prompt
 
 
-def _is_asked_by_messages(folder: ModelFolder) -> bool:
+def _uses_messages(folder: ModelFolder) -> bool:
     """Whether sentence-transformers turns texts into messages, by the settings of its Transformer."""
     settings = folder.transformer_settings
     settings.only("processing_kwargs", {}, "mlxbert supports no options for preparing texts")

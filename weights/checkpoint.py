@@ -89,7 +89,7 @@ class Checkpoint(Architecture):
         return LazyArrays(self.names, read)
 
 
-def _plain(name: str, family: Family) -> str:
+def _plain_name(name: str, family: Family) -> str:
     for prefix in family.prefixes:
         if name.startswith(prefix):
             name = name.removeprefix(prefix)
@@ -139,7 +139,7 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
     """Returns the name in the file of every tensor, by its plain name."""
     names: dict[str, str] = {}
     for name in tensors:
-        plain = _plain(name, family)
+        plain = _plain_name(name, family)
         if plain in names:
             raise CheckpointError(
                 f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor",

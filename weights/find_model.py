@@ -54,7 +54,7 @@ def _check_base(folder: ModelFolder, source: str) -> None:
     base = settings.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         return
-    same = _same(base, source)
+    same = _is_same(base, source)
     if same is None and Path(base).name != Path(source).name:
         note = "%s is an adapter for %s, not for %s: with other weights its results are meaningless"
         _LOG.warning(note, folder.adapter, base, source)
@@ -63,7 +63,7 @@ def _check_base(folder: ModelFolder, source: str) -> None:
         raise settings.refuse("base_model_name_or_path", f"{source}, the model that the adapter is used with", hint)
 
 
-def _same(first: str, second: str) -> bool | None:
+def _is_same(first: str, second: str) -> bool | None:
     """Whether two names refer to the same weights; `None` if unknown, for example for a folder on another machine."""
     try:
         folders = [local_folder(name) for name in (first, second)]

@@ -175,11 +175,11 @@ def whole_name(source: str, revision: str | None, *, folders: bool = True) -> It
         yield
     except HubError as problem:
         error = _no_folder(source, problem, folders=folders) if "/" not in source and revision is None else problem
-        error.hint = _unfinished(source) or error.hint
+        error.hint = _unfinished_hint(source) or error.hint
         raise error from None
 
 
-def _unfinished(source: str) -> str | None:
+def _unfinished_hint(source: str) -> str | None:
     """Returns a hint if the folder belongs to a training that has not finished."""
     partial = f"{source.rstrip('/')}.partial"
     exists = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
@@ -237,7 +237,7 @@ def local_folder(source: str) -> Path | None:
         raise CheckpointError(f"{source}: is an address, expected a name", hint=f"use the name {name}{at}")
     raise CheckpointError(
         f"{source}: no such folder",
-        hint=_unfinished(source)
+        hint=_unfinished_hint(source)
         or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )
@@ -263,7 +263,7 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
     except UnknownRevisionError:  # the history on the hub was rewritten
         return fetch(name, revision)
     except UnreachableError as problem:
-        _LOG.warning("%s; %s", problem.message, _unverified(snapshot))
+        _LOG.warning("%s; %s", problem.message, _unverified_note(snapshot))
         return snapshot.folder
 
 
@@ -284,11 +284,11 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
         raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
     if not snapshot.is_usable():
         raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
-    _LOG.warning("%s", _unverified(snapshot))
+    _LOG.warning("%s", _unverified_note(snapshot))
     return snapshot.folder
 
 
-def _unverified(snapshot: Snapshot) -> str:
+def _unverified_note(snapshot: Snapshot) -> str:
     return (
         f"{snapshot.name}: using the files that another program cached, which may be incomplete; without its "
         "modules.json a model may pool differently"

@@ -155,7 +155,7 @@ def plan(
             f"group_size is {quantization.group_size}, which divides the width of no matrix of {checkpoint.folder}",
             hint="try a smaller group: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
-    return _named(checkpoint, tensors)
+    return _with_full_names(checkpoint, tensors)
 
 
 def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[TensorToWrite]:
@@ -202,7 +202,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
     for copy in _copies(architecture, parts):
         tensors[copy] = replace(tensors[family.tied[copy]], plain=copy)
-    return _named(architecture, list(tensors.values()))
+    return _with_full_names(architecture, list(tensors.values()))
 
 
 def _quantized(
@@ -237,7 +237,7 @@ def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
             yield plain
 
 
-def _named(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
+def _with_full_names(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
     """Gives tensors their full names: encoder tensors get a prefix if the files hold other tensors, too."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}

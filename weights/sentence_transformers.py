@@ -165,7 +165,7 @@ def _weights(
     return arrays
 
 
-def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
+def _set_weights(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
     layer.update(nn.utils.tree_unflatten(list(arrays.items())))
     layer.eval()
     return layer
@@ -188,7 +188,7 @@ def _read_dense(folder: Path, read: _Read) -> nn.Module:
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
     layer = Dense(width, out, bias=bias, activation=ACTIVATIONS[name], residual=residual)
-    return _put(layer, read(folder, expected))
+    return _set_weights(layer, read(folder, expected))
 
 
 def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
@@ -196,7 +196,7 @@ def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
     width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
     arrays = read(folder, {"norm.weight": (width,), "norm.bias": (width,)})
     layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
-    return _put(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
+    return _set_weights(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
 
 
 def _read_normalize(folder: Path, read: _Read) -> nn.Module:

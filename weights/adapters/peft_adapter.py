@@ -212,16 +212,16 @@ def read_adapter(
         bare = name.removeprefix(PREFIX)
         if lora := _LORA.fullmatch(bare):
             adapted.setdefault(lora[1], {})[lora[2] or lora[3]] = name
-        elif (plain := _unprefixed(bare, family)) in set().union(*parts.values(), family.tied):
+        elif (plain := _without_prefix(bare, family)) in set().union(*parts.values(), family.tied):
             replaced[plain] = name
         else:
-            raise _no_place(folder, name)
+            raise _no_place_error(folder, name)
     updates: dict[str, tuple[WeightUpdate, ...]] = {}
     for module, names in adapted.items():
-        target = modules.get(_unprefixed(module, family))
+        target = modules.get(_without_prefix(module, family))
         if target is None or target.tensor not in shapes:
-            raise _no_place(folder, next(iter(names.values())))
-        _check(folder, weights, target, names, shapes[target.tensor])
+            raise _no_place_error(folder, next(iter(names.values())))
+        _check_tensors(folder, weights, target, names, shapes[target.tensor])
         rank = weights.tensors[names["A"]].shape[0]
         _check_settings(selection, module, names, rank)
         stated, key = selection.stated("lora_alpha", module)
@@ -233,7 +233,7 @@ def read_adapter(
     return Adapter(folder, weights, updates, replaced)
 
 
-def _unprefixed(name: str, family: Family) -> str:
+def _without_prefix(name: str, family: Family) -> str:
     return next((name.removeprefix(prefix) for prefix in family.prefixes if name.startswith(prefix)), name)
 
 
@@ -267,7 +267,7 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
         linear: The names of the linear layers, without prefix.
         family: The family of the base.
     """
-    prefixes = [name.removesuffix(_unprefixed(name, family)) for name in adapted] or ["", *family.prefixes[:1]]
+    prefixes = [name.removesuffix(_without_prefix(name, family)) for name in adapted] or ["", *family.prefixes[:1]]
     for name in linear:
         selected = [full for full in (f"{prefix}{name}" for prefix in {*prefixes}) if not selection.left_out_by(full)]
         if selected and not {*selected} & {*adapted}:
@@ -276,7 +276,7 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
             )
 
 
-def _check(
+def _check_tensors(
     folder: Path, weights: WeightFiles, target: Target, names: Mapping[str, str], shape: tuple[int, ...]
 ) -> None:
     """Refuses tensors of a module that are incomplete or do not fit the shape of its weights."""
@@ -296,7 +296,7 @@ def _check(
             )
 
 
-def _no_place(folder: Path, name: str) -> CheckpointError:
+def _no_place_error(folder: Path, name: str) -> CheckpointError:
     return CheckpointError(
         f"{folder}: the base has no place for tensor {name!r}", hint="the adapter may belong to another model"
     )

@@ -48,7 +48,7 @@ _DAMAGE_ERRORS = (
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens the archive; every error in it becomes a CheckpointError."""
     try:
         with path.open("rb") as file:
@@ -131,7 +131,7 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
 
 def read_header(path: Path) -> Header:
     """Reads and checks the metadata of an archive's arrays; reads no data."""
-    with _opened(path) as archive:
+    with _open(path) as archive:
         members = archive.infolist()
         _check_members(path, members, archive.start_dir)
         tensors = {m.filename.removesuffix(_SUFFIX): _tensor(path, archive, m) for m in members}
@@ -154,7 +154,7 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
 
     if info.dtype == "F64":
         raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not compute with; expected F32")
-    with _opened(path) as archive, archive.open(name + _SUFFIX) as file:
+    with _open(path) as archive, archive.open(name + _SUFFIX) as file:
         shape, by_columns, dtype = _read_npy_header(file)
         size = math.prod(info.shape) * dtype.itemsize
         data = file.read(size + 1)  # one byte more: zipfile checks the CRC only at the end of a member

@@ -74,7 +74,7 @@ def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tup
         scale = _positive((high - low) * (share / max_code))
         offset = (high + low) / 2 - (high - low) * (share / 2)
         for _ in range(_ITERATIONS):
-            scale, offset = _fitted(groups, weights, mx.clip(mx.round((groups - offset) / scale), 0, max_code), scale)
+            scale, offset = _refit(groups, weights, mx.clip(mx.round((groups - offset) / scale), 0, max_code), scale)
         scale, offset = (part.astype(matrix.dtype).astype(mx.float32) for part in (scale, offset))
         scale = _positive(scale)
         error = groups - mx.clip(mx.round((groups - offset) / scale), 0, max_code) * scale - offset
@@ -89,7 +89,7 @@ def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tup
     return scales[..., 0].astype(matrix.dtype), offsets[..., 0].astype(matrix.dtype)
 
 
-def _fitted(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
+def _refit(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
     """Returns the scale and offset with the smallest error for these codes; keeps the scale if all codes are equal."""
     mean = (weights * codes).sum(axis=-1, keepdims=True)
     middle = (weights * groups).sum(axis=-1, keepdims=True)

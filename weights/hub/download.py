@@ -65,7 +65,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             vars(constants).update(settings)
 
 
-def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
+def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
     """Fetches the hash of a commit and its files, with their announced sizes and hashes.
 
     `HfApi.model_info` ignores a busy hub's request to retry later, and its errors about unexpected JSON are unclear.
@@ -117,7 +117,7 @@ class Commit:
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
         """Resolves the revision on the hub; `hub` is the module that `library` yields."""
-        self.hash, self.listed = _list(hub, name, revision)
+        self.hash, self.listed = _fetch_listing(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
@@ -201,7 +201,7 @@ def _system_files(repository: Path) -> list[Path]:
     return [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
 
 
-def _freed(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
+def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
     """Returns the bytes of the files that only removed commits have."""
     shared = {path for snapshot in kept for path in snapshot.sizes()}
     sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
@@ -228,7 +228,7 @@ class Removal:
         kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
         with library(name, revision) as hub:
             strategy = None if _system_files(self._repository) else self._plan(hub)
-        self.size = _freed(removed, kept) if strategy is None else int(strategy.expected_freed_size)
+        self.size = _freed_bytes(removed, kept) if strategy is None else int(strategy.expected_freed_size)
         self.folder = removed[0].folder if kept else self._repository
 
     def execute(self) -> None:

@@ -41,16 +41,16 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
         if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
             return explain(problem.__cause__, name, revision)  # its own message says only that the file is not cached
         if isinstance(problem, errors.HfHubHTTPError):
-            return _refused(problem, problem.response, name, revision)
+            return _response_error(problem, problem.response, name, revision)
         if isinstance(problem, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-            return _unreachable(name, _endpoint(), "huggingface_hub is in offline mode")
+            return _unreachable_error(name, _endpoint(), "huggingface_hub is in offline mode")
         if isinstance(problem, errors.HFValidationError):
             return HubError(f"{name}: {_first_line(problem)}")
         return HubError(f"{name}: {_first_line(problem)}", hint=NO_HUB)
     if isinstance(problem, OSError):
-        return _disk(problem, name)
+        return _disk_error(problem, name)
     if _is_from_httpx(problem):
-        return _network(problem, name)
+        return _network_error(problem, name)
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
         hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
@@ -73,7 +73,7 @@ def retry_after(answer: Any) -> float | None:
         return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None
 
 
-def silence(problem: Exception) -> str | None:
+def timeout_message(problem: Exception) -> str | None:
     """Returns the message for a read timeout; `None` for other exceptions."""
     if not (_is_from_httpx(problem) and type(problem).__name__.endswith("Timeout")):
         return None
@@ -90,10 +90,10 @@ def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubErro
 
 def page_error(what: str, answer: Any) -> HubError:
     """Returns the error for an answer that is a web page."""
-    return no_hub(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
+    return not_hub_error(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
 
 
-def no_hub(what: str, fact: str) -> HubError:
+def not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
     return UnreachableError(
         f"{what}: {fact}, which is not the answer of a hub",
@@ -118,23 +118,23 @@ def _origin(url: Any) -> str:
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
-def _network(problem: Any, name: str) -> HubError:
+def _network_error(problem: Any, name: str) -> HubError:
     request = _request(problem)
     place = _endpoint() if request is None else _origin(request.url)  # perhaps a server that the hub redirects to
     kind, text = type(problem).__name__, _first_line(problem)
     if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
-        return _proxy_login(name)
+        return _proxy_login_error(name)
     if kind == "TooManyRedirects":
-        return no_hub(name, f"{place} redirects endlessly")
+        return not_hub_error(name, f"{place} redirects endlessly")
     if kind in ("ReadError", "RemoteProtocolError"):
         return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
-    why = silence(problem)
+    why = timeout_message(problem)
     if why is not None and kind != "ConnectTimeout":
         return UnreachableError(f"{name}: {why} from {place}", hint=_LATER)
-    return _unreachable(name, place, text)
+    return _unreachable_error(name, place, text)
 
 
-def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
+def _response_error(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
     from huggingface_hub import errors
 
     page, status = f"{_endpoint()}/{name}", answer.status_code
@@ -151,13 +151,13 @@ def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubE
     if isinstance(problem, errors.RemoteEntryNotFoundError):
         return HubError(f"{name}: the hub lists a file that it does not have ({_first_line(problem)})")
     if status == _PROXY_LOGIN:
-        return _proxy_login(name)
+        return _proxy_login_error(name)
     if status in (408, _TOO_MANY) or status >= 500:
         return busy_error(answer, name)
     if answer.headers.get("content-type", "").startswith("text/html"):
         return page_error(name, answer)
-    if status == 404 and not _from_hub(answer):
-        return no_hub(name, f"{_origin(answer.url)} answers with a bare status 404")
+    if status == 404 and not _is_from_hub(answer):
+        return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
             f"{name}: no such model on the hub, and no such folder",
@@ -171,7 +171,7 @@ def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubE
     return HubError(f"{name}: the hub refused the request ({_first_line(problem)})")
 
 
-def _from_hub(answer: Any) -> bool:
+def _is_from_hub(answer: Any) -> bool:
     """Whether an error has the headers or the JSON that a hub sends."""
     hub_headers = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
     return bool(hub_headers) or answer.headers.get("content-type", "").startswith("application/json")
@@ -190,18 +190,18 @@ def busy_error(answer: Any, name: str) -> HubError:
     )
 
 
-def _proxy_login(name: str) -> HubError:
+def _proxy_login_error(name: str) -> HubError:
     return UnreachableError(
         f"{name}: the proxy asks for a user name and a password (status {_PROXY_LOGIN})",
         hint="put them into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
     )
 
 
-def _unreachable(name: str, place: str, why: str) -> HubError:
+def _unreachable_error(name: str, place: str, why: str) -> HubError:
     return UnreachableError(f"{name}: {place} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
 
 
-def _disk(problem: OSError, name: str) -> HubError:
+def _disk_error(problem: OSError, name: str) -> HubError:
     if problem.errno is None:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(

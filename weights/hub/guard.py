@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from mlxbert.errors import HubError
-from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
+from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, slow_error, timeout_message
 from mlxbert.weights.hub.file_hashes import is_commit, is_etag, is_size
 
 MIN_SPEED, SPEED_WINDOW = 1_000, 20.0  # bytes per second, measured over at least this many seconds
@@ -120,7 +120,7 @@ class _LimitedBody:
             yield from self._stream
         except Exception as problem:  # of httpx
             self._limits.broken = problem
-            if (why := silence(problem)) is not None:
+            if (why := timeout_message(problem)) is not None:
                 _LOG.warning("%s: %s", self._limits.what, why)
             if type(problem).__name__ != "ReadError":
                 raise
@@ -176,7 +176,7 @@ def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
             _refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
             raise
         except Exception as problem:  # of httpx
-            if limits is not None and (why := silence(problem)) is not None:
+            if limits is not None and (why := timeout_message(problem)) is not None:
                 _LOG.warning("%s: %s", limits.what, why)
             raise
         _refuse(metadata_problem(result))

@@ -210,7 +210,7 @@ def needed_files(
     if not encoders and {file_names.ADAPTER, file_names.ADAPTER_WEIGHTS} <= {*listed}:
         return [*small, file_names.ADAPTER_WEIGHTS]
     if not encoders:
-        raise _no_model(name, listed)
+        raise _no_model_error(name, listed)
     return small + weights + _own_adapters(listed, read)
 
 
@@ -225,7 +225,7 @@ def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
     return files if isinstance(config, dict) and config.get("task_names") else []
 
 
-def _no_model(name: str, listed: Collection[str]) -> HubError:
+def _no_model_error(name: str, listed: Collection[str]) -> HubError:
     weights = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
     names = ", ".join(weights[:3]) + (f" and {len(weights) - 3} more" if len(weights) > 3 else "")
     return HubError(

@@ -72,9 +72,9 @@ class _Transfer:
         self._what, self._commit, self._listed, self._count = what, commit, listed, count
         self._received = 0
         self.expected: AnnouncedFile | None = None
-        self.limits = AnswerLimits(what, _TOKEN, self._announced)
+        self.limits = AnswerLimits(what, _TOKEN, self._check_metadata)
 
-    def _announced(self, metadata: Any) -> None:
+    def _check_metadata(self, metadata: Any) -> None:
         """Compares the metadata of the file with its entry in the list."""
         size, hash = self._listed
         announced = AnnouncedFile(metadata.size, metadata.etag if is_hash(metadata.etag) else None)

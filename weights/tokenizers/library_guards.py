@@ -56,7 +56,7 @@ def check_charsmap(path: Path, table: bytes) -> None:
         )
 
 
-def _unescaped(path: Path, data: bytes) -> bytes:
+def _unescape(path: Path, data: bytes) -> bytes:
     """Rewrites JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
@@ -71,7 +71,7 @@ def read_checked(path: Path) -> bytes:
         raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
     data = path.read_bytes()
     if _ESCAPED.search(data):
-        data = _unescaped(path, data)
+        data = _unescape(path, data)
     _check(path, data)
     check_growth(path, data)
     return data

@@ -97,7 +97,7 @@ class _PieceTable:
                 at = following
         except struct.error:  # the end
             pass
-        columns = _decoded(texts), _unpacked(scores)
+        columns = _decode(texts), _unpack(scores)
         if columns[0] is None or columns[1] is None or at > len(data):
             self.plain = False
             return start
@@ -125,7 +125,7 @@ class _PieceTable:
             self.types[len(self.texts) - 1] = kind
 
 
-def _decoded(texts: list[bytes]) -> list[str] | None:
+def _decode(texts: list[bytes]) -> list[str] | None:
     """Decodes all texts at once; `None` if one is not UTF-8 or contains a line feed."""
     try:
         lines = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
@@ -134,7 +134,7 @@ def _decoded(texts: list[bytes]) -> list[str] | None:
     return lines if len(lines) == len(texts) else None
 
 
-def _unpacked(scores: list[bytes]) -> list[float] | None:
+def _unpack(scores: list[bytes]) -> list[float] | None:
     """Unpacks the fields of scores; `None` if a field is damaged."""
     content = b"".join(scores)
     if len(content) != _SCORE_SIZE * len(scores) or content[::_SCORE_SIZE].strip(bytes([_SCORE_KEY])):

@@ -56,7 +56,7 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[A
     return np.ascontiguousarray(strided).reshape(-1).view(np.uint8)
 
 
-def _mapped(path: Path, span: Member) -> "np.ndarray[Any, Any]":
+def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
     """Maps the bytes of a storage; mapped pages count as memory of this process until they are released."""
     import numpy as np
 
@@ -81,7 +81,7 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
         if storage.dtype == "F64":
             raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, expected at most 32 bits per number")
         span = content.spans[storage.key]
-        raw = _mapped(path, span)
+        raw = _map(path, span)
         if storage not in checked:
             span.check(path, f"the data of {name!r}", raw)
             checked.add(storage)
