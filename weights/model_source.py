@@ -188,10 +188,10 @@ def _unfinished_hint(source: str) -> str | None:
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
     """Adds to an error of the hub that no such folder exists, and suggests a similar name."""
-    near: list[str] = []
+    nearby: list[str] = []
     with suppress(OSError):
-        near = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
-    similar = difflib.get_close_matches(source, [BUILTIN, *near], n=1)
+        nearby = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
+    similar = difflib.get_close_matches(source, [BUILTIN, *nearby], n=1)
     full_name = _full_name(source)
     hint = problem.hint
     if similar == [BUILTIN]:

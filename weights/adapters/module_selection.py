@@ -28,13 +28,13 @@ class _PatternPart:
 
     character: re.Pattern[str] | None = None
     repeat: str = ""
-    place: str = ""
+    anchor: str = ""
     group: "_Alternatives" = ()
 
     def ends(self, name: str, starts: set[int]) -> set[int]:
         """Returns the offsets in a name where a match can end that begins at one of `starts`."""
-        if self.place:
-            return starts & {0 if self.place == "^" else len(name)}
+        if self.anchor:
+            return starts & {0 if self.anchor == "^" else len(name)}
         offsets = set(starts) if self.repeat in ("?", "*") else set()
         if self.character is None:
             return offsets | _ends(self.group, name, starts)
@@ -52,10 +52,10 @@ _Alternatives = tuple[tuple[_PatternPart, ...], ...]
 def _ends(alternatives: _Alternatives, name: str, starts: set[int]) -> set[int]:
     offsets: set[int] = set()
     for steps in alternatives:
-        places = starts
+        reached = starts
         for step in steps:
-            places = step.ends(name, places) if places else places
-        offsets |= places
+            reached = step.ends(name, reached) if reached else reached
+        offsets |= reached
     return offsets
 
 
@@ -69,7 +69,7 @@ def _parse(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, in
             alternatives.append([])
             at += 1
         elif pattern[at] in "^$":
-            alternatives[-1].append(_PatternPart(place=pattern[at]))
+            alternatives[-1].append(_PatternPart(anchor=pattern[at]))
             at += 1
         elif pattern[at] == "(":
             group, at = _parse(pattern, at + (3 if pattern.startswith("(?:", at) else 1), depth + 1)

@@ -131,8 +131,8 @@ def labels(config: ConfigJson) -> Labels:
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
     for own_layer in OWN_LAYERS:
         if problem := own_layer.problem(result):
-            place, key = (vector, "pooling") if own_layer.alone else (config, own_layer.stem)
-            raise place.refuse(key, problem, hint=f'remove "{own_layer.stem}" from it to use the model without it')
+            section, key = (vector, "pooling") if own_layer.alone else (config, own_layer.stem)
+            raise section.refuse(key, problem, hint=f'remove "{own_layer.stem}" from it to use the model without it')
     return result
 
 

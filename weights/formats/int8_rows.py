@@ -70,9 +70,9 @@ def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
         if array.ndim != 2:
             packed[name] = array.astype(mx.float16)
             continue
-        wide = array.astype(mx.float32)
-        scale = _scale(wide)
-        packed[name] = mx.round(wide / scale).astype(mx.int8)
+        matrix = array.astype(mx.float32)
+        scale = _scale(matrix)
+        packed[name] = mx.round(matrix / scale).astype(mx.int8)
         packed[name + _SUFFIX] = scale[:, 0]
     return packed
 

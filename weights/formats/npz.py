@@ -70,7 +70,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
         raise CheckpointError(
             f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times as many"
         )
-    place, seen = 0, set()
+    position, seen = 0, set()
     for member in sorted(members, key=lambda member: member.header_offset):
         name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
         wrong = {
@@ -80,15 +80,15 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
             "is encrypted": bool(member.flag_bits & _ENCRYPTED),
             f"is compressed by method {member.compress_type}": member.compress_type not in _METHODS,
             "has two sizes": stored and member.compress_size != member.file_size,
-            "overlaps another member": member.header_offset < place,
+            "overlaps another member": member.header_offset < position,
         }  # fmt: skip
         for what, applies in wrong.items():
             if applies:
                 raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with unique names")
         seen.add(name)
-        place = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
-    if place > room:
-        raise CheckpointError(f"{path}: truncated: the members end at byte {place}, expected at most {room}")
+        position = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
+    if position > room:
+        raise CheckpointError(f"{path}: truncated: the members end at byte {position}, expected at most {room}")
 
 
 def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

@@ -84,13 +84,13 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     for name, entry in raw.items():
         tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
         spans.append((begin, end, name))
-    place = 0
+    offset = 0
     for begin, end, name in sorted(spans):
-        if begin != place:
-            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {place}")
-        place = end
-    if place != total - 8 - length:
-        raise CheckpointError(f"{path}: damaged: {total - 8 - length - place} bytes after the last tensor")
+        if begin != offset:
+            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {offset}")
+        offset = end
+    if offset != total - 8 - length:
+        raise CheckpointError(f"{path}: damaged: {total - 8 - length - offset} bytes after the last tensor")
     return Header(tensors, metadata, total)
 
 

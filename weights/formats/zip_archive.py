@@ -51,11 +51,11 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
         raise _damaged(path, "it does not end with its directory")
     end = total - _END.size
     if tail.startswith(b"PK\6\7"):
-        place = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
+        position = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
         end = total - room - _END_64.size
-        if place != end or end < 0:
+        if position != end or end < 0:
             raise _damaged(path, "its ZIP64 end of directory is at the wrong offset")
-        file.seek(place)
+        file.seek(position)
         sign, *_, entries, size, start = _END_64.unpack(file.read(_END_64.size))
         if sign != b"PK\6\6":
             raise _damaged(path, "its ZIP64 end of directory is missing")
@@ -83,13 +83,13 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
     """Returns the offset of a member's data, after checking the name in the local header."""
-    place, name = info.header_offset, info.orig_filename
-    file.seek(place)
-    raw = file.read(_LOCAL.size) if place + _LOCAL.size <= end else b""
+    position, name = info.header_offset, info.orig_filename
+    file.seek(position)
+    raw = file.read(_LOCAL.size) if position + _LOCAL.size <= end else b""
     if len(raw) == _LOCAL.size:
         sign, *_, length, extra = _LOCAL.unpack(raw)
         if sign == b"PK\3\4" and file.read(length) == name.encode("utf-8" if info.flag_bits & _UTF8 else "cp437"):
-            return int(place + _LOCAL.size + length + extra)
+            return int(position + _LOCAL.size + length + extra)
     raise _damaged(path, f"{name!r:.200} is not at the offset in the directory")
 
 
@@ -120,8 +120,8 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
 
 def _check_spans(path: Path, spans: list[tuple[int, int, str]], end: int) -> None:
     """Refuses members that overlap or extend past the data."""
-    place = 0
+    position = 0
     for start, stop, name in sorted(spans):
-        if start < place or stop > end:
-            raise _damaged(path, f"{name!r:.200} is at bytes {start} to {stop}, expected between {place} and {end}")
-        place = stop
+        if start < position or stop > end:
+            raise _damaged(path, f"{name!r:.200} is at bytes {start} to {stop}, expected between {position} and {end}")
+        position = stop

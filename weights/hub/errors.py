@@ -120,18 +120,18 @@ def _origin(url: Any) -> str:
 
 def _network_error(problem: Any, name: str) -> HubError:
     request = _request(problem)
-    place = _endpoint() if request is None else _origin(request.url)  # perhaps a server that the hub redirects to
+    server = _endpoint() if request is None else _origin(request.url)  # perhaps a server that the hub redirects to
     kind, text = type(problem).__name__, _first_line(problem)
     if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
         return _proxy_login_error(name)
     if kind == "TooManyRedirects":
-        return not_hub_error(name, f"{place} redirects endlessly")
+        return not_hub_error(name, f"{server} redirects endlessly")
     if kind in ("ReadError", "RemoteProtocolError"):
-        return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
+        return UnreachableError(f"{name}: the connection to {server} broke ({text})", hint=f"try again, or {_CACHED}")
     why = timeout_message(problem)
     if why is not None and kind != "ConnectTimeout":
-        return UnreachableError(f"{name}: {why} from {place}", hint=_LATER)
-    return _unreachable_error(name, place, text)
+        return UnreachableError(f"{name}: {why} from {server}", hint=_LATER)
+    return _unreachable_error(name, server, text)
 
 
 def _response_error(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
@@ -197,8 +197,8 @@ def _proxy_login_error(name: str) -> HubError:
     )
 
 
-def _unreachable_error(name: str, place: str, why: str) -> HubError:
-    return UnreachableError(f"{name}: {place} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
+def _unreachable_error(name: str, server: str, why: str) -> HubError:
+    return UnreachableError(f"{name}: {server} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
 
 
 def _disk_error(problem: OSError, name: str) -> HubError:

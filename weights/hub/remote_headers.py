@@ -51,11 +51,11 @@ def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> Non
 
 
 def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
-    place = 0
+    position = 0
 
     def read(count: int) -> bytes:
-        nonlocal place
-        first, place = place, place + count
+        nonlocal position
+        first, position = position, position + count
         return _read_bytes(hub, name, commit, file, first, count)
 
     return parse_header(Path(name) / file, commit.listed[file].size or 0, read)

@@ -91,9 +91,9 @@ def _check(path: Path, data: bytes) -> None:
         check_charsmap(path, table)
     at = 0  # after a quotation mark
     while at + MAX_TOKEN < len(data):
-        near = data[at : at + MAX_TOKEN + 1]
-        if near[(last := near.rfind(b'"')) - 1 : last] == b"\\":  # it may be part of a token
-            last = near.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
+        window = data[at : at + MAX_TOKEN + 1]
+        if window[(last := window.rfind(b'"')) - 1 : last] == b"\\":  # it may be part of a token
+            last = window.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
         if last >= 0:
             at += last + 1
             continue

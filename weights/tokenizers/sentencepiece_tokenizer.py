@@ -70,13 +70,13 @@ def _merges_of(entries: Entries) -> list[tuple[str, str]]:
 
 def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.Model:
     """Builds the model with the ids of a layout; text that no piece covers becomes `unknown`."""
-    place = next((place for place, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
+    index = next((index for index, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
     if model.kind == "unigram":
-        return models.Unigram(entries, unk_id=place, byte_fallback=model.byte_fallback)
+        return models.Unigram(entries, unk_id=index, byte_fallback=model.byte_fallback)
     return models.BPE(
         vocab={text: number for number, (text, _) in enumerate(entries)},
         merges=_merges_of(entries),
-        unk_token=entries[place][0],
+        unk_token=entries[index][0],
         fuse_unk=True,
         byte_fallback=model.byte_fallback,
     )

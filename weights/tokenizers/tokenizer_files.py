@@ -260,11 +260,11 @@ def _from_tokenizer_json(
         _apply_switches(folder, tokenizer, settings)
         if kind is not None:
             _apply_steps(folder, kind, tokenizer, settings)
-    like, tokens = _roles(tokenizer, kind, settings)
-    add_tokens(tokenizer, collect(folder, settings, tokens, like.special if like else {}), folder, complete=False)
+    match, tokens = _roles(tokenizer, kind, settings)
+    add_tokens(tokenizer, collect(folder, settings, tokens, match.special if match else {}), folder, complete=False)
     special = _present(tokenizer, tokens)
-    ends = None if unchanged or like is None else like.ends
-    if ends is not None and like is not kind and ends.used == "always":
+    ends = None if unchanged or match is None else match.ends
+    if ends is not None and match is not kind and ends.used == "always":
         ends = replace(ends, used="missing")  # a guessed class replaces nothing
     _apply_ends(folder, ends, tokenizer, tokens, settings)
     return tokenizer, special
@@ -310,14 +310,14 @@ def _roles(
     declared = special_tokens(settings, kind.special if kind else {}, mask_lstrip=bool(kind and kind.mask_lstrip))
     if "eos" in declared and not {"cls", "sep"} & declared.keys():
         return kind, declared
-    for like in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"]):
-        if like is None:
+    for match in (kind, CLASSES["BertTokenizer"], CLASSES["XLMRobertaTokenizer"]):
+        if match is None:
             continue
-        tokens = special_tokens(settings, like.special, mask_lstrip=like.mask_lstrip)
-        if like is not kind:  # for a guessed class, use only tokens that exist
+        tokens = special_tokens(settings, match.special, mask_lstrip=match.mask_lstrip)
+        if match is not kind:  # for a guessed class, use only tokens that exist
             tokens = {role: token for role, token in tokens.items() if _has_token(tokenizer, settings, role, token)}
         if {"cls", "sep"} <= _present(tokenizer, tokens).keys():
-            return like, tokens
+            return match, tokens
     return None, special_tokens(settings, {}, mask_lstrip=False)
 
 

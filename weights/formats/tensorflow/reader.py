@@ -94,7 +94,7 @@ def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
 
 def _check_offsets(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]) -> None:
     """Refuses tensors that extend past their file or overlap."""
-    place, before = (0, 0), ""
+    position, before = (0, 0), ""
     for name, entry in sorted(bundle.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)):
         if entry.shard >= len(shards):
             raise CheckpointError(
@@ -107,9 +107,9 @@ def _check_offsets(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]
                 f"but the file has {size}",
                 hint=_AGAIN,
             )
-        if (entry.shard, entry.offset) < place:
+        if (entry.shard, entry.offset) < position:
             raise CheckpointError(f"{path}: damaged: tensors {before!r} and {name!r} overlap")
-        place, before = (entry.shard, entry.offset + entry.size), name
+        position, before = (entry.shard, entry.offset + entry.size), name
 
 
 def _info(path: Path, name: str, entry: TensorEntry) -> TensorInfo:

@@ -101,12 +101,12 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     offset, size, at = _handle(data, len(data) - _FOOTER, end)
     _block(data, offset, size)  # the metaindex; TensorFlow writes no filters
     offset, size, _ = _handle(data, at, end)
-    place, last = 0, b""
+    position, last = 0, b""
     for _, handle in _pairs(_block(data, offset, size)):
         offset, size, _ = _handle(handle, 0, len(handle))
-        if offset < place:
+        if offset < position:
             raise MalformedError(f"the block at byte {offset} overlaps the previous one")
-        place = offset + size + _TRAILER
+        position = offset + size + _TRAILER
         for key, value in _pairs(_block(data, offset, size)):
             if key < last or (key == last and key):
                 raise MalformedError(_BAD_ORDER)

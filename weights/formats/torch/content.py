@@ -126,17 +126,17 @@ def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[s
     if type(keys) is not list or not all(type(key) is str and key in storages for key in keys):
         raise CheckpointError(f"{path}: damaged: the storage keys do not match the tensors", hint=_AGAIN)
     spans: dict[str, Member] = {}
-    place = file.tell()
+    position = file.tell()
     for key in keys:
-        file.seek(place)
+        file.seek(position)
         count = file.read(8)
-        start, size = place + 8, storages[key].count * BYTES[storages[key].dtype]
+        start, size = position + 8, storages[key].count * BYTES[storages[key].dtype]
         if key in spans or start + size > total or struct.unpack("<q", count)[0] != storages[key].count:
-            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {place}", hint=_AGAIN)
+            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {position}", hint=_AGAIN)
         spans[key] = Member(start, size, None)
-        place = start + size
-    if place != total:
-        raise CheckpointError(f"{path}: damaged: {total - place} bytes after the last storage", hint=_AGAIN)
+        position = start + size
+    if position != total:
+        raise CheckpointError(f"{path}: damaged: {total - position} bytes after the last storage", hint=_AGAIN)
     return value, spans
 
 
