@@ -1,1 +1,1 @@
-"""Other projects' files: configurations, weights, vocabularies; and the model that ships with the package."""
+"""The files of models: configurations, weights and vocabularies of many formats; and the built-in model."""

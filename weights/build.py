@@ -19,7 +19,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Refuses copies that differ from the tensor that they are tied to; the copies themselves are not used."""
+    """Refuses copies that differ from the tensor that they are tied to; the network does not use the copies."""
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -27,7 +27,7 @@ def check_tied(checkpoint: Checkpoint) -> None:
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
-    """Why a network with these parts cannot be built, as far as the headers show."""
+    """Returns the first reason, among those that headers show, why a network with these parts cannot be built."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
         for problem in checkpoint_problems.problems(checkpoint, part, parts):
@@ -36,18 +36,18 @@ def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointErr
 
 
 def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter of a network with these parts, by our names."""
-    wanted = {"encoder", *parts}
-    return {name: shape for name, shape in network_shapes(checkpoint.config).items() if part_of(name) in wanted}
+    """Returns the shape of every parameter of a network with these parts, by our names."""
+    built = {"encoder", *parts}
+    return {name: shape for name, shape in network_shapes(checkpoint.config).items() if part_of(name) in built}
 
 
 def parameters(network: nn.Module) -> dict[str, mx.array]:
-    """The parameters of a network by their full names."""
+    """Returns the parameters of a network by their full names."""
     return dict(nn.utils.tree_flatten(network.parameters()))
 
 
 def empty(checkpoint: Checkpoint, parts: Iterable[str]) -> Network:
-    """A network with these parts; its parameters are random and lazy."""
+    """Returns a network with these parts; its parameters are random and lazy."""
     parts = tuple(parts)
     config = replace(checkpoint.config, pooler="pooler" in parts)
     return Network(config, [part for part in parts if part in HEADS])
@@ -66,14 +66,14 @@ def build_network(
     packed: bool = False,
     streamed: bool = False,
 ) -> Network:
-    """The network with its weights, read from disk.
+    """Builds a network with its weights, read from disk.
 
     Args:
         checkpoint: The opened folder.
         parts: Which optional parts to build; each must be in the weights.
         dtype: The dtype to compute in.
-        new_heads: Heads to add with fresh weights, and the labels of those that have labels. A pooler that they need is
-            loaded where the weights hold one, and fresh otherwise.
+        new_heads: Heads to add with fresh weights, and their labels or `None`. If they need a pooler, it is loaded from
+            the weights, or fresh if the weights hold none.
         seed: Seed of the fresh weights.
         packed: Whether quantized weights stay quantized in memory, which saves space; otherwise they are expanded to
             `dtype`.
@@ -101,13 +101,13 @@ def build_network(
 
 
 def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = mx.float32, seed: int = 0) -> Network:
-    """A network with fresh weights only, as a configuration describes it.
+    """Builds the network that a configuration describes, with fresh weights only.
 
-    Without heads it has the pooler that the family's plain model has.
+    A network without heads has a pooler if the family's plain model has one.
 
     Args:
         architecture: The configuration.
-        heads: The heads, and the labels of those that have labels.
+        heads: The heads, and their labels or `None`.
         dtype: The dtype of the weights.
         seed: Seed of the weights.
     """
@@ -121,33 +121,33 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
 
 
 def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_heads: NewHeads) -> EncoderConfig:
-    """The configuration of a network with these parts and new heads."""
+    """Returns the configuration of a network with these parts and new heads."""
     config = architecture.config
     labels = config.labels
     if not isinstance(new_heads, Mapping):
         raise ArgumentError(
             f"new heads are {new_heads!r:.60}, expected names and their labels: {{name: Labels or None}}"
         )
-    for head, given in new_heads.items():
+    for head, head_labels in new_heads.items():
         if head not in architecture.family.parts or head not in HEADS:
-            known = ", ".join(part for part in architecture.family.parts if part in HEADS)
-            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models can have: {known}")
+            names = ", ".join(part for part in architecture.family.parts if part in HEADS)
+            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models can have: {names}")
         if head in parts:
             raise ArgumentError(f"new head {head!r} is also loaded from the checkpoint, expected one of the two")
-        if not (isinstance(given, Labels) if HEADS[head].labelled else given is None):
+        if not (isinstance(head_labels, Labels) if HEADS[head].labelled else head_labels is None):
             expected = "mlxbert.Labels" if HEADS[head].labelled else "None: it has no labels"
-            raise ArgumentError(f"labels of the new head {head!r} are {given!r:.60}, expected {expected}")
-        if given is not None:
-            _check_labels(head, given)
-            labels = given
+            raise ArgumentError(f"labels of the new head {head!r} are {head_labels!r:.60}, expected {expected}")
+        if head_labels is not None:
+            _check_labels(head, head_labels)
+            labels = head_labels
     collision = architecture.family.colliding((*parts, *new_heads))
     if collision is not None:
         raise ArgumentError(
             "heads are {!r} and {!r}, expected one of them: files use the same tensor names for both".format(*collision)
         )
-    named: set[Labels | None] = {given for given in new_heads.values() if given is not None}
-    named |= {config.labels for part in parts if part in HEADS and HEADS[part].labelled and named}
-    if len(named) > 1:
+    distinct: set[Labels | None] = {head_labels for head_labels in new_heads.values() if head_labels is not None}
+    distinct |= {config.labels for part in parts if part in HEADS and HEADS[part].labelled and distinct}
+    if len(distinct) > 1:
         raise ArgumentError("several heads with different labels, expected one set of labels: config.json holds one")
     config = replace(config, labels=labels)
     return replace(config, pooler="pooler" in parts or any(takes_pooler(head, config) for head in new_heads))
@@ -175,12 +175,12 @@ class _StreamedLayer(nn.Module):
         self._checkpoint, self._number, self._dtype = checkpoint, number, dtype
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """See the layers of `mlxbert.nn.blocks`."""
+        """Runs the layer, like a layer of `mlxbert.nn.blocks`."""
         layer = build_block(self._checkpoint.config, self._number)
         _load_weights(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
-        found: tuple[mx.array, mx.array | None] = layer(x, context)
-        mx.eval(found)
-        return found
+        outputs: tuple[mx.array, mx.array | None] = layer(x, context)
+        mx.eval(outputs)
+        return outputs
 
 
 def _load_weights(
@@ -200,30 +200,30 @@ def _load_weights(
         dtype: The dtype of the weights.
         within: The prefix of the module's parameters in the network.
         packed: Whether quantized weights stay quantized.
-        fresh: Names of parameters that keep the weights that they have.
+        fresh: Names of parameters that keep their current weights.
     """
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
-    wanted = {within + name for name in parameters(module)} - fresh
+    names = {within + name for name in parameters(module)} - fresh
     arrays = checkpoint.arrays(dtype)
     suited: set[str] = quantizable(module) - fresh if quantization else set()
-    kept: dict[str, Quantization] = {}
+    quantized: dict[str, Quantization] = {}
     loaded: dict[str, mx.array] = {}
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(wanted)):
+    for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(names)):
         how = _packing(checkpoint, quantization, entry) if suited.issuperset(entry.ours) else None
         if how is not None:
-            kept |= dict.fromkeys(entry.ours, how)
+            quantized |= dict.fromkeys(entry.ours, how)
             loaded |= _packed(checkpoint, entry, how, dtype)
         else:
             loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
     if quantization is not None:
-        quantize_modules(module, kept)
-    kept_as_is = {name: array for name, array in parameters(module).items() if within + name in fresh}
-    module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept_as_is.items()])
+        quantize_modules(module, quantized)
+    kept = {name: array for name, array in parameters(module).items() if within + name in fresh}
+    module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept.items()])
     module.eval()
 
 
 def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:
-    """How the matrices of an entry are quantized, if they can stay so and all are quantized alike."""
+    """Returns how the matrices of an entry are quantized, if all are quantized alike and can stay quantized."""
     if storage is None or entry.operation not in (keymap.SAME, keymap.SPLIT):
         return None
     if checkpoint.adapter is not None and not checkpoint.adapter.updates.keys().isdisjoint(entry.theirs):
@@ -237,11 +237,11 @@ def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap
 def _packed(
     checkpoint: Checkpoint, entry: keymap.TensorName, how: Quantization, dtype: mx.Dtype
 ) -> dict[str, mx.array]:
-    """The tensors of quantized modules: a quantized matrix is split and joined by rows, like a plain one."""
+    """Returns the tensors of quantized modules; a quantized matrix is split and joined by rows, like a plain one."""
     stored = checkpoint.weights.arrays()
     parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}
     loaded: dict[str, mx.array] = {}
     for suffix in how.SUFFIXES:
-        found = keymap.load(entry, {name: part[suffix] for name, part in parts.items()})
-        loaded |= {name.removesuffix(".weight") + suffix: array for name, array in found.items()}
+        matrices = keymap.load(entry, {name: part[suffix] for name, part in parts.items()})
+        loaded |= {name.removesuffix(".weight") + suffix: array for name, array in matrices.items()}
     return loaded

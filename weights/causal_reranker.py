@@ -1,7 +1,7 @@
-"""Rerankers that are language models: they answer yes or no to whether a document is what a query asks for.
+"""Rerankers that are language models: they answer yes or no to the question whether a document fits a query.
 
-Their score is the log-odds of the two answers, which is a product with the difference of two rows of the decoder. So
-they are read as text classifiers with one output, whose weights are that difference.
+The score is the log-odds of the two answers, a product with the difference of two rows of the decoder. Such a model is
+therefore read as a text classifier with one output, whose weights are that difference.
 """
 
 from dataclasses import replace
@@ -22,15 +22,15 @@ from mlxbert.weights.model_folder import ModelFolder, read_settings
 HEAD, DECODER = "sequence_classifier", "lm_head"
 
 
-def has_made(architecture: Architecture) -> bool:
-    """Whether a model has a classifier that is made of its decoder."""
+def has_decoder_classifier(architecture: Architecture) -> bool:
+    """Whether a model has a classifier that is made from its decoder."""
     return HEAD in (architecture.parts or ()) and generates(architecture.config_json)
 
 
 def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) -> tuple[Family, EncoderConfig]:
-    """The family and the facts of a model; those of a reranker have a classifier made of its decoder.
+    """Adds a classifier made from the decoder to a reranker's family and configuration; returns others unchanged.
 
-    A model is one if sentence-transformers has made it one, or its chat template has places for a query and a document.
+    A reranker has the modules of sentence-transformers for one, or a chat template with slots for query and document.
     """
     if HEAD not in family.parts or not generates(folder.config_json):
         return family, config
@@ -43,7 +43,7 @@ def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) ->
 
 
 def _answers(folder: ModelFolder, rows: int) -> tuple[int, int]:
-    """The ids of yes and of no."""
+    """Returns the token ids of yes and no."""
     if folder.logit_score is None:
         settings = _vocabulary(folder.transformer)
     else:
@@ -52,12 +52,12 @@ def _answers(folder: ModelFolder, rows: int) -> tuple[int, int]:
         settings.only("module_input_name", "causal_logits", "mlxbert scores the logits of the language model")
     yes, no = (settings.integer(word, least=0, most=rows - 1) for word in ("yes", "no"))
     if yes == no:
-        raise settings.refuse("no", "the id of another token than that of yes")
+        raise settings.refuse("no", "a token id that differs from the one of yes")
     return yes, no
 
 
 def _vocabulary(folder: Path) -> ConfigJson:
-    """The ids of tokens; the files of a tokenizer are only read for them."""
+    """Reads the ids of all tokens from the files of the tokenizer."""
     path = folder / "vocab.json"
     if path.is_file():
         return read_settings(path)

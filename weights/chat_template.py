@@ -14,7 +14,7 @@ _BEFORE = (
 _QUERY, _DOCUMENT = "\n<Query>:", "\n<Document>:"
 _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 _ROLES = ("system", "query", "document")
-# The text of the first message with a role, as these templates look it up, and what stands for it where there is none.
+# The lookup of the first message with a role in these templates; the groups are the role and the default text.
 _LOOKUP = (
     r"""messages \| selectattr\("role", "eq", "(\w+)"\) \| map\(attribute="content"\) \| first"""
     r"""(?: \| default\("([^"\\]*)"\))?"""
@@ -23,10 +23,10 @@ _LOOKUP = (
 
 @dataclass(frozen=True)
 class PairPrompt:
-    """What stands around a query and a document in the input of Qwen3-Reranker; each has a space in front.
+    """The text around a query and a document in the input of Qwen3-Reranker; both have a space in front.
 
     Attributes:
-        instruction: What documents are judged by.
+        instruction: The task for which documents are judged.
         between: The text between the query and the document.
         after: The text after the document.
     """
@@ -41,81 +41,81 @@ class PairPrompt:
         return f"{_BEFORE}{self.instruction}{_QUERY}"
 
     def template(self) -> str:
-        """The chat template, as it is published."""
+        """Returns the chat template as published."""
         default = f' | default("{self.instruction}")'
         looked_up = {
             role: f'messages | selectattr("role", "eq", "{role}") | map(attribute="content") | first' for role in _ROLES
         }
         looked_up["system"] += default
         system, query, document = (f"{{{{ {value} }}}}" for value in looked_up.values())
-        return f"{_BEFORE}{system}{_QUERY} {query}{_DOCUMENT} {document}{_AFTER}\n"  # of whose end Jinja drops a line
+        return f"{_BEFORE}{system}{_QUERY} {query}{_DOCUMENT} {document}{_AFTER}\n"  # Jinja drops the final newline
 
 
 def _read(folder: ModelFolder) -> str | None:
-    """The chat template of a model; `None` if it has none."""
+    """Reads the chat template of a model; `None` if it has none."""
     path = folder.transformer / TEMPLATE
     if path.is_file():
         try:
             return path.read_bytes().decode()
         except (OSError, UnicodeDecodeError) as problem:
             raise ConfigError(f"{path}: cannot be read ({problem})") from None
-    found = read_settings(folder.transformer / "tokenizer_config.json").get("chat_template")
-    if isinstance(found, list):  # of several, each with a name
-        found = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}.get("default")
-    return found if isinstance(found, str) else None
+    value = read_settings(folder.transformer / "tokenizer_config.json").get("chat_template")
+    if isinstance(value, list):  # several templates, each with a name
+        value = {str(item.get("name")): item.get("template") for item in value if isinstance(item, dict)}.get("default")
+    return value if isinstance(value, str) else None
 
 
 def carries_pairs(folder: ModelFolder) -> bool:
-    """Whether the chat template of a model has a place for a query and one for a document; those of chats have none."""
+    """Whether the chat template of a model has slots for a query and a document, unlike templates for chats."""
     template = (_read(folder) or "").replace("'", '"')
     return '"query"' in template and '"document"' in template
 
 
 def read_prompt(folder: ModelFolder) -> PairPrompt | None:
-    """What the chat template of a reranker puts around its texts; `None` if it reads plain pairs of texts."""
+    """Reads the prompt from the chat template of a reranker; `None` if the model reads plain pairs of texts."""
     if not carries_pairs(folder):
         if folder.logit_score is None:
             return None
         raise CheckpointError(
-            f"{folder.transformer}: no chat template with a query and a document, which this reranker is asked with",
+            f"{folder.transformer}: no chat template with a query and a document, which this reranker needs",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
-    if folder.has_modules and not _is_asked_by_messages(folder):
+    if folder.has_modules and not _uses_messages(folder):
         return None
     template = _read(folder) or ""
-    found = _parse(template)
-    if found is None:
+    prompt = _parse(template)
+    if prompt is None:
         raise CheckpointError(
-            f"{folder.transformer}: the chat template is {template.strip()!r:.100}…, expected that of Qwen3-Reranker",
-            hint="mlxbert never runs a template of a model folder",
+            f"{folder.transformer}: the chat template is {template.strip()!r:.100}…, expected Qwen3-Reranker's",
+            hint="mlxbert never runs a template from a model folder",
         )
-    return found
+    return prompt
 
 
-def _is_asked_by_messages(folder: ModelFolder) -> bool:
-    """Whether sentence-transformers makes messages of texts, as the settings of its Transformer say."""
+def _uses_messages(folder: ModelFolder) -> bool:
+    """Whether sentence-transformers turns texts into messages, by the settings of its Transformer."""
     settings = folder.transformer_settings
-    settings.only("processing_kwargs", {}, "mlxbert knows no other ways to prepare texts")
+    settings.only("processing_kwargs", {}, "mlxbert supports no options for preparing texts")
     return "message" in settings.nested("modality_config").values
 
 
 def _parse(template: str) -> PairPrompt | None:
-    """The prompt that a chat template makes, if it is that of Qwen3-Reranker with any instruction."""
-    default: list[str] = []
+    """Parses a chat template that equals Qwen3-Reranker's but for the instruction; `None` for other templates."""
+    defaults: list[str] = []
     names: dict[str, str] = {}
 
-    def slot(found: re.Match[str]) -> str:
-        default.extend([found[2]] * (found[1] == "system" and found[2] is not None))
-        return f"\0{found[1]}\0"
+    def slot(match: re.Match[str]) -> str:
+        defaults.extend([match[2]] * (match[1] == "system" and match[2] is not None))
+        return f"\0{match[1]}\0"
 
-    def assign(found: re.Match[str]) -> str:
-        names[found[1]] = re.sub(_LOOKUP, slot, found[2])
+    def assign(match: re.Match[str]) -> str:
+        names[match[1]] = re.sub(_LOOKUP, slot, match[2])
         return ""
 
     text = re.sub(r"\s*\{%-\s*set (\w+) = ([^%]*?)\s*-%\}\s*", assign, template.replace("'", '"'))
     text = re.sub(
-        r"\{\{-?\s*([^{}]*?)\s*-?\}\}", lambda found: names.get(found[1]) or re.sub(_LOOKUP, slot, found[1]), text
+        r"\{\{-?\s*([^{}]*?)\s*-?\}\}", lambda match: names.get(match[1]) or re.sub(_LOOKUP, slot, match[1]), text
     )
     system, query, document = (f"\0{role}\0" for role in _ROLES)
-    wanted = f"{_BEFORE}{system}{_QUERY} {query}{_DOCUMENT} {document}{_AFTER}"
-    return PairPrompt(default[0]) if text.removesuffix("\n") == wanted and len(default) == 1 else None
+    expected = f"{_BEFORE}{system}{_QUERY} {query}{_DOCUMENT} {document}{_AFTER}"
+    return PairPrompt(defaults[0]) if text.removesuffix("\n") == expected and len(defaults) == 1 else None

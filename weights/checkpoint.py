@@ -1,4 +1,4 @@
-"""Opens a model folder: which family, which parts, which tensor is which parameter of the network.
+"""Opens a model folder: finds its family, its parts, and the parameter of the network for every tensor.
 
 Opening reads the configuration and the headers of the weights; data is read when a network is built.
 """
@@ -25,25 +25,25 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.quantized import Storage, read_quantization
-from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own
+from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import ModelFolder, open_folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Architecture):
-    """An opened model folder; the `pooler` of its `config` is whether the weights hold one.
+    """An opened model folder; `config.pooler` is true if the weights hold a pooler.
 
     Attributes:
-        folder: The folder.
+        folder: The folder of the configuration and the weights.
         names: The name in the file of every tensor, by its plain name: without prefix, in the current spelling.
-        tensors: The entries of the headers, by the name in the file; one for a matrix stored as several tensors.
+        tensors: The header entries by the name in the file; a matrix stored as several tensors has one entry.
         ignored: Plain names of tensors that the network does not use.
-        parts: Which optional parts (pooler, heads) the weights hold.
-        weights: The files.
-        storage: How matrices are stored if not as plain floats.
-        plain_family: The family without a classifier that is made of a decoder, see `mlxbert.weights.causal_reranker`.
-        adapter: What is merged into the weights; `None` for the weights as they are.
+        parts: The optional parts (pooler, heads) that the weights hold.
+        weights: The weight files.
+        storage: The storage format of the matrices; `None` for plain floats.
+        plain_family: The family without a classifier made from its decoder, see `mlxbert.weights.causal_reranker`.
+        adapter: The adapter that is merged into the weights; `None` without one.
     """
 
     folder: Path
@@ -57,9 +57,9 @@ class Checkpoint(Architecture):
     adapter: Adapter | None = None
 
     def without_weights(self) -> Architecture:
-        """What remains of a checkpoint when its files are closed."""
-        found = {field.name: getattr(self, field.name) for field in fields(Architecture)}
-        return Architecture(**found | {"family": self.plain_family})
+        """Returns the part of a checkpoint that remains valid when its files are closed."""
+        values = {field.name: getattr(self, field.name) for field in fields(Architecture)}
+        return Architecture(**values | {"family": self.plain_family})
 
     @cached_property
     def table(self) -> keymap.Table:
@@ -67,9 +67,9 @@ class Checkpoint(Architecture):
         return self.family.table(self.parts)
 
     def arrays(self, dtype: mx.Dtype) -> Mapping[str, mx.array]:
-        """All tensors by their plain names, each read when it is used; those in `storage` expanded to `dtype`.
+        """Returns all tensors by plain name; each is read when it is used, and expanded to `dtype` if it is packed.
 
-        With an adapter they are merged, in float32.
+        Tensors that an adapter changes are merged with it, in float32.
         """
         stored, adapter = self.weights.arrays(), self.adapter
 
@@ -89,7 +89,7 @@ class Checkpoint(Architecture):
         return LazyArrays(self.names, read)
 
 
-def _plain(name: str, family: Family) -> str:
+def _plain_name(name: str, family: Family) -> str:
     for prefix in family.prefixes:
         if name.startswith(prefix):
             name = name.removeprefix(prefix)
@@ -100,13 +100,13 @@ def _plain(name: str, family: Family) -> str:
 
 
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
-    """How matrices are stored; `None` for plain floats."""
-    named = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
-    if named - {int8_rows.STORAGE}:
+    """Returns the storage format of the matrices; `None` for plain floats."""
+    formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
+    if formats - {int8_rows.STORAGE}:
         raise CheckpointError(
-            f"{folder}: weights stored as {min(map(str, named))!r}, expected {int8_rows.STORAGE!r} or plain floats"
+            f"{folder}: weights stored as {min(map(str, formats))!r}, expected {int8_rows.STORAGE!r} or plain floats"
         )
-    return int8_rows.Int8Rows() if named else read_quantization(config_json)
+    return int8_rows.Int8Rows() if formats else read_quantization(config_json)
 
 
 @lru_cache(maxsize=16)
@@ -116,18 +116,18 @@ def _network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
 
 
 def network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
-    """The shape of every parameter of a network with every part, by our names; the network is built once."""
+    """Returns the shape of every parameter of a network with all parts, by our names; the network is built once."""
     return _network_shapes(replace(config, pooler=True))
 
 
 def part_of(name: str) -> str:
-    """The part that one of our parameters belongs to: `encoder`, `pooler`, or a head by its name."""
+    """Returns the part that a parameter belongs to: `encoder`, `pooler`, or the name of a head."""
     root, part = name.split(".")[:2]
     return part if root == "heads" or part == "pooler" else root
 
 
 def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]]:
-    """The plain names of the tensors that make up the encoder and each part."""
+    """Returns the plain names of the tensors of the encoder and of each part."""
     ours = network_shapes(config)
     return {
         part: {name for entry in keymap.pairs(table, config, ours) for name in entry.theirs}
@@ -136,10 +136,10 @@ def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]
 
 
 def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[str, str]:
-    """The name in the file of every tensor, by its plain name."""
+    """Returns the name in the file of every tensor, by its plain name."""
     names: dict[str, str] = {}
     for name in tensors:
-        plain = _plain(name, family)
+        plain = _plain_name(name, family)
         if plain in names:
             raise CheckpointError(
                 f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor",
@@ -152,109 +152,122 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
     return names
 
 
-def _parts(config_json: ConfigJson, known: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Which parts the weights hold.
+def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the optional parts that the weights hold.
 
-    The tensors decide, unless a part shares all that the file has with other parts: then `architectures` decides.
+    The tensors decide. If all tensors of a part in the file belong to other parts, too, `architectures` decides.
     """
     classes = config_json.strings("architectures")
-    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the others' names
-    found = []
-    for part, wanted in known.items():
-        others = set().union(*(tensors for other, tensors in known.items() if other != part))
+    choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the same names
+    held_parts = []
+    for part, part_tensors in part_names.items():
+        other_tensors = set().union(*(tensors for other, tensors in part_names.items() if other != part))
         head = HEADS.get(part)
         named = head is not None and any(name.endswith(head.class_names) for name in classes)
-        present = wanted & names.keys()
-        if (present - others or (present and named)) and not (choices and head is not None and head.labelled):
-            found.append(part)
-    return tuple(part for part in found if part != "encoder")
+        present = part_tensors & names.keys()
+        if (present - other_tensors or (present and named)) and not (choices and head is not None and head.labelled):
+            held_parts.append(part)
+    return tuple(part for part in held_parts if part != "encoder")
 
 
 def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
-    """Opens the checkpoint of a model folder and accounts for every tensor in it."""
+    """Opens the checkpoint of a model folder, and refuses tensors that do not belong to the model."""
     opened = open_folder(opened)
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: has an {ADAPTER} next to weights of its own, expected a model or an adapter",
-            hint="move the adapter into a folder of its own, and name that, too: adapter='FOLDER'",
+            f"{folder}: holds both an {ADAPTER} and weights of a model, expected only one of them",
+            hint="move the adapter into its own folder and pass that, too: adapter='FOLDER'",
         )
-    family_of(config_json)  # refuses what has none before its weights are looked for
+    family_of(config_json)  # refuses unknown families before it looks for weights
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
-    family_name, plain = family_of(config_json, weights.tensors)
+    family_name, plain_family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
-    family, config = as_classifier(opened, plain, plain.read_config(config_json))
-    weights = with_own(weights, folder, (own for own in OWN_LAYERS if own.used(config.labels)), opened.headers)
-    if config.num_stored_layers > len(weights.tensors):  # checked first, as building that many takes long
+    family, config = as_classifier(opened, plain_family, plain_family.read_config(config_json))
+    own_layers = [layer for layer in OWN_LAYERS if layer.used(config.labels)]
+    weights = with_own_layers(weights, folder, own_layers, opened.headers)
+    if config.num_stored_layers > len(weights.tensors):  # checked first: too many layers are slow to build
         raise CheckpointError(
-            f"{folder}: {len(weights.tensors)} tensors, expected those of the {config.num_stored_layers} layers in "
-            f"{config_json.path.name}"
+            f"{folder}: has {len(weights.tensors)} tensors, expected enough for the {config.num_stored_layers} layers "
+            f"in {config_json.path.name}"
         )
     storage = _read_storage(folder, config_json, weights)
     tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
-    names = _plain_names(folder, tensors, family)
-    known = _names_of_parts(family, config)
-    adapter, task = None, opened.own_adapter
-    separate = opened.adapter or (own_adapter_folder(opened.transformer, config_json, task) if task else None)
-    if separate is not None:
-        shapes = {plain: tensors[name].shape for plain, name in names.items()}
-        adapter = read_adapter(separate, family, config_json, config, known, shapes)
-        names = merged_names(adapter, heads_of(config_json), known, family.tied, names)
-        tensors = {**tensors, **tensor_infos(adapter)}
-    elif task is not None:
-        adapter = read_own_adapter(task, config_json, weights, names, tensors)
-    made = [] if family is plain else [HEAD]  # of tensors that are also others'
-    parts = tuple(dict.fromkeys((*_parts(config_json, known, names), *made)))
-    ours = set().union(known["encoder"], *(known[part] for part in parts), family.tied)
-    ignored = tuple(name for name in names if name not in ours and _is_ignored(name, family, known))
-    unknown = [plain for plain in names if plain not in ours and plain not in ignored]
-    if unknown:
-        name = names[unknown[0]]
-        raise CheckpointError(
-            f"{tensors[name].file}: unknown tensor {name!r}: not a weight of a {family_name} model "
-            f"with {config.num_stored_layers} layers",
-            hint=_unknown_hint(unknown, names, family, known["encoder"]),
-        )
-    config = replace(config, pooler="pooler" in parts)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         family_name=family_name,
         family=family,
         config_json=config_json,
         config=config,
         folder=folder,
-        names=names,
+        names=_plain_names(folder, tensors, family),
         tensors=tensors,
-        ignored=ignored,
-        parts=parts,
+        ignored=(),
+        parts=(),
         weights=weights,
         storage=storage,
-        plain_family=plain,
-        adapter=adapter,
+        plain_family=plain_family,
     )
+    part_names = _names_of_parts(family, config)
+    return _with_parts(_with_adapter(checkpoint, opened, part_names), part_names)
 
 
-def _is_ignored(name: str, family: Family, known: Mapping[str, set[str]]) -> bool:
-    """Whether a tensor is a buffer or known to be unused, or belongs to a head that nothing identifies."""
+def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mapping[str, set[str]]) -> Checkpoint:
+    """Adds the adapter that the user chose, or that one of the checkpoint's own tasks has."""
+    config_json, names, tensors = checkpoint.config_json, checkpoint.names, checkpoint.tensors
+    task = folder.own_adapter
+    separate = folder.adapter or (own_adapter_folder(folder.transformer, config_json, task) if task else None)
+    if separate is not None:
+        family = checkpoint.family
+        shapes = {plain: tensors[name].shape for plain, name in names.items()}
+        adapter = read_adapter(separate, family, config_json, checkpoint.config, part_names, shapes)
+        names = merged_names(adapter, heads_of(config_json), part_names, family.tied, names)
+        return replace(checkpoint, adapter=adapter, names=names, tensors={**tensors, **tensor_infos(adapter)})
+    if task is not None:
+        adapter = read_own_adapter(task, config_json, checkpoint.weights, names, tensors)
+        return replace(checkpoint, adapter=adapter)
+    return checkpoint
+
+
+def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> Checkpoint:
+    """Sets the parts that the weights hold and the ignored tensors; refuses unknown tensors."""
+    family, config, names = checkpoint.family, checkpoint.config, checkpoint.names
+    made_heads = [] if family is checkpoint.plain_family else [HEAD]  # its tensors also belong to other parts
+    parts = tuple(dict.fromkeys((*_parts(checkpoint.config_json, part_names, names), *made_heads)))
+    used = set().union(part_names["encoder"], *(part_names[part] for part in parts), family.tied)
+    ignored = tuple(name for name in names if name not in used and _is_ignored(name, family, part_names))
+    unknown = [plain for plain in names if plain not in used and plain not in ignored]
+    if unknown:
+        name = names[unknown[0]]
+        raise CheckpointError(
+            f"{checkpoint.tensors[name].file}: unknown tensor {name!r}: not a weight of a {checkpoint.family_name} "
+            f"model with {config.num_stored_layers} layers",
+            hint=_unknown_hint(unknown, names, family, part_names["encoder"]),
+        )
+    return replace(checkpoint, config=replace(config, pooler="pooler" in parts), parts=parts, ignored=ignored)
+
+
+def _is_ignored(name: str, family: Family, part_names: Mapping[str, set[str]]) -> bool:
+    """Whether a tensor is a buffer, is listed as unused, or belongs to a head that nothing identifies."""
     listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
-    return listed or any(name in tensors for tensors in known.values())
+    return listed or any(name in tensors for tensors in part_names.values())
 
 
 def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
-    """The probable reason for tensors that no table knows.
+    """Returns the probable reason why tensors are in no table.
 
     Args:
-        unknown: Their plain names.
+        unknown: The plain names of these tensors.
         names: The name in the file of every tensor, by its plain name.
         family: The family that `config.json` names.
-        encoder: Plain names of the tensors that make up its encoder.
+        encoder: Plain names of the tensors of the encoder.
     """
     anchor = f"{family.encoder[0].theirs[0]}.weight"
     for name in names.values():
         before = name.removesuffix(anchor)
         if name.endswith(f".{anchor}") and before not in family.prefixes:
-            for own in family.prefixes:
-                before = before.removesuffix(own) if before.endswith(f".{own}") else before
+            for prefix in family.prefixes:
+                before = before.removesuffix(prefix) if before.endswith(f".{prefix}") else before
             return f"names begin with {before!r}, a prefix that other programs add: save the model without it"
     roots = {name.split(".")[0] for name in encoder}
     if encoder <= names.keys() and not any(name.split(".")[0] in roots for name in unknown):

@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint as far as headers show: `build_network` raises the first, `inspect` reports all."""
+"""Problems of a checkpoint that its headers show: `build_network` raises the first, `inspect` reports all."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from mlxbert.weights.formats.headers import FLOATS
 
 @dataclass(frozen=True)
 class PartProblem:
-    """Why a part cannot be built, and a hint if there is one."""
+    """The reason why a part cannot be built, and an optional hint."""
 
     text: str
     hint: str | None = None
 
     def error(self, checkpoint: Checkpoint) -> CheckpointError:
-        """The error for it."""
+        """Returns the error to raise."""
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 
 def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterator[PartProblem]:
-    """Why a part of a network cannot be built.
+    """Yields the reasons why a part of a network cannot be built.
 
     Args:
         checkpoint: The opened folder.
@@ -43,13 +43,13 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
         if missing:
             yield PartProblem(f"tensor {missing[0]!r} is missing")
         else:
-            yield from _of_entry(checkpoint, entry, shapes)
+            yield from _entry_problems(checkpoint, entry, shapes)
     if is_tied([part]):
-        yield from _of_ties(checkpoint)
+        yield from _tie_problems(checkpoint)
 
 
 def _labels_problem(checkpoint: Checkpoint) -> str:
-    """Why the labels of a configuration cannot be used, without its folder."""
+    """Returns why the labels of a configuration cannot be used; the message does not name the folder."""
     try:
         config_reader.labels(checkpoint.config_json)
     except ConfigError as problem:
@@ -57,32 +57,32 @@ def _labels_problem(checkpoint: Checkpoint) -> str:
     raise AssertionError("the labels can be used")
 
 
-def _of_entry(
+def _entry_problems(
     checkpoint: Checkpoint, entry: keymap.TensorName, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[PartProblem]:
-    stored = (*FLOATS,) + (tuple(sorted(checkpoint.storage.dtypes)) if checkpoint.storage else ())
+    accepted = (*FLOATS,) + (tuple(sorted(checkpoint.storage.dtypes)) if checkpoint.storage else ())
     infos = {name: checkpoint.tensors[checkpoint.names[name]] for name in entry.theirs}
     for name, info in infos.items():
-        if info.dtype not in stored:
+        if info.dtype not in accepted:
             yield PartProblem(
-                f"tensor {checkpoint.names[name]!r} has dtype {info.dtype}, expected one of {', '.join(stored)}"
+                f"tensor {checkpoint.names[name]!r} has dtype {info.dtype}, expected one of {', '.join(accepted)}"
             )
     first = checkpoint.names[entry.theirs[0]]
     arrays = {name: mx.zeros(info.shape) for name, info in infos.items()}  # lazy: never computed
     try:
-        found = keymap.load(entry, arrays)
+        loaded = keymap.load(entry, arrays)
     except ValueError:
         shape = infos[entry.theirs[0]].shape
         yield PartProblem(f"tensor {first!r} has shape {shape}, expected one that splits into {len(entry.ours)}")
         return
-    for name, array in found.items():
+    for name, array in loaded.items():
         if array.shape != shapes[name]:
             yield PartProblem(f"tensor {first!r} has shape {array.shape}, expected {shapes[name]} by config.json")
             return
 
 
-def _of_ties(checkpoint: Checkpoint) -> Iterator[PartProblem]:
-    """What is wrong with copies of tied tensors; only their data shows whether they are equal."""
+def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
+    """Yields the problems of copies of tied tensors in headers; only the data shows whether the copies are equal."""
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
     for copy, original in checkpoint.family.tied.items():
@@ -98,7 +98,7 @@ def _of_ties(checkpoint: Checkpoint) -> Iterator[PartProblem]:
 
 
 def untied_problem(copy: str, original: str, where: str = "") -> PartProblem:
-    """A decoder that differs from the word embeddings."""
+    """Returns the problem of a decoder that differs from the word embeddings."""
     return PartProblem(
         f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
         "embeddings",

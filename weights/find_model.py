@@ -1,4 +1,4 @@
-"""Finds a model and the adapter that goes with it: either is given, or the folder of an adapter names its base."""
+"""Finds a model and its adapter; the user names both, or only an adapter, whose folder names the base model."""
 
 import filecmp
 import logging
@@ -19,10 +19,10 @@ _LOG = logging.getLogger("mlxbert")
 
 
 def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_only: bool = False) -> ModelFolder:
-    """The folder of a model, with its adapter if it has one.
+    """Finds the folder of a model, and of its adapter if it has one.
 
     Args:
-        ref: The model; its source may be the folder of an adapter, whose base is found by its name in there.
+        ref: The model; its source may be the folder of an adapter, which names the base model.
         on_progress: Called with the downloaded and the total bytes during a download.
         headers_only: Whether only the headers of weights are downloaded, see `find_headers`.
     """
@@ -32,54 +32,54 @@ def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_
             return ModelFolder(*find_headers(ref, on_progress))
         return ModelFolder(find_folder(ref, on_progress))
 
-    found = find(ref)
+    folder = find(ref)
     if ref.adapter is not None:
-        if is_adapter(found.path):
-            raise ArgumentError(f"{found.path}: is an adapter, expected the model that {ref.adapter} is for")
-        if str(ref.adapter) in own_adapters(found.config_json):
-            return replace(found, own_adapter=str(ref.adapter))
-        chosen = with_adapter(found, find(replace(ref, source=ref.adapter, revision=None)).path)
-        _check_base(chosen, str(ref.source))
-        return chosen
-    return _with_base(found, ref, find)
+        if is_adapter(folder.path):
+            raise ArgumentError(f"{folder.path}: is an adapter, expected the model that {ref.adapter} is for")
+        if str(ref.adapter) in own_adapters(folder.config_json):
+            return replace(folder, own_adapter=str(ref.adapter))
+        adapted = with_adapter(folder, find(replace(ref, source=ref.adapter, revision=None)).path)
+        _check_base(adapted, str(ref.source))
+        return adapted
+    return _with_base(folder, ref, find)
 
 
-def _check_base(found: ModelFolder, source: str) -> None:
-    """Refuses a base whose weights are not those of the base that the adapter names, and warns if that is unknown.
+def _check_base(folder: ModelFolder, source: str) -> None:
+    """Refuses a base with other weights than the base that the adapter names; warns if the names cannot be compared.
 
-    Folders are compared by their weights, and models on the hub by their names.
+    Folders are compared by their weights, models on the hub by their names.
     """
-    assert found.adapter is not None
-    settings = read_settings(found.adapter)
+    assert folder.adapter is not None
+    settings = read_settings(folder.adapter)
     base = settings.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         return
-    same = _same(base, source)
+    same = _is_same(base, source)
     if same is None and Path(base).name != Path(source).name:
-        note = "%s is an adapter for %s, not for %s: with other weights its results mean nothing"
-        _LOG.warning(note, found.adapter, base, source)
+        note = "%s is an adapter for %s, not for %s: with other weights its results are meaningless"
+        _LOG.warning(note, folder.adapter, base, source)
     if same is False:
-        hint = "give that model; or write this one as base_model_name_or_path, if the adapter is for its weights"
+        hint = "use that model; or change base_model_name_or_path to this model, if the adapter is for its weights"
         raise settings.refuse("base_model_name_or_path", f"{source}, the model that the adapter is used with", hint)
 
 
-def _same(one: str, other: str) -> bool | None:
-    """Whether two names are of the same weights; `None` if that is unknown, as of a folder on another machine."""
+def _is_same(first: str, second: str) -> bool | None:
+    """Whether two names refer to the same weights; `None` if unknown, for example for a folder on another machine."""
     try:
-        folders = [local_folder(name) for name in (one, other)]
+        folders = [local_folder(name) for name in (first, second)]
     except MlxbertError:
         return None
     if folders == [None, None]:  # older names on the hub have no organization
-        return one == other or ((one + other).count("/") == 1 and Path(one).name == Path(other).name)
-    opened = [ModelFolder(path).transformer.resolve() for path in folders if path is not None and has_weights(path)]
-    if len(opened) < 2:
+        return first == second or ((first + second).count("/") == 1 and Path(first).name == Path(second).name)
+    resolved = [ModelFolder(path).transformer.resolve() for path in folders if path is not None and has_weights(path)]
+    if len(resolved) < 2:
         return None
-    return opened[0] == opened[1] or _same_bytes(*opened)
+    return resolved[0] == resolved[1] or _same_bytes(*resolved)
 
 
-def _same_bytes(one: Path, other: Path) -> bool:
-    names = [sorted(path.relative_to(folder) for path in open_weights(folder).files) for folder in (one, other)]
-    return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
+def _same_bytes(first: Path, second: Path) -> bool:
+    names = [sorted(path.relative_to(folder) for path in open_weights(folder).files) for folder in (first, second)]
+    return names[0] == names[1] and all(filecmp.cmp(first / name, second / name, shallow=False) for name in names[0])
 
 
 def is_adapter(folder: Path) -> bool:
@@ -88,29 +88,29 @@ def is_adapter(folder: Path) -> bool:
 
 
 def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
-    """A model with an adapter."""
+    """Returns the base model with the adapter."""
     return replace(base, adapter=adapter, described_by=adapted_config(adapter, base.config_json))
 
 
-def _with_base(found: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:
-    """The base of an adapter with the adapter; any other model as it is.
+def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:
+    """Returns the base of an adapter together with the adapter; any other model is returned unchanged.
 
     Args:
-        found: The folder.
-        ref: Where it was found.
-        find: Finds a model.
+        folder: The folder of the model or adapter.
+        ref: The reference that led to the folder.
+        find: Finds the folder of a model.
     """
-    if not is_adapter(found.path):
-        return found
-    settings = read_settings(found.path)
+    if not is_adapter(folder.path):
+        return folder
+    settings = read_settings(folder.path)
     name, revision = settings.string("base_model_name_or_path"), settings.get("revision")
     try:
         base = find(replace(ref, source=name, revision=None if revision is None else str(revision)))
     except MlxbertError as problem:
         raise type(problem)(
-            f"{found.path}: is an adapter for {name}, which cannot be found ({problem.message})",
-            hint=f"name the model that it is for, too: model='BASE', adapter={str(found.path)!r}",
+            f"{folder.path}: is an adapter for {name}, which cannot be found ({problem.message})",
+            hint=f"pass its base model, too: model='BASE', adapter={str(folder.path)!r}",
         ) from None
     if is_adapter(base.path):
-        raise ArgumentError(f"{found.path}: is an adapter for {name}, which is an adapter itself, expected a model")
-    return with_adapter(base, found.path)
+        raise ArgumentError(f"{folder.path}: is an adapter for {name}, which is an adapter itself, expected a model")
+    return with_adapter(base, folder.path)

@@ -1,4 +1,4 @@
-"""Adds to the configurations of Google's releases what only transformers' configurations state: class and labels.
+"""Adds class and labels, which only configurations of transformers state, to the configurations of Google's releases.
 
 A release from Google has a `bert_config.json` or `albert_config.json`, a vocabulary and a TensorFlow checkpoint.
 """
@@ -11,7 +11,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import TensorInfo
 
 _KINDS = {"bert": "Bert", "albert": "Albert", "electra": "Electra"}
-# The suffix of the transformers class by a tensor that identifies it; the first match counts.
+# The suffix of the class in transformers, by a tensor that identifies the class; the first match counts.
 _CLASSES = {
     "classifier.weight": "ForSequenceClassification",
     "qa_outputs.weight": "ForQuestionAnswering",
@@ -23,12 +23,12 @@ _CLASSES = {
 
 
 def with_google_defaults(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
-    """A configuration with `architectures` and classifier labels inferred from the tensors, where it has none."""
+    """Adds `architectures` and classifier labels, inferred from the tensors, to a configuration without them."""
     kind = _KINDS.get(str(config.values.get("model_type")))
     if config.strings("architectures") or kind is None:
         return config
-    end = next((end for name, end in _CLASSES.items() if name in tensors), "Model")
-    inferred: dict[str, Any] = {"architectures": [kind + end]}
+    suffix = next((suffix for name, suffix in _CLASSES.items() if name in tensors), "Model")
+    inferred: dict[str, Any] = {"architectures": [kind + suffix]}
     if "classifier.weight" in tensors and config.get("id2label") is None and config.get("num_labels") is None:
         count = tensors["classifier.weight"].shape[0]
         inferred["id2label"] = {str(number): f"LABEL_{number}" for number in range(count)}

@@ -1,6 +1,6 @@
-"""A model folder: where its checkpoint is, which modules it has, and its configuration.
+"""A model folder: the folder of its checkpoint, its modules, and its configuration.
 
-Each file is read when it is first needed, and then kept: functions that need a folder share the opened one.
+Each file is read on first use and then kept, so functions that need a folder share the opened one.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTIN
 SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 _NAMESPACE = "sentence_transformers."
-CUSTOM = "custom_st.Transformer"  # Jina's, which also chooses the adapter
+CUSTOM = "custom_st.Transformer"  # Jina's class, which also chooses the adapter
 _KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore")
 _RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
 _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
@@ -36,7 +36,7 @@ class ModelFolder:
 
     Attributes:
         path: The folder.
-        headers: Headers of weights that are on the hub and not in the folder, by the path that they would have here.
+        headers: Headers of weights that are on the hub and not in the folder, by the paths that the files would have.
         described_by: A configuration that is used instead of the one in the folder.
         adapter: The folder of an adapter that is merged into the weights.
         own_adapter: The task whose adapter in the checkpoint is merged, see `mlxbert.weights.adapters.task_adapters`.
@@ -50,12 +50,12 @@ class ModelFolder:
 
     @property
     def own(self) -> Path:
-        """The folder of what was trained last: the adapter, if there is one."""
+        """The folder of the adapter if there is one, else of the model: the files that were trained last."""
         return self.path if self.adapter is None else self.adapter
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """The modules of sentence-transformers in their order; empty without a `modules.json`."""
+        """The modules of sentence-transformers, in order; empty without a `modules.json`."""
         if isinstance(self._modules, ConfigError):
             raise self._modules
         return self._modules
@@ -67,9 +67,9 @@ class ModelFolder:
 
     @property
     def logit_score(self) -> Path | None:
-        """The folder of the module that makes a score of the logits of two tokens; `None` without one."""
-        found = self.modules if self.has_modules else ()
-        return next((module.folder for module in found if module.kind == "LogitScore"), None)
+        """The folder of the module that computes a score from the logits of two tokens; `None` without one."""
+        entries = self.modules if self.has_modules else ()
+        return next((module.folder for module in entries if module.kind == "LogitScore"), None)
 
     @property
     def transformer_settings(self) -> ConfigJson:
@@ -79,24 +79,24 @@ class ModelFolder:
 
     @cached_property
     def transformer(self) -> Path:
-        """The folder of the checkpoint: this one, or the one that `modules.json` names for its Transformer.
+        """The folder of the checkpoint: this folder, or the folder of the Transformer in `modules.json`.
 
-        A `config.json` of sentence-transformers before version 2 describes no checkpoint: it holds the version alone.
+        Before version 2, sentence-transformers wrote a `config.json` that holds its version only: no checkpoint.
         """
-        own = self._config is not None and self._config.values.keys() != {"__version__"}
+        holds_checkpoint = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():
             return self.path
         if isinstance(self._modules, ConfigError):
-            if own:  # a checkpoint can do more than embed
+            if holds_checkpoint:  # a checkpoint can do more than embed
                 return self.path
             raise self._modules
         inner = self._modules[0].folder
-        if own and inner != self.path and (inner / CONFIG).is_file():
+        if holds_checkpoint and inner != self.path and (inner / CONFIG).is_file():
             raise ConfigError(
                 f"{self.path}: holds a checkpoint, and {MODULES} names another in {inner}",
-                hint="give the folder of one of them",
+                hint="pass the folder of one of them",
             )
-        return self.path if own else inner
+        return self.path if holds_checkpoint else inner
 
     @cached_property
     def config_json(self) -> ConfigJson:
@@ -115,8 +115,8 @@ class ModelFolder:
     @property
     def described(self) -> ConfigJson:
         """The configuration of the model; empty if there is none."""
-        found = self._config if self.described_by is None else self.described_by
-        return ConfigJson(self.path / CONFIG, {}) if found is None else found
+        config = self._config if self.described_by is None else self.described_by
+        return ConfigJson(self.path / CONFIG, {}) if config is None else config
 
     @cached_property
     def _config(self) -> ConfigJson | None:
@@ -131,12 +131,12 @@ class ModelFolder:
 
 
 def open_folder(folder: Path | ModelFolder) -> ModelFolder:
-    """A model folder by its path; an opened one is returned unchanged."""
+    """Opens a model folder by its path; an opened folder is returned unchanged."""
     return folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
 
 
 def read_settings(path: Path) -> ConfigJson:
-    """A file of settings; empty if there is none."""
+    """Reads a JSON file of settings; empty if there is no such file."""
     return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
 
 
@@ -163,14 +163,14 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
             raise ConfigError(f"{path}: path {inner!r:.80}… of {len(inner)} characters, expected a shorter one")
         modules.append(Module(name, folder / inner))
     kinds = [module.kind for module in modules]
-    others = {"Transformer", "Pooling", "LogitScore"}
-    if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or others & {*kinds[2:]}):
+    leading = {"Transformer", "Pooling", "LogitScore"}
+    if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or leading & {*kinds[2:]}):
         raise unknown_modules(path, kinds)
     return tuple(modules)
 
 
 def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
-    """The error for a file with modules that make no vectors, or not as mlxbert does."""
+    """Returns the error for a sequence of modules that mlxbert does not run."""
     return ConfigError(
         f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
         "then any of Dense, LayerNorm, Normalize"

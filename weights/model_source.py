@@ -32,13 +32,13 @@ BUILTIN_QUALITY = {  # by task; its README has more
 }
 _FOLDER = Path(__file__).parent / "builtin"
 _LOG = logging.getLogger("mlxbert")
-# A page or a file of a model on the hub, as it is copied from a browser: its name, its revision.
+# The address of a model's page or file on the hub, as copied from a browser; the groups are name and revision.
 _ADDRESS = re.compile(
     r"(?:https?://[^/]+/|hf://|(?:www\.)?(?:huggingface|hf)\.co/)(?!(?:datasets|spaces|docs|papers|blog)/)"
     r"([\w.-]+(?:/(?!(?:tree|blob|resolve)/)[\w.-]+)?)"
     r"(?:/(?:tree|blob|resolve)/([^/?#]+))?(?:[/?#].*)?"
 )
-_ORGANIZATIONS = {  # of well-known models, by what their names begin with
+_ORGANIZATIONS = {  # of well-known models, by the prefix of their names
     "all-": "sentence-transformers",
     "multi-qa-": "sentence-transformers",
     "paraphrase-": "sentence-transformers",
@@ -71,7 +71,7 @@ def builtin_folder() -> Path:
 
 @dataclass(frozen=True)
 class ModelRef:
-    """Which model, and how to compute with it: the arguments of `mlxbert.load`, which takes it. It can be pickled.
+    """A model and how to compute with it: the arguments of `mlxbert.load` as one object. It can be pickled.
 
     Example:
         >>> ref = mlxbert.ModelRef("BAAI/bge-small-en-v1.5", dtype="float16")
@@ -97,15 +97,15 @@ class ModelRef:
 
 
 def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
-    """The folder of a model without its adapter: of `builtin`, of the path of a model folder, or of a model on the hub.
+    """Finds the folder of a model, without its adapter; the source is `builtin`, a folder, or a name on the hub.
 
     A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
-    checking for a newer version; `mlxbert models download NAME` does that. If the cache does not list which files the
-    model has on the hub, the hub is asked once: another program may not have downloaded a file that changes what the
-    model computes, for example `modules.json`.
+    checking for a newer version; `mlxbert models download NAME` does that. If the cache has no list of the model's
+    files on the hub, the hub is asked once: the program that filled the cache may have skipped a file that changes the
+    model's results, for example `modules.json`.
 
     Args:
-        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act as its `offline`.
+        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act like `ref.offline`.
         on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
             bar.
     """
@@ -134,7 +134,7 @@ def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[
     """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
 
     Returns:
-        The folder, and the headers of the weights that are not in it, by the paths that they would have there.
+        The folder, and the headers of weights that are missing from it, by the paths that the files would have.
     """
     from mlxbert.weights.hub.remote_headers import fetch_headers
 
@@ -142,15 +142,15 @@ def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[
 
     def fetch(name: str, revision: str | None) -> Path:
         with progress(on_progress, "B") as update:
-            folder, found = fetch_headers(name, revision, update)
-        headers.update(found)
+            folder, fetched = fetch_headers(name, revision, update)
+        headers.update(fetched)
         return folder
 
     return _find(ref, fetch), headers
 
 
 def find_cached(name: str, revision: str | None = None) -> Path:
-    """The folder of a hub model in the cache; makes no requests to the hub."""
+    """Returns the folder of a hub model in the cache; makes no requests to the hub."""
     return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
@@ -170,50 +170,50 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
 
 @contextmanager
 def whole_name(source: str, revision: str | None, *, folders: bool = True) -> Iterator[None]:
-    """Errors of the hub about a name without an organization say what it may be: a longer name, or a folder."""
+    """Completes hub errors about a name without an organization: suggests the full name or a folder."""
     try:
         yield
     except HubError as problem:
-        found = _no_folder(source, problem, folders=folders) if "/" not in source and revision is None else problem
-        found.hint = _unfinished(source) or found.hint
-        raise found from None
+        error = _no_folder(source, problem, folders=folders) if "/" not in source and revision is None else problem
+        error.hint = _unfinished_hint(source) or error.hint
+        raise error from None
 
 
-def _unfinished(source: str) -> str | None:
-    """What to do about the folder of a model that does not exist yet."""
+def _unfinished_hint(source: str) -> str | None:
+    """Returns a hint if the folder belongs to a training that has not finished."""
     partial = f"{source.rstrip('/')}.partial"
-    found = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
-    return f"{partial} is an unfinished training: the command that began it resumes it" if found else None
+    exists = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
+    return f"{partial} is an unfinished training: run the training command again to resume it" if exists else None
 
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
-    """The error with what is known about folders: there is none of that name, but perhaps a similar one."""
-    near: list[str] = []
+    """Adds to an error of the hub that no such folder exists, and suggests a similar name."""
+    nearby: list[str] = []
     with suppress(OSError):
-        near = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
-    similar = difflib.get_close_matches(source, [BUILTIN, *near], n=1)
-    whole = _whole_name(source)
+        nearby = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
+    similar = difflib.get_close_matches(source, [BUILTIN, *nearby], n=1)
+    full_name = _full_name(source)
     hint = problem.hint
     if similar == [BUILTIN]:
         hint = f"did you mean {BUILTIN}, the built-in model?"
     elif similar:
         hint = f"there is a folder {similar[0]}"
-    elif whole is not None:
-        hint = f"names on the hub begin with an organization: {whole}"
-    of_hub = problem.message.removeprefix(f"{source}: ")
-    said = f"{source}: there is no such folder; and as a name on the hub: {of_hub}" if folders else problem.message
-    return type(problem)(said, hint=hint)
+    elif full_name is not None:
+        hint = f"names on the hub begin with an organization: {full_name}"
+    reason = problem.message.removeprefix(f"{source}: ")
+    message = f"{source}: no such folder; and as a name on the hub: {reason}" if folders else problem.message
+    return type(problem)(message, hint=hint)
 
 
-def _whole_name(name: str) -> str | None:
-    """The name of a model with its organization: of one in the cache, or of a well-known one; `None` of others."""
-    cached = (known for known in cache.cached_names() if known.partition("/")[2].lower() == name.lower())
-    known = (one for begin, one in _ORGANIZATIONS.items() if name.lower().startswith(begin))
-    return next(cached, None) or next((f"{one}/{name}" for one in known), None)
+def _full_name(name: str) -> str | None:
+    """Returns the name with its organization if the model is in the cache or well known; otherwise `None`."""
+    cached = (full_name for full_name in cache.cached_names() if full_name.partition("/")[2].lower() == name.lower())
+    owners = (owner for prefix, owner in _ORGANIZATIONS.items() if name.lower().startswith(prefix))
+    return next(cached, None) or next((f"{owner}/{name}" for owner in owners), None)
 
 
 def local_folder(source: str) -> Path | None:
-    """The local folder of `source`; `None` if there is none and `source` is a valid hub name."""
+    """Returns the local folder of `source`; `None` if there is none and `source` is a valid hub name."""
     if not source:
         raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
     if source == BUILTIN:
@@ -222,22 +222,22 @@ def local_folder(source: str) -> Path | None:
         folder = Path(source).expanduser()
         if folder.is_dir():
             return folder
-        found = folder.exists()
+        exists = folder.exists()
     except OSError as problem:
         raise CheckpointError(f"{source}: cannot be read ({problem.strerror})") from None
-    except RuntimeError as problem:  # ~user of a user that does not exist
+    except RuntimeError as problem:  # ~user, and there is no such user
         raise CheckpointError(f"{source}: {problem}") from None
-    if found:
+    if exists:
         raise CheckpointError(f"{source}: is a file, expected a model folder", hint="use the folder that contains it")
     if cache.is_hub_name(source):
         return None
     if (address := _ADDRESS.fullmatch(source)) is not None and cache.is_hub_name(address[1]):
         name, revision = address.groups()
         at = "" if revision in (None, _MAIN) else f" with revision={revision!r}"
-        raise CheckpointError(f"{source}: is an address, expected a name", hint=f"the name is {name}{at}")
+        raise CheckpointError(f"{source}: is an address, expected a name", hint=f"use the name {name}{at}")
     raise CheckpointError(
         f"{source}: no such folder",
-        hint=_unfinished(source)
+        hint=_unfinished_hint(source)
         or f"use the folder of a checkpoint, a name on the Hugging Face hub (ORG/NAME), "
         f"or '{BUILTIN}' for the built-in model",
     )
@@ -263,12 +263,12 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
     except UnknownRevisionError:  # the history on the hub was rewritten
         return fetch(name, revision)
     except UnreachableError as problem:
-        _LOG.warning("%s; %s", problem.message, _unverified(snapshot))
+        _LOG.warning("%s; %s", problem.message, _unverified_note(snapshot))
         return snapshot.folder
 
 
 def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
-    """The folder in the cache, unless files are known to be missing; `why` completes the error message."""
+    """Returns the folder in the cache unless files are missing; `why` completes the error message."""
     if snapshot is None and revision is None and (snapshot := cache.only_snapshot(name)) is not None:
         _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
     if snapshot is not None and snapshot.is_complete():
@@ -284,11 +284,11 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
         raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
     if not snapshot.is_usable():
         raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
-    _LOG.warning("%s", _unverified(snapshot))
+    _LOG.warning("%s", _unverified_note(snapshot))
     return snapshot.folder
 
 
-def _unverified(snapshot: Snapshot) -> str:
+def _unverified_note(snapshot: Snapshot) -> str:
     return (
         f"{snapshot.name}: using the files that another program cached, which may be incomplete; without its "
         "modules.json a model may pool differently"

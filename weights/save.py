@@ -1,7 +1,7 @@
 """Writes weights as safetensors under the names of transformers, in shards.
 
-What is written comes from a checkpoint on disk or from a network in memory; names, prefix, copies, dtype and shards
-follow the same rules. One shard is in memory at a time, and one tensor that is converted for it.
+The tensors come from a checkpoint on disk or from a network in memory; the same rules decide names, prefix, copies,
+dtype and shards. Only one shard is in memory at a time, plus the tensor that is being converted.
 """
 
 import json
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_DTYPE_KEYS = ("dtype", "torch_dtype")  # the name in transformers since version 5, and the one before
+_DTYPE_KEYS = ("dtype", "torch_dtype")  # the names in transformers since version 5, and before
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class TensorToWrite:
     """A tensor to write.
 
     Attributes:
-        name: Its name in the file.
-        plain: Its plain name: without prefix, as in the family's table.
-        dtype: One of `FLOATS`; that of the scales, if it is quantized.
+        name: The name in the file.
+        plain: The plain name: without prefix, as in the family's table.
+        dtype: One of `FLOATS`; for a quantized tensor, the dtype of the scales.
         shape: The shape of the unpacked matrix.
-        read: Returns its values, in any dtype; called once.
-        source: Where it comes from, for messages.
-        quantization: How it is quantized; `None` if it is not.
-        inputs: Returns what its inputs are like, for `Quantization.pack`; called once.
+        read: Returns the values, in any dtype; called once.
+        source: The file or parameter that holds the values, for messages.
+        quantization: The parameters of quantization; `None` if the tensor is not quantized.
+        inputs: Returns the products of the matrix's inputs for `Quantization.pack`; called once.
     """
 
     name: str
@@ -65,7 +65,7 @@ class TensorToWrite:
 
     @property
     def bytes(self) -> int:
-        """Its size in a file."""
+        """The number of bytes in a file."""
         count = prod(self.shape)
         if self.quantization is None:
             return count * BYTES[self.dtype]
@@ -73,36 +73,36 @@ class TensorToWrite:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def arrays(self) -> dict[str, mx.array]:
-        """The arrays that are written for it."""
+        """Returns the arrays to write: one, or three if the tensor is quantized."""
         array = converted(self.source, self.read(), self.dtype)
-        found = {self.name: array}
+        written = {self.name: array}
         if self.quantization is not None:
             products = self.inputs() if self.inputs is not None and self.quantization.carries_errors else None
-            known = products is not None and products.shape[1] == self.shape[1]
-            found = self.quantization.pack(self.name, array, products if known else None)
-        mx.eval(found)
-        return found
+            usable = products is not None and products.shape[1] == self.shape[1]
+            written = self.quantization.pack(self.name, array, products if usable else None)
+        mx.eval(written)
+        return written
 
 
 def converted(name: str, array: mx.array, dtype: str) -> mx.array:
-    """A tensor in another dtype.
+    """Casts a tensor; refuses numbers that the new dtype cannot hold.
 
     Args:
-        name: The names of its file and of the tensor, for messages.
+        name: The file and the name of the tensor, for messages.
         array: The tensor.
         dtype: One of `FLOATS`.
     """
-    found = array.astype(FLOATS[dtype])
-    if found.dtype == array.dtype:
+    cast = array.astype(FLOATS[dtype])
+    if cast.dtype == array.dtype:
         return array
-    lost = mx.logical_and(mx.isfinite(array), mx.logical_not(mx.isfinite(found)))
-    if lost.any().item():
-        largest = mx.where(lost, mx.abs(array), 0).max().item()
+    overflows = mx.logical_and(mx.isfinite(array), mx.logical_not(mx.isfinite(cast)))
+    if overflows.any().item():
+        largest = mx.where(overflows, mx.abs(array), 0).max().item()
         raise CheckpointError(
             f"{name} holds {largest:g}, more than {NAMES[dtype]} can hold",
-            hint="bfloat16 holds numbers as large as float32 does",
+            hint="bfloat16 has the range of float32",
         )
-    return found
+    return cast
 
 
 def plan(
@@ -111,16 +111,16 @@ def plan(
     quantization: Quantization | None,
     inputs_of: Callable[[str], "Floats | None"] | None = None,
 ) -> list[TensorToWrite]:
-    """The tensors that are written of a checkpoint: all its weights, in the order of the network.
+    """Lists the tensors to write for a checkpoint: all its weights, in the order of the network.
 
-    Copies of tied tensors are omitted if the configuration ties them, and so are buffers, which are not learned.
-    Heads that mlxbert does not run are written as they are.
+    Omits buffers, which are not learned, and copies of tied tensors if the configuration ties them. Heads that mlxbert
+    does not run are written unchanged.
 
     Args:
         checkpoint: The opened folder.
-        dtype: One of `FLOATS` for all of them; `None` leaves each as it is stored.
-        quantization: How to quantize the matrices that it suits.
-        inputs_of: Returns what the inputs of the matrix with a name of ours are like; called once for each.
+        dtype: One of `FLOATS` for all tensors; `None` leaves each as it is stored.
+        quantization: How to quantize the matrices that can be quantized.
+        inputs_of: Returns the products of the inputs of a matrix, given our name of it; called once per matrix.
     """
     problem = build.first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
@@ -128,23 +128,23 @@ def plan(
     if quantization is not None and isinstance(checkpoint.storage, Quantization):
         raise CheckpointError(
             f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats to quantize",
-            hint="quantize the model that they were made from",
+            hint="quantize the original model",
         )
     build.check_tied(checkpoint)
 
     def stored(plain: str) -> TensorToWrite:
         name = checkpoint.names[plain]
         info = checkpoint.tensors[name]
-        own = info.dtype if info.dtype in FLOATS else _widest(checkpoint)
+        stored_dtype = info.dtype if info.dtype in FLOATS else _widest(checkpoint)
         read = lambda: checkpoint.arrays(mx.float32)[plain]  # noqa: E731 - rounded only where it is converted
-        return TensorToWrite(plain, plain, dtype or own, info.shape, read, f"{info.file}: tensor {name!r}")
+        return TensorToWrite(plain, plain, dtype or stored_dtype, info.shape, read, f"{info.file}: tensor {name!r}")
 
-    suited = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
+    quantizable_names = quantizable(build.empty(checkpoint, checkpoint.parts)) if quantization else set()
     shapes = build.shapes(checkpoint, checkpoint.parts)
     used: dict[str, TensorToWrite] = {}
     for entry in keymap.pairs(checkpoint.table, checkpoint.config, shapes):
-        how = quantization if suited.issuperset(entry.ours) else None
-        inputs = None if inputs_of is None else partial(inputs_of, entry.ours[0])  # all that it holds have the same
+        how = quantization if quantizable_names.issuperset(entry.ours) else None
+        inputs = None if inputs_of is None else partial(inputs_of, entry.ours[0])  # shared by all its matrices
         used |= {plain: _quantized(stored(plain), how, inputs) for plain in entry.theirs if plain not in used}
     tensors = [*used.values()]
     if quantization is None:  # an unquantized copy would differ from the quantized original
@@ -153,18 +153,18 @@ def plan(
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
             f"group_size is {quantization.group_size}, which divides the width of no matrix of {checkpoint.folder}",
-            hint="a smaller group may fit: 32" if quantization.group_size > min(GROUP_SIZES) else None,
+            hint="try a smaller group: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
-    return _named(checkpoint, tensors)
+    return _with_full_names(checkpoint, tensors)
 
 
 def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[TensorToWrite]:
-    """The tensors that are written of a network in memory: all its parameters, in their order in the table.
+    """Lists the tensors to write for a network in memory: all its parameters, in the order of the family's table.
 
     Args:
         architecture: The model whose family and configuration decide the names.
         network: The network.
-        dtype: One of `FLOATS` for all of them; `None` leaves each as it is.
+        dtype: One of `FLOATS` for all tensors; `None` keeps the dtype of each.
     """
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
@@ -179,8 +179,8 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         )
     for name, shape in network_shapes(config).items():
         if part_of(name) in ("encoder", *parts) and (name not in ours or ours[name].shape != shape):
-            found = f"has shape {ours[name].shape}" if name in ours else "is missing"
-            raise CheckpointError(f"the network's parameter {name!r} {found}, expected {shape} by its configuration")
+            problem = f"has shape {ours[name].shape}" if name in ours else "is missing"
+            raise CheckpointError(f"the network's parameter {name!r} {problem}, expected {shape} by its configuration")
     by_dtype = {mlx: name for name, mlx in FLOATS.items()}
     other = next((name for name, array in ours.items() if array.dtype not in by_dtype), None)
     if other is not None and dtype is None:
@@ -202,7 +202,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
     for copy in _copies(architecture, parts):
         tensors[copy] = replace(tensors[family.tied[copy]], plain=copy)
-    return _named(architecture, list(tensors.values()))
+    return _with_full_names(architecture, list(tensors.values()))
 
 
 def _quantized(
@@ -213,32 +213,32 @@ def _quantized(
 
 
 def _widest(checkpoint: Checkpoint) -> str:
-    """The widest float of a checkpoint, for matrices that are stored in another way."""
-    found = {info.dtype for info in checkpoint.tensors.values()}
-    return next(dtype for dtype in FLOATS if dtype in found)
+    """Returns the widest float of a checkpoint, for matrices that are stored packed."""
+    dtypes = {info.dtype for info in checkpoint.tensors.values()}
+    return next(dtype for dtype in FLOATS if dtype in dtypes)
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
-    """Whether files hold a copy of the word embeddings, which must be equal: transformers expects one."""
+    """Whether files hold an equal copy of the word embeddings, because transformers expects one."""
     return architecture.config_json.values.get("tie_word_embeddings") is False and is_tied(parts)
 
 
 def _copies(architecture: Architecture, parts: Iterable[str]) -> Iterator[str]:
-    """Plain names of copies of tied tensors that are written."""
+    """Yields the plain names of the copies of tied tensors to write."""
     if is_untied(architecture, parts):
         yield from architecture.family.tied
 
 
 def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
-    """Plain names of weights that mlxbert does not use and that are written as they are."""
+    """Yields the plain names of weights that mlxbert does not use and writes unchanged."""
     for plain in checkpoint.ignored:
         buffer = any(re.fullmatch(pattern, plain) for pattern in checkpoint.family.buffers)
         if not buffer and checkpoint.tensors[checkpoint.names[plain]].dtype in FLOATS:
             yield plain
 
 
-def _named(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
-    """The tensors with full names: those of the encoder have a prefix if their files have others, too."""
+def _with_full_names(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
+    """Gives tensors their full names: encoder tensors get a prefix if the files hold other tensors, too."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
     inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
@@ -251,44 +251,44 @@ def _named(architecture: Architecture, tensors: list[TensorToWrite]) -> list[Ten
 
 
 def is_own(plain: str) -> bool:
-    """Whether transformers does not know a tensor, which has a file of mlxbert's own."""
-    return any(own.holds(plain) for own in OWN_LAYERS)
+    """Whether a tensor is unknown to transformers, so that it is stored in a file of mlxbert's own."""
+    return any(layer.holds(plain) for layer in OWN_LAYERS)
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[TensorToWrite]) -> list[str]:
-    """The names of tensors and other entries in the files of a checkpoint that are not written."""
+    """Returns the names of the tensors and other entries of a checkpoint's files that are not written."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 
 
-def _shards(tensors: list[TensorToWrite], most: int) -> list[list[TensorToWrite]]:
-    """The tensors in order, in shards as large as allowed; a larger tensor has a shard to itself."""
+def _shards(tensors: list[TensorToWrite], limit: int) -> list[list[TensorToWrite]]:
+    """Splits the tensors, in order, into shards of at most `limit` bytes; a larger tensor gets its own shard."""
     shards: list[list[TensorToWrite]] = [[]]
-    room = most
+    room = limit
     for tensor in tensors:
         if shards[-1] and tensor.bytes > room:
             shards.append([])
-            room = most
+            room = limit
         shards[-1].append(tensor)
         room -= tensor.bytes
     return shards
 
 
-def write_weights(tensors: list[TensorToWrite], folder: Path, most: int, on_progress: OnProgress | None = None) -> int:
+def write_weights(tensors: list[TensorToWrite], folder: Path, limit: int, on_progress: OnProgress | None = None) -> int:
     """Writes tensors into a folder.
 
     Args:
         tensors: The result of `plan` or `plan_network`.
         folder: An existing folder.
-        most: The most bytes of data in one file.
+        limit: The maximum number of bytes of data in a file.
         on_progress: Called with the written and the total bytes.
 
     Returns:
         The number of files.
     """
-    own = [tensor for tensor in tensors if is_own(tensor.plain)]
+    extra = [tensor for tensor in tensors if is_own(tensor.plain)]
     tensors = [tensor for tensor in tensors if not is_own(tensor.plain)]
-    shards = _shards(tensors, most)
+    shards = _shards(tensors, limit)
     total, done = sum(tensor.bytes for tensor in tensors), 0
     weight_map: dict[str, str] = {}
     metadata = {"format": "mlx" if any(tensor.quantization for tensor in tensors) else "pt"}
@@ -307,14 +307,14 @@ def write_weights(tensors: list[TensorToWrite], folder: Path, most: int, on_prog
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / safetensors.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    return len(shards) + write_own({name: array for tensor in own for name, array in tensor.arrays().items()}, folder)
+    return len(shards) + write_own({name: array for tensor in extra for name, array in tensor.arrays().items()}, folder)
 
 
 def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
-    """Writes the layers that transformers does not have; returns the number of files."""
+    """Writes the layers that transformers does not know; returns the number of files."""
     files: dict[str, dict[str, mx.array]] = {}
     for name, array in arrays.items():
-        files.setdefault(next(own.file for own in OWN_LAYERS if own.holds(name)), {})[name] = array
+        files.setdefault(next(layer.file for layer in OWN_LAYERS if layer.holds(name)), {})[name] = array
     for file, inside in files.items():
         write_file(folder / file, inside, {"format": "mlxbert"})
     return len(files)
@@ -323,12 +323,12 @@ def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
 def config_changes(
     architecture: Architecture, dtype: str | None, quantization: Quantization | None = None
 ) -> dict[str, Any]:
-    """The keys of `config.json` that are not correct for the written weights.
+    """Returns the keys of `config.json` that are wrong for the written weights.
 
     Args:
         architecture: The model.
         dtype: The dtype that the weights were converted to, one of `FLOATS`; `None` if they were not.
-        quantization: How they were quantized, if they were.
+        quantization: How the weights were quantized; `None` if they were not.
 
     Returns:
         The keys and their new values; `None` for a key that is omitted.
@@ -336,8 +336,8 @@ def config_changes(
     values = architecture.config_json.values
     changed: dict[str, Any] = {key: values[key] for key in architecture.config_json.added}
     if dtype is not None:
-        named = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
-        changed |= {key: NAMES[dtype] for key in named if values.get(key) != NAMES[dtype]}
+        keys = [key for key in _DTYPE_KEYS if key in values] or [_DTYPE_KEYS[0]]
+        changed |= {key: NAMES[dtype] for key in keys if values.get(key) != NAMES[dtype]}
     for key, value in architecture.family.config_overrides(architecture.config_json, architecture.config).items():
         if values.get(key) != value:
             changed[key] = value
@@ -345,40 +345,40 @@ def config_changes(
     if architecture.parts is not None:
         changed |= _without_claims(architecture, changed)
     if quantization is not None:
-        if is_untied(architecture, architecture.parts or ()):  # it would differ
+        if is_untied(architecture, architecture.parts or ()):  # the copy would differ
             changed["tie_word_embeddings"] = None
         changed[KEY] = {"group_size": quantization.group_size, "bits": quantization.bits}
     return changed
 
 
 def _without_claims(architecture: Architecture, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that name heads which are not there, for which transformers would take random ones.
+    """Returns replacements for keys that name missing heads, which transformers would initialize at random.
 
     Embedding models often keep the class and the labels of the model that they were trained from.
     """
     config = architecture.config_json
     stated = changed.get("architectures") or config.strings("architectures")
-    known = {ending for spec in HEADS.values() for ending in spec.class_names}
-    held = [part for part in architecture.parts or () if part in HEADS]
-    theirs = [head for head in held if not HEADS[head].is_own(architecture.config.labels)]
-    true = {*class_names("", theirs), *(HEADS[head].class_names[0] for head in theirs)}
-    if not any(name.endswith(tuple(known)) and not name.endswith(tuple(true)) for name in stated):
+    endings = {ending for spec in HEADS.values() for ending in spec.class_names}
+    heads = [part for part in architecture.parts or () if part in HEADS]
+    known = [head for head in heads if not HEADS[head].is_own(architecture.config.labels)]
+    held_names = {*class_names("", known), *(HEADS[head].class_names[0] for head in known)}
+    if not any(name.endswith(tuple(endings)) and not name.endswith(tuple(held_names)) for name in stated):
         return {}
-    labelled = any(HEADS[head].labelled for head in held)
-    found = {key: None for key in Labels().to_config() if key in config.values and not labelled}
-    return found | {"architectures": _classes(architecture, theirs)}
+    labelled = any(HEADS[head].labelled for head in heads)
+    removed = {key: None for key in Labels().to_config() if key in config.values and not labelled}
+    return removed | {"architectures": _classes(architecture, known)}
 
 
 def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
-    """The keys of `config.json` that are not correct for a network: those that name its heads and its labels."""
+    """Returns the keys of `config.json` that are wrong for a network's heads and labels, with the new values."""
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
     labels, before = network.encoder.config.labels, architecture.config.labels
-    known, opened = ([head for head in heads if not HEADS[head].is_own(given)] for given in (labels, before))
-    made = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
-    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or known != opened or made:
-        changed["architectures"] = _classes(architecture, known)
-        # Without labels that are not used: transformers gives question answering as many outputs as there are.
+    theirs, former = ([head for head in heads if not HEADS[head].is_own(each)] for each in (labels, before))
+    gained = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
+    if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or theirs != former or gained:
+        changed["architectures"] = _classes(architecture, theirs)
+        # Unused labels are removed: transformers creates an output of question answering for each label.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}
         changed |= {key: stated.get(key) if key in used else None for key in Labels().to_config()}
@@ -388,20 +388,20 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
 
 
 def _classes(architecture: Architecture, heads: list[str]) -> list[str]:
-    """The `architectures` of a model with these heads."""
-    named = class_names(_class_prefix(architecture), heads)
-    return [architecture.family.class_names.get(name, name) for name in named]
+    """Returns the `architectures` of a model with these heads."""
+    names = class_names(_class_prefix(architecture), heads)
+    return [architecture.family.class_names.get(name, name) for name in names]
 
 
 def _class_prefix(architecture: Architecture) -> str:
-    """The prefix of the classes that `config.json` names."""
+    """Returns the prefix of the class names in `config.json`."""
     family = architecture.family
     in_code = family.authors_prefix and family.foreign(architecture.config_json, architecture.config)
     return family.authors_prefix if in_code else family.class_prefixes[architecture.family_name]
 
 
 def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> None:
-    """Writes `config.json` into a folder: that of the model with some keys changed."""
+    """Writes the model's `config.json` into a folder, with some keys changed."""
     values = architecture.config_json.values
     kept = {key: value for key, value in values.items() if key not in changed}
     write_json(folder / CONFIG, kept | {key: value for key, value in changed.items() if value is not None})
@@ -424,11 +424,11 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def parse_size(text: str) -> int:
-    """`400MB`, `5GB`, `1GiB` or a number of bytes, of at least a megabyte."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
-    size = int(Decimal(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
+    """Parses `400MB`, `5GB`, `1GiB` or a number of bytes, at least a megabyte."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
+    size = int(Decimal(match[1]) * _UNITS[(match[2] or "").upper()]) if match else 0
     if size < 1:
         raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
-    if found and not found[2] and size < _UNITS["MB"]:  # hundreds of files, which nobody means
-        raise ArgumentError(f"max_shard_size is {text!r:.60}, a number of bytes", hint=f"{found[1]}MB?")
+    if match and not match[2] and size < _UNITS["MB"]:  # surely a mistake: hundreds of files
+        raise ArgumentError(f"max_shard_size is {text!r:.60}, a number of bytes", hint=f"{match[1]}MB?")
     return size

@@ -21,10 +21,10 @@ _WORDS = "encoder.embeddings.word.weight"
 
 
 def saved_whole(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
-    """How the names of the parameters begin that are trained and saved next to adapters: heads, and a fresh pooler.
+    """Returns the name prefixes of parameters that are trained and saved whole next to adapters: heads, a fresh pooler.
 
     Args:
-        architecture: The model; its pooler is fresh if the checkpoint does not hold one.
+        architecture: The model; its pooler is fresh if the checkpoint has no pooler.
         network: The network.
         heads: The heads that are trained; `None` for all.
     """
@@ -49,23 +49,23 @@ def write_adapter(
         architecture: The model whose family decides the names.
         network: The adapted network.
         targets: The modules that are adapted.
-        settings: How they are adapted.
-        base: The name of the base, `base_model_name_or_path`, and its `revision`.
-        heads: The heads that are trained, the others are those of the base; `None` for all.
+        settings: The settings of the adapters.
+        base: The name of the base model, `base_model_name_or_path`, and its `revision`.
+        heads: The trained heads, `None` for all; the other heads are unchanged from the base.
     """
     saved = _saved(architecture, network, saved_whole(architecture, network, heads))
-    own = {name: array for name, array in saved.items() if is_own(name)}
-    inside = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
+    own_arrays = {name: array for name, array in saved.items() if is_own(name)}
+    encoder_roots = {stem.split(".")[0] for entry in architecture.family.table(["pooler"]) for stem in entry.theirs}
     prefix = architecture.family.prefixes[0] if network.heads else ""
     arrays = _updates(f"{PREFIX}{prefix}", parameters(network), targets, network.encoder.config.head_size)
-    for plain in saved.keys() - own.keys():
-        arrays[f"{PREFIX}{prefix if plain.split('.')[0] in inside else ''}{plain}"] = saved[plain]
+    for plain in saved.keys() - own_arrays.keys():
+        arrays[f"{PREFIX}{prefix if plain.split('.')[0] in encoder_roots else ''}{plain}"] = saved[plain]
     start = len(PREFIX)
     exported = partial(architecture.family.exported, architecture.config_json)
     arrays = {PREFIX + exported(name[start:]): array for name, array in arrays.items()}
-    mx.eval(arrays, own)
+    mx.eval(arrays, own_arrays)
     write_file(folder / ADAPTER_WEIGHTS, dict(sorted(arrays.items())), {"format": "pt"})
-    write_own(own, folder)
+    write_own(own_arrays, folder)
     values: dict[str, Any] = {
         "peft_type": "LORA",
         "task_type": HEADS[next(iter(network.heads))].peft_type if network.heads else "FEATURE_EXTRACTION",
@@ -76,7 +76,7 @@ def write_adapter(
         "use_rslora": settings.rslora,
         "use_dora": settings.dora,
         "target_modules": [target.name for target in targets],
-        "modules_to_save": _modules(saved.keys() - own.keys()) or None,
+        "modules_to_save": _modules(saved.keys() - own_arrays.keys()) or None,
         "bias": "none",
         "fan_in_fan_out": False,
         "init_lora_weights": True,
@@ -88,40 +88,40 @@ def write_adapter(
 def _updates(
     prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target], head_size: int
 ) -> dict[str, mx.array]:
-    """The tensors of adapters: layers of ours that are one module share A; rows of B are those of its file."""
+    """Returns the tensors of adapters: our layers that are one module on disk share A and join their rows of B."""
     arrays: dict[str, mx.array] = {}
     for target in targets:
         name, paths = prefix + target.name, target.ours
         arrays[f"{name}.lora_A.weight"] = ours[f"{paths[0]}.lora_a"]
-        for own, theirs in (("lora_b", "lora_B.weight"), ("magnitude", MAGNITUDE)):
-            if f"{paths[0]}.{own}" in ours:
-                rows = [ours[f"{path}.{own}"] for path in paths]
+        for ours_suffix, theirs in (("lora_b", "lora_B.weight"), ("magnitude", MAGNITUDE)):
+            if f"{paths[0]}.{ours_suffix}" in ours:
+                rows = [ours[f"{path}.{ours_suffix}"] for path in paths]
                 (arrays[f"{name}.{theirs}"],) = target.operation.save(rows, 1, head_size)
     return arrays
 
 
 def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) -> dict[str, mx.array]:
-    """The tensors whose names begin so, by plain names."""
+    """Returns the tensors whose names have one of the prefixes `kept`, by plain name."""
     family = architecture.family
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
     entries = keymap.pairs(family.table(["pooler", *network.heads]), network.encoder.config, ours)
-    found = {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
+    saved = {plain: array for entry in entries for plain, array in keymap.save(entry, ours).items()}
     if is_tied(head for head in network.heads if f"heads.{head}." in kept):
-        # PEFT takes modules as a whole, and the decoder is one of them.
+        # PEFT saves whole modules, and the decoder is one of them.
         words = parameters(network)[_WORDS]
-        found |= {copy: found.get(original, words) for copy, original in family.tied.items()}
-    return found
+        saved |= {copy: saved.get(original, words) for copy, original in family.tied.items()}
+    return saved
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """The smallest modules that hold these tensors, one for each root."""
+    """Returns the smallest modules that hold these tensors, one per root."""
     roots: dict[str, list[str]] = {}
     for name in names:
         roots.setdefault(name.split(".")[0], []).append(name)
-    shared = ([*itertools.takewhile(lambda parts: len({*parts}) == 1, _columns(some))] for some in roots.values())
+    shared = ([*itertools.takewhile(lambda parts: len({*parts}) == 1, _columns(group))] for group in roots.values())
     return sorted(".".join(parts[0] for parts in each) for each in shared)
 
 
 def _columns(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """The parts of names, without the last, at each place."""
+    """Yields, for each position, the parts of all names there; the last part of a name is left out."""
     return zip(*(name.split(".")[:-1] for name in names), strict=False)

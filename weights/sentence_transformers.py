@@ -1,6 +1,6 @@
-"""How a model makes vectors, read from the files that sentence-transformers writes next to a checkpoint.
+"""Reads how a model computes vectors from the files that sentence-transformers writes next to a checkpoint.
 
-Both dialects are read: that of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
+Supports the dialect of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
 (`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.model_folder` for `modules.json`.
 """
 
@@ -14,7 +14,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
 from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.adapters.task_adapters import own_adapters
-from mlxbert.weights.families.config_reader import pooling as usual_pooling
+from mlxbert.weights.families.config_reader import pooling as default_pooling
 from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.headers import FLOATS, Header
@@ -35,23 +35,23 @@ ACTIVATIONS = {
     "Tanh": "tanh", "Identity": "linear", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
 }  # fmt: skip
 _SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
-_LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's own
+_LAYER_NORM_EPS = 1e-5  # the default of torch.nn.LayerNorm
 _Shapes = Mapping[str, tuple[int, ...]]
-_Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # tensors of a module, of the names and shapes expected
+_Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # (folder of a module, expected shapes) → its tensors
 
 
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """How a model makes vectors; if its files do not say, by the pooling of its family.
+    """Reads how a model computes vectors; if its files do not say, its family decides the pooling.
 
     Args:
         folder: The model folder.
-        width: Hidden size of its encoder.
-        with_weights: Whether weights of modules are read; if not, they are zeros, and only headers are needed.
+        width: Hidden size of the encoder.
+        with_weights: Whether to read the weights of modules; otherwise they are zeros, and only headers are needed.
     """
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers
     family = family_of(folder.described)[1] if folder.described.get("model_type") else None
-    pooling = (usual_pooling if family is None else family.pooling)(folder.described)
+    pooling = (default_pooling if family is None else family.pooling)(folder.described)
     in_code = family is not None and family.embeds_in_code and len(modules) < 2
     config = EmbeddingConfig(poolings=(pooling,), stated=bool(modules) or in_code)
     if in_code:
@@ -73,12 +73,12 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
 
 
 def _check_adapter(folder: ModelFolder) -> None:
-    """Refuses a model whose vectors need one of its adapters, if none is chosen."""
+    """Refuses a model whose vectors need one of its adapters if no adapter is chosen."""
     if folder.own_adapter is None and folder.adapter is None:
-        one, *others = own_adapters(folder.config_json) or ("none",)
+        first, *rest = own_adapters(folder.config_json) or ("none",)
         raise ConfigError(
-            f"{folder.path}: its vectors need one of its adapters: {', '.join((one, *others))}",
-            hint=f"adapter={one!r} chooses one",
+            f"{folder.path}: embedding needs one of the model's adapters: {', '.join((first, *rest))}",
+            hint=f"choose one, for example adapter={first!r}",
         )
 
 
@@ -103,21 +103,21 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     path = module.folder / CONFIG
     settings = ConfigJson(path, read_json(path, ConfigError))
     for key in ("embedding_dimension", "word_embedding_dimension"):
-        settings.only(key, width, f"the encoder gives {width} values a token")
+        settings.only(key, width, f"the encoder gives {width} values per token")
     if "pooling_mode" in settings.values:
-        named = settings.values["pooling_mode"]
-        modes = named if isinstance(named, list) else [named]
-        sound = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
-        if not sound or len({*modes}) < len(modes):
+        raw = settings.values["pooling_mode"]
+        modes = raw if isinstance(raw, list) else [raw]
+        valid = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
+        if not valid or len({*modes}) < len(modes):
             expected = f"one or more of {', '.join(POOLINGS)}, each once"
-            raise ConfigError(f"{path}: pooling_mode is {reprlib.repr(named)}, expected {expected}")
+            raise ConfigError(f"{path}: pooling_mode is {reprlib.repr(raw)}, expected {expected}")
         poolings = tuple(POOLINGS[mode][0] for mode in modes)
     else:
-        known = {flag: name for name, flag in POOLINGS.values()}
+        flags = {flag: name for name, flag in POOLINGS.values()}
         for key, value in settings.values.items():
-            if key.startswith("pooling_mode_") and key not in known and value:
-                raise ConfigError(f"{path}: {key} is {value!r}, expected one of {', '.join(known)}")
-        poolings = tuple(name for flag, name in known.items() if settings.flag(flag, default=False)) or ("mean",)
+            if key.startswith("pooling_mode_") and key not in flags and value:
+                raise ConfigError(f"{path}: {key} is {value!r}, expected one of {', '.join(flags)}")
+        poolings = tuple(name for flag, name in flags.items() if settings.flag(flag, default=False)) or ("mean",)
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
 
@@ -129,8 +129,8 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
         raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
     prompts = {name: text or "" for name, text in raw.items()}
-    own = folder.own_adapter if folder.own_adapter in prompts else None
-    default = settings.values.get("default_prompt_name", own) or own
+    task = folder.own_adapter if folder.own_adapter in prompts else None
+    default = settings.values.get("default_prompt_name", task) or task
     if default is not None and default not in list(prompts):  # a list: the value may not be hashable
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
     truncated = settings.values.get("truncate_dim")
@@ -142,7 +142,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
 def _weights(
     folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool
 ) -> dict[str, mx.array]:
-    """The tensors of a module's own weight file in float32, exactly those expected; zeros unless `with_weights`."""
+    """Reads the tensors of a module in float32, and checks their names and shapes; zeros unless `with_weights`."""
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:
@@ -152,11 +152,11 @@ def _weights(
             raise CheckpointError(
                 f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
             )
-    found = {name: info.shape for name, info in weights.tensors.items()}
-    for name in sorted(found.keys() | expected.keys()):
-        if found.get(name) != expected.get(name):
+    shapes = {name: info.shape for name, info in weights.tensors.items()}
+    for name in sorted(shapes.keys() | expected.keys()):
+        if shapes.get(name) != expected.get(name):
             raise CheckpointError(
-                f"{folder}: tensor {name!r} has shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
+                f"{folder}: tensor {name!r} has shape {shapes.get(name, 'none')}, expected {expected.get(name, 'none')}"
             )
     if not with_weights:
         return {name: mx.zeros(shape) for name, shape in expected.items()}
@@ -165,7 +165,7 @@ def _weights(
     return arrays
 
 
-def _put(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
+def _set_weights(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
     layer.update(nn.utils.tree_unflatten(list(arrays.items())))
     layer.eval()
     return layer
@@ -181,14 +181,14 @@ def _read_dense(folder: Path, read: _Read) -> nn.Module:
     function = config.string("activation_function", default="torch.nn.modules.activation.Tanh")
     name = function.rpartition(".")[2]
     if not function.startswith("torch.") or name not in ACTIVATIONS:
-        known = ", ".join(f"torch's {name}" for name in ACTIVATIONS)
-        raise ConfigError(f"{path}: activation_function is {function!r}, expected one of {known}")
+        choices = ", ".join(f"torch's {name}" for name in ACTIVATIONS)
+        raise ConfigError(f"{path}: activation_function is {function!r}, expected one of {choices}")
     assert ACTIVATIONS[name] in activations.ACTIVATIONS
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (out, width)}
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
     layer = Dense(width, out, bias=bias, activation=ACTIVATIONS[name], residual=residual)
-    return _put(layer, read(folder, expected))
+    return _set_weights(layer, read(folder, expected))
 
 
 def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
@@ -196,7 +196,7 @@ def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
     width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
     arrays = read(folder, {"norm.weight": (width,), "norm.bias": (width,)})
     layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
-    return _put(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
+    return _set_weights(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
 
 
 def _read_normalize(folder: Path, read: _Read) -> nn.Module:

@@ -1,6 +1,6 @@
-"""Writes how a model makes vectors, in the files of sentence-transformers: the inverse of `sentence_transformers`.
+"""Writes how a model computes vectors to the files of sentence-transformers: the inverse of `sentence_transformers`.
 
-The dialect is the older one, which every version of sentence-transformers opens.
+Writes the older dialect, which every version of sentence-transformers opens.
 """
 
 import json
@@ -22,10 +22,10 @@ def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str
     """Writes modules, pooling and prompts.
 
     Args:
-        embedder: How vectors are made; not of attention weights, which sentence-transformers does not pool.
+        embedder: How vectors are computed; not from attention weights, which sentence-transformers cannot pool.
         folder: The folder of the model.
-        max_length: The longest input in tokens.
-        inner: Where in it the transformer is.
+        max_length: The maximum input length in tokens.
+        inner: The path of the transformer within the folder.
     """
     config = embedder.config
     limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
@@ -45,9 +45,9 @@ def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str
         for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
     ]
     (folder / MODULES).write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
-    named = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt_name}
+    prompt_values = {"prompts": dict(config.prompts), "default_prompt_name": config.default_prompt_name}
     truncated = {} if config.dimensions is None else {"truncate_dim": config.dimensions}
-    write_json(folder / SETTINGS, {**named, "similarity_fn_name": config.similarity, **truncated})
+    write_json(folder / SETTINGS, {**prompt_values, "similarity_fn_name": config.similarity, **truncated})
 
 
 def _pooling(config: EmbeddingConfig, width: int) -> dict[str, object]:

@@ -18,7 +18,7 @@ from mlxbert.weights.hub.file_hashes import is_commit
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
 from mlxbert.weights.model_folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, TokenizerFiles
+from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, TokenizerFiles
 from mlxbert.weights.write_sentence_transformers import write_embedder
 
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
@@ -155,7 +155,11 @@ def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
     """
     path = folder / SETTINGS
     settings = read_json(path, ConfigError) if path.is_file() else {}
-    if (folder / WHOLE).is_file() or not (folder / "vocab.txt").is_file() or settings.get("do_lower_case") is not None:
+    if (
+        (folder / TOKENIZER_JSON).is_file()
+        or not (folder / "vocab.txt").is_file()
+        or settings.get("do_lower_case") is not None
+    ):
         return None
     normalizer = files.tokenizer.normalizer
     if not isinstance(normalizer, BertNormalizer) or normalizer.lowercase:

@@ -15,7 +15,7 @@ from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
-from mlxbert.weights.causal_reranker import has_made
+from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
 from mlxbert.weights.hub.needed_files import MODULES, TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
@@ -71,7 +71,7 @@ def save(
     with destination.partial_folder(target, source.path, overwrite) as partial:
         # A new model shares only the vocabulary with that folder, not its modules; nor does a classifier that was made
         # from a decoder.
-        from_decoder = has_made(architecture)
+        from_decoder = has_decoder_classifier(architecture)
         same = architecture.parts is not None and not from_decoder
         inner = copied_files.place_of_encoder(source if same else None, own=_has_own(model))
         _copy(model, partial, inner, dtype, modules=same)
@@ -137,7 +137,7 @@ def _write(
     """Writes weights and configuration into a folder that holds vocabulary and modules."""
     weights.write_weights(tensors, inner, shard_limit)
     changed = _changes(model, tensors, dtype)
-    if model.tokenizer.prompt is not None and has_made(model.architecture):
+    if model.tokenizer.prompt is not None and has_decoder_classifier(model.architecture):
         (inner / TEMPLATE).write_text(model.tokenizer.prompt.template(), encoding="utf-8")
         if (pad := model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))) is not None:
             changed["pad_token_id"] = pad  # transformers needs it to find the last token

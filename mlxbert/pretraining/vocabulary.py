@@ -22,7 +22,7 @@ from mlxbert.results.json import NOT_IN_JSON
 from mlxbert.results.notebook import Shown
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.model_folder import ModelFolder
-from mlxbert.weights.tokenizers.tokenizer_files import WHOLE, read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
 
 _LOG = logging.getLogger("mlxbert")
 _MAX_LENGTH = 512
@@ -197,7 +197,7 @@ def _write(folder: Path, kind: _Kind, trained: subwords.Subwords, cased: bool) -
     config = {"model_type": kind.model_type, "vocab_size": trained.size} | _BASE | dict(kind.config)
     unfinished = ModelFolder(folder, described_by=ConfigJson(folder / "config.json", config))
     tokenizer = read_tokenizer(unfinished).tokenizer
-    (folder / WHOLE).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    (folder / TOKENIZER_JSON).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     _put(folder / "config.json", config)
 
 

@@ -15,7 +15,7 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
     `size` code points are tokenized at a time; more if they contain no space.
     """
     check_letters(text)  # before the first block, since an error must come before the first window
-    check_words(text, tokenizer.growth.most // 2)
+    check_words(text, tokenizer.growth.max_text // 2)
     room = tokenizer.room(1)
     if room <= stride:
         raise InputError(f"windows of {room} tokens cannot overlap by {stride}")

@@ -13,7 +13,7 @@ from mlxbert.training.options.loop_options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.weights.adapters.peft_names import Target, targets
 from mlxbert.weights.build import parameters
-from mlxbert.weights.causal_reranker import has_made
+from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.checkpoint import network_shapes
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.model_folder import ModelFolder
@@ -89,7 +89,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
             raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
     if any(has_own([head], labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
-    if has_made(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
+    if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
             "lora is given, but the model is a language model whose classifier is made of its decoder",
             hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) makes it a classifier, which lora trains",

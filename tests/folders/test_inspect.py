@@ -163,7 +163,7 @@ def test_a_damaged_head_is_said_and_the_rest_can_be_used(model: Path, change: An
 
 def test_what_cannot_be_run_is_refused_with_what_is_known(model: Path) -> None:
     change_config(model, model_type="gpt2")
-    call("inspect", str(model)).fails(1, "config.json: model_type is 'gpt2'", "families it runs: bert")
+    call("inspect", str(model)).fails(1, "config.json: model_type is 'gpt2'", "mlxbert runs bert,")
     change_config(model, model_type="bert", position_embedding_type="relative_key")
     call("inspect", str(model)).fails(1, "position_embedding_type is 'relative_key'")
     change_config(model, position_embedding_type="absolute")

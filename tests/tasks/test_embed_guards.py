@@ -65,7 +65,7 @@ def test_windows_that_cancel_out_give_no_nan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specs", "said"),
     [
-        ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999: the encoder gives 24 values a token"),
+        ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999: the encoder gives 24 values"),
         ([pooling("cls", old=True, word_embedding_dimension=23)], "word_embedding_dimension is 23: the encoder gives"),
     ],
 )

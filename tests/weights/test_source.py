@@ -87,7 +87,7 @@ def test_a_name_like_that_of_the_built_in_model_is_answered_with_it(
 def test_an_address_of_the_hub_is_answered_with_the_name(address: str, said: str | None) -> None:
     with pytest.raises(CheckpointError) as caught:
         find_folder(ModelRef(address, offline=True))
-    assert caught.value.hint and caught.value.hint.endswith(f"the name is {said}") == (said is not None)
+    assert caught.value.hint and caught.value.hint.endswith(f"the name {said}") == (said is not None)
 
 
 COMMIT, OTHER = "a" * 40, "b" * 40

@@ -1,1 +1,1 @@
-"""Adapters in the format of PEFT: read, and fitted to the modules of a network."""
+"""Adapters in the format of PEFT: reading them, and matching them to the modules of a network."""

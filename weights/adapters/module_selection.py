@@ -1,8 +1,8 @@
-r"""Which modules the settings of a PEFT adapter choose, and the rank and alpha of each.
+r"""The modules that the settings of a PEFT adapter select, and the rank and alpha of each.
 
-PEFT takes any regular expression for the names of modules, and some of them hardly ever end. Here a pattern consists of
-text, `.`, `[…]`, `\d` and `\w`, each also with `*`, `+` or `?`, and of groups of alternatives, also with `?`: all of
-its matches are followed at once, so that the time is bounded.
+PEFT accepts any regular expression for the names of modules, and some regular expressions take almost forever. Patterns
+here consist of text, `.`, `[…]`, `\d` and `\w`, each optionally with `*`, `+` or `?`, and of groups of alternatives,
+optionally with `?`: all possible matches are followed at once, so that the time is bounded.
 """
 
 import re
@@ -15,80 +15,80 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson
 
 ALL_LINEAR = "all-linear"
-_MOST_CHARACTERS, _MOST_REPEATS = 20_000, 500  # of all patterns of an adapter; each has a name for each module at most
-_DEEPEST = 20  # groups in groups
+_MAX_CHARACTERS, _MAX_REPEATS = 20_000, 500  # of all patterns of an adapter; at most one name per module is expected
+_MAX_DEPTH = 20  # of nested groups
 _CLASS = r"\[\^?(?:\\[dw]|\\[^A-Za-z0-9]|[^\]\\\[])+\]"
 _CHARACTER = re.compile(rf"(\\[dw]|\\[^A-Za-z0-9]|{_CLASS}|[^\\()\[\]{{}}|*+?^$])([*+?]?)\??")
-_LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")  # PEFT's own, where layers_pattern is not given
+_LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")  # PEFT's default for layers_pattern
 
 
 @dataclass(frozen=True)
 class _PatternPart:
-    """One character, maybe repeated; a place (`^`, `$`); or a group of alternatives."""
+    """One character, possibly repeated; an anchor (`^`, `$`); or a group of alternatives."""
 
     character: re.Pattern[str] | None = None
     repeat: str = ""
-    place: str = ""
+    anchor: str = ""
     group: "_Alternatives" = ()
 
     def ends(self, name: str, starts: set[int]) -> set[int]:
-        """Where it can end in a name, from any of these starts."""
-        if self.place:
-            return starts & {0 if self.place == "^" else len(name)}
-        found = set(starts) if self.repeat in ("?", "*") else set()
+        """Returns the offsets in a name where a match can end that begins at one of `starts`."""
+        if self.anchor:
+            return starts & {0 if self.anchor == "^" else len(name)}
+        offsets = set(starts) if self.repeat in ("?", "*") else set()
         if self.character is None:
-            return found | _ends(self.group, name, starts)
+            return offsets | _ends(self.group, name, starts)
         while starts:
-            starts = {at + 1 for at in starts if self.character.match(name, at)} - found
-            found |= starts
+            starts = {at + 1 for at in starts if self.character.match(name, at)} - offsets
+            offsets |= starts
             if self.repeat in ("", "?"):
                 break
-        return found
+        return offsets
 
 
 _Alternatives = tuple[tuple[_PatternPart, ...], ...]
 
 
 def _ends(alternatives: _Alternatives, name: str, starts: set[int]) -> set[int]:
-    found: set[int] = set()
+    offsets: set[int] = set()
     for steps in alternatives:
-        places = starts
+        reached = starts
         for step in steps:
-            places = step.ends(name, places) if places else places
-        found |= places
-    return found
+            reached = step.ends(name, reached) if reached else reached
+        offsets |= reached
+    return offsets
 
 
-def _parsed(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, int]:
-    """The alternatives of a pattern, or of a group that begins at a place, and where they end."""
-    if depth > _DEEPEST:
+def _parse(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, int]:
+    """Parses a pattern, or the group that begins at offset `at`; returns the alternatives and the offset after them."""
+    if depth > _MAX_DEPTH:
         raise ValueError
-    found: list[list[_PatternPart]] = [[]]
+    alternatives: list[list[_PatternPart]] = [[]]
     while at < len(pattern) and pattern[at] != ")":
         if pattern[at] == "|":
-            found.append([])
+            alternatives.append([])
             at += 1
         elif pattern[at] in "^$":
-            found[-1].append(_PatternPart(place=pattern[at]))
+            alternatives[-1].append(_PatternPart(anchor=pattern[at]))
             at += 1
         elif pattern[at] == "(":
-            group, at = _parsed(pattern, at + (3 if pattern.startswith("(?:", at) else 1), depth + 1)
+            group, at = _parse(pattern, at + (3 if pattern.startswith("(?:", at) else 1), depth + 1)
             repeat = "?" if pattern.startswith("?", at) else ""
-            found[-1].append(_PatternPart(group=group, repeat=repeat))
+            alternatives[-1].append(_PatternPart(group=group, repeat=repeat))
             at += len(repeat)
         elif matched := _CHARACTER.match(pattern, at):
-            found[-1].append(_PatternPart(re.compile(matched[1]), matched[2]))
+            alternatives[-1].append(_PatternPart(re.compile(matched[1]), matched[2]))
             at = matched.end()
         else:
             raise ValueError
-    if (at < len(pattern)) != (depth > 0):  # a parenthesis without the other
+    if (at < len(pattern)) != (depth > 0):  # unbalanced parentheses
         raise ValueError
-    return tuple(map(tuple, found)), at + (depth > 0)
+    return tuple(map(tuple, alternatives)), at + (depth > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What the settings of an adapter say about modules; names are whole, as in `BertModel.named_modules()`.
+    """The settings of an adapter that select modules; names are full names, as in `BertModel.named_modules()`.
 
     Attributes:
         settings: The `adapter_config.json`.
@@ -98,44 +98,44 @@ class Selection:
     _patterns: dict[str, _Alternatives] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        whole = {key: [value] for key, value in self._names.items() if isinstance(value, str)}
+        single = {key: [value] for key, value in self._names.items() if isinstance(value, str)}
         layers = self.settings.get("layers_pattern", [])
-        written = {
-            **{key: patterns for key, patterns in whole.items() if patterns != [ALL_LINEAR]},
+        patterns_by_key = {
+            **{key: patterns for key, patterns in single.items() if patterns != [ALL_LINEAR]},
             "layers_pattern": [layers] if isinstance(layers, str) else self.settings.strings("layers_pattern"),
             **{key: [*self.settings.nested(key).values] for key in ("rank_pattern", "alpha_pattern")},
         }
-        every = [*chain.from_iterable(written.values())]
-        repeats = sum(text.count(sign) for text in every for sign in "*+")
-        if sum(map(len, every)) > _MOST_CHARACTERS or repeats > _MOST_REPEATS:
+        all_patterns = [*chain.from_iterable(patterns_by_key.values())]
+        repeats = sum(text.count(sign) for text in all_patterns for sign in "*+")
+        if sum(map(len, all_patterns)) > _MAX_CHARACTERS or repeats > _MAX_REPEATS:
             raise ConfigError(
-                f"{self.settings.path}: its patterns have {sum(map(len, every)):,} characters and {repeats:,} "
-                f"repetitions, expected at most {_MOST_CHARACTERS:,} and {_MOST_REPEATS:,}"
+                f"{self.settings.path}: the patterns have {sum(map(len, all_patterns)):,} characters and {repeats:,} "
+                f"repetitions, expected at most {_MAX_CHARACTERS:,} and {_MAX_REPEATS:,}"
             )
-        for key, patterns in written.items():
+        for key, patterns in patterns_by_key.items():
             for pattern in patterns:
                 self._patterns[pattern] = self._read(key, pattern)
 
     def _read(self, key: str, pattern: str) -> _Alternatives:
         try:
-            return _parsed(pattern)[0]
+            return _parse(pattern)[0]
         except (ValueError, re.error):
             raise ConfigError(
                 f"{self.settings.path}: {key} has the pattern {pattern!r:.80}, expected module names; allowed patterns "
-                r"are ., [01], \d, \w, each also followed by *, + or ?, and alternatives (a|b)",
+                r"are ., [01], \d, \w, each optionally followed by *, + or ?, and alternatives (a|b)",
                 hint="write the names of the modules instead",
             ) from None
 
     @cached_property
     def _names(self) -> dict[str, str | tuple[str, ...]]:
         """`target_modules` and `exclude_modules`: a pattern, or names."""
-        found: dict[str, str | tuple[str, ...]] = {}
+        names: dict[str, str | tuple[str, ...]] = {}
         for key in ("target_modules", "exclude_modules"):
             value = self.settings.get(key)
-            found[key] = value if isinstance(value, str) else self.settings.strings(key)
-        if not found["target_modules"]:
+            names[key] = value if isinstance(value, str) else self.settings.strings(key)
+        if not names["target_modules"]:
             raise self.settings.refuse("target_modules", "names of modules, or a pattern")
-        return found
+        return names
 
     def _fits(self, pattern: str, module: str, starts: Iterable[int] = (0,)) -> bool:
         return len(module) in _ends(self._patterns[pattern], module, {*starts})
@@ -147,7 +147,7 @@ class Selection:
         return module in names or module.endswith(tuple(f".{name}" for name in names))
 
     def left_out_by(self, module: str) -> str | None:
-        """The setting because of which PEFT does not adapt a module; `None` if it does."""
+        """Returns the setting that excludes a module from adaptation by PEFT; `None` if the module is adapted."""
         if self._named("exclude_modules", module):
             return "exclude_modules"
         inside = (*module.split("."),)
@@ -171,33 +171,33 @@ class Selection:
         return self._layer_of(module) in layers
 
     def _layer_of(self, module: str) -> int | None:
-        """The number of the layer that a module is in."""
-        given = self.settings.get("layers_pattern")
-        if not given:
-            found = _LAYER.match(module)
-            return int(found[1]) if found else None
+        """Returns the number of the layer that contains a module."""
+        patterns = self.settings.get("layers_pattern")
+        if not patterns:
+            layer = _LAYER.match(module)
+            return int(layer[1]) if layer else None
         parts = module.split(".")
-        for pattern in [given] if isinstance(given, str) else given:
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
             for at in range(1, len(parts) - 1):
                 before = ".".join(parts[:at])
-                if parts[at].isdecimal() and self._fits(pattern, before, _begins(before)):
+                if parts[at].isdecimal() and self._fits(pattern, before, _suffix_starts(before)):
                     return int(parts[at])
         return None
 
     def stated(self, key: str, module: str) -> tuple[ConfigJson, str]:
-        """Where the settings state a number of a module: an object and a key in it.
+        """Returns the object, and the key in it, that states the rank or alpha of a module.
 
         Args:
-            key: `r` or `lora_alpha`; `rank_pattern` and `alpha_pattern` may state another one for some modules.
-            module: Its name.
+            key: `r` or `lora_alpha`; `rank_pattern` and `alpha_pattern` may override it for some modules.
+            module: The name of the module.
         """
         patterns = self.settings.nested({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key])
         for pattern in patterns.values:  # the first one counts
-            if self._fits(pattern, module, _begins(module)):
+            if self._fits(pattern, module, _suffix_starts(module)):
                 return patterns, pattern
         return self.settings, key
 
 
-def _begins(name: str) -> list[int]:
-    """Where a pattern for the end of a name may begin: at its beginning, or after a dot."""
+def _suffix_starts(name: str) -> list[int]:
+    """Returns the offsets where a pattern for the end of a name may begin: 0, and after each dot."""
     return [0, *(at + 1 for at, sign in enumerate(name) if sign == ".")]

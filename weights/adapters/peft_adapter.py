@@ -1,7 +1,7 @@
-"""Adapters in the format of PEFT, read: `adapter_config.json` and `adapter_model.safetensors` next to a base model.
+"""Reads adapters in the format of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
-An adapter is merged into the weights of its base while these are read, so that whatever loads a checkpoint loads an
-adapted one as well. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
+An adapter is merged into the weights of its base while they are read, so all code that loads a checkpoint also loads an
+adapted checkpoint. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
 """
 
 import re
@@ -24,22 +24,22 @@ from mlxbert.weights.formats import safetensors
 from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.file_names import ADAPTER, ADAPTER_WEIGHTS
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
-from mlxbert.weights.formats.weight_files import WeightFiles, with_own
+from mlxbert.weights.formats.weight_files import WeightFiles, with_own_layers
 from mlxbert.weights.hub.needed_files import CONFIG
 
 PREFIX = "base_model.model."
 MAGNITUDE = "lora_magnitude_vector"
 _LORA = re.compile(rf"(.+)\.(?:lora_([AB])\.weight|({MAGNITUDE})(?:\.weight)?)")
 _MERGE = "load it with peft, merge it (merge_and_unload) and save the model"
-_OTHERS = "the settings belong to other tensors: copy both files from the same place"
-# Settings that change what an adapter computes, and the values that mlxbert knows.
+_MISMATCH = "the settings belong to other tensors: copy both files from the same place"
+# Settings that change what an adapter computes, and the only values that mlxbert supports.
 _ONLY = {"bias": "none", "lora_bias": False, "use_qalora": False, "megatron_config": None, "layer_replication": None}
-_ONLY |= {"fan_in_fan_out": False}  # of layers that store (in, out), as those of GPT-2
+_ONLY |= {"fan_in_fan_out": False}  # of layers that store (in, out), as in GPT-2
 _ONLY |= dict.fromkeys(("alora_invocation_tokens", "arrow_config", "use_bdlora", "kasa_config", "monteclora_config"))
 _ONLY |= dict.fromkeys(("target_parameters", "trainable_token_indices"))
-_INITIAL = (True, False, "gaussian", "orthogonal", "eva")  # the others change the weights of the base, too
-# The keys of a config.json that name a head, its labels, and how its scores are used.
-_OF_HEADS: tuple[str, ...] = (
+_INITIAL = (True, False, "gaussian", "orthogonal", "eva")  # other values change the weights of the base, too
+# The keys of a config.json that name a head, its labels, and the activation of its scores.
+_HEAD_KEYS: tuple[str, ...] = (
     *("architectures", *Labels().to_config(), "sentence_transformers", "sbert_ce_default_activation_function"),
 )
 
@@ -50,7 +50,7 @@ def read_settings(folder: Path) -> ConfigJson:
     if not path.is_file():
         raise ConfigError(
             f"{folder}: no {ADAPTER} in this folder",
-            hint="give the folder that training with lora wrote, or another adapter in PEFT's format",
+            hint="pass the folder that training with lora wrote, or another adapter in PEFT's format",
         )
     settings = ConfigJson(path, read_json(path, ConfigError))
     settings.choice("peft_type", ("LORA",))
@@ -58,48 +58,48 @@ def read_settings(folder: Path) -> ConfigJson:
         if settings.get(key, value) not in (value, [], {}):
             raise settings.refuse(key, f"{value!r}: mlxbert does not compute adapters with it", hint=_MERGE)
     if settings.get("init_lora_weights", True) not in _INITIAL:
-        known = ", ".join(map(repr, _INITIAL))
+        choices = ", ".join(map(repr, _INITIAL))
         raise settings.refuse(
-            "init_lora_weights", f"one of {known}: with others the base has other weights, too", hint=_MERGE
+            "init_lora_weights", f"one of {choices}: other values change the weights of the base, too", hint=_MERGE
         )
     return settings
 
 
 def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
-    """The heads that the first of `architectures` can have."""
+    """Returns the heads that the first of `architectures` can have."""
     classes = config_json.strings("architectures")[:1]
     return tuple(head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_names))
 
 
 def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
-    """The `config.json` of a base with the head and the labels of an adapter.
+    """Returns the `config.json` of a base with the head and the labels of an adapter.
 
-    They are those of a `config.json` next to the adapter, as mlxbert writes it. PEFT writes none: then the adapter's
-    class names the head, and classes have numbers, unless there are as many as the base has.
+    mlxbert writes both to a `config.json` next to the adapter. PEFT writes no such file: then the adapter's class
+    determines the head, and the labels are numbered, unless there are as many as in the base.
 
     Args:
-        folder: The adapter.
+        folder: The folder of the adapter.
         base: The configuration of the base.
     """
     settings, (name, family) = read_settings(folder), family_of(base)
-    kept = {key: value for key, value in base.values.items() if key not in _OF_HEADS}
+    kept = {key: value for key, value in base.values.items() if key not in _HEAD_KEYS}
     if (folder / CONFIG).is_file():
-        own = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
-        if family_of(own)[1] is not family:
-            raise ConfigError(f"{folder}: is an adapter for a {family_of(own)[0]} model, the base is a {name} model")
-        if not heads_of(own):
+        stated = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
+        if family_of(stated)[1] is not family:
+            raise ConfigError(f"{folder}: is an adapter for a {family_of(stated)[0]} model, the base is a {name} model")
+        if not heads_of(stated):
             return base
-        return ConfigJson(base.path, kept | {key: own.values[key] for key in _OF_HEADS if key in own.values})
+        return ConfigJson(base.path, kept | {key: stated.values[key] for key in _HEAD_KEYS if key in stated.values})
     class_name = settings.nested("auto_mapping").get("base_model_class")
     if not isinstance(class_name, str):
         head = next((spec for spec in HEADS.values() if spec.peft_type == str(settings.get("task_type"))), None)
         if head is None:
             return base
         class_name = family.class_prefixes[name] + head.class_names[0]
-    found = ConfigJson(base.path, base.values | {"architectures": [class_name]})
-    count = _outputs(folder, family, heads_of(found))
+    adapted = ConfigJson(base.path, base.values | {"architectures": [class_name]})
+    count = _outputs(folder, family, heads_of(adapted))
     if count is None or count == len(base.get("id2label") or "12"):
-        return found
+        return adapted
     return ConfigJson(
         base.path,
         kept | {"architectures": [class_name], "id2label": {str(n): f"LABEL_{n}" for n in range(count)}},
@@ -107,7 +107,7 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
 
 
 def _outputs(folder: Path, family: Family, heads: Sequence[str]) -> int | None:
-    """How many outputs the head of an adapter has; `None` where the adapter has none with labels."""
+    """Returns the number of outputs of the adapter's head; `None` if the adapter has no head with labels."""
     head = next((head for head in heads if HEADS[head].labelled), None)
     if head is None:
         return None
@@ -123,18 +123,18 @@ def _open_weights(folder: Path) -> WeightFiles:
             f"{folder}: no {ADAPTER_WEIGHTS} in this folder",
             hint="if it has an adapter_model.bin, load it with peft and save it again",
         )
-    return with_own(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
+    return with_own_layers(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
 
 
 @dataclass(frozen=True)
 class WeightUpdate:
-    """What an adapter adds to the weights of a module.
+    """The update that an adapter adds to the weights of a module.
 
     Attributes:
         target: The module.
         scale: The factor of B A.
         names: The names in the file, by `A`, `B` and, for DoRA, `lora_magnitude_vector`.
-        number: Which of those that are stacked in the tensors; `None` for tensors of a single one.
+        number: The index of the adapter if its tensors stack several adapters; else `None`.
     """
 
     target: Target
@@ -148,10 +148,10 @@ class Adapter:
     """An adapter that fits its base.
 
     Attributes:
-        folder: Its folder.
-        weights: Its files.
-        updates: The updates of each tensor of the base, by plain names.
-        replaced: The names in the file of the tensors that replace those of the base, by plain names.
+        folder: The folder of the adapter.
+        weights: The files of the adapter.
+        updates: The updates of each tensor of the base, by plain name.
+        replaced: The names in the file of tensors that replace tensors of the base, by plain name.
     """
 
     folder: Path
@@ -164,19 +164,19 @@ class Adapter:
         return self.weights.arrays()
 
     def replacement(self, plain: str) -> mx.array:
-        """A tensor that replaces one of the base."""
+        """Reads the tensor that replaces a tensor of the base."""
         return self._arrays[self.replaced[plain]]
 
     def merged(self, plain: str, base: mx.array) -> mx.array:
-        """A tensor of the base with the updates, float32; one without any is returned unchanged."""
+        """Returns a tensor of the base with its updates, in float32; unchanged if it has no updates."""
         updates = self.updates.get(plain, ())
         if not updates:
             return base
         rows = [*mx.split(base.astype(mx.float32), updates[0].target.parts, axis=0)]
         for update in updates:
             pair = (self._arrays[update.names[letter]] for letter in "AB")
-            one = slice(None) if update.number is None else update.number
-            a, b = (array[one].astype(mx.float32) for array in pair)
+            index = slice(None) if update.number is None else update.number
+            a, b = (array[index].astype(mx.float32) for array in pair)
             magnitude = self._arrays[update.names[MAGNITUDE]] if MAGNITUDE in update.names else None
             part = update.target.part
             rows[part] = merged(rows[part], update.scale * (b @ a), magnitude)
@@ -191,37 +191,37 @@ def read_adapter(
     parts: Mapping[str, set[str]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Adapter:
-    """Opens an adapter, and checks that it fits its base; no tensor is read.
+    """Opens an adapter and checks that it fits its base; no tensor is read.
 
     Args:
-        folder: Its folder.
+        folder: The folder of the adapter.
         family: The family of the base.
         config_json: The configuration of the base.
-        config: The facts of its encoder.
+        config: The facts of the base's encoder.
         parts: The plain names of the tensors of the encoder and of each part that the base can have.
-        shapes: The shapes of the tensors of the base, by plain names.
+        shapes: The shapes of the tensors of the base, by plain name.
     """
     settings, weights = read_settings(folder), _open_weights(folder)
     selection = Selection(settings)
     modules = {target.name: target for target in targets(family, config_json, config, family.parts)}
-    found: dict[str, dict[str, str]] = {}
+    adapted: dict[str, dict[str, str]] = {}
     replaced: dict[str, str] = {}
     for name, info in weights.tensors.items():
         if info.dtype not in FLOATS:
             raise CheckpointError(f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected {', '.join(FLOATS)}")
-        whole = name.removeprefix(PREFIX)
-        if lora := _LORA.fullmatch(whole):
-            found.setdefault(lora[1], {})[lora[2] or lora[3]] = name
-        elif (plain := _unprefixed(whole, family)) in set().union(*parts.values(), family.tied):
+        bare = name.removeprefix(PREFIX)
+        if lora := _LORA.fullmatch(bare):
+            adapted.setdefault(lora[1], {})[lora[2] or lora[3]] = name
+        elif (plain := _without_prefix(bare, family)) in set().union(*parts.values(), family.tied):
             replaced[plain] = name
         else:
-            raise _no_place(folder, name)
+            raise _no_place_error(folder, name)
     updates: dict[str, tuple[WeightUpdate, ...]] = {}
-    for module, names in found.items():
-        target = modules.get(_unprefixed(module, family))
+    for module, names in adapted.items():
+        target = modules.get(_without_prefix(module, family))
         if target is None or target.tensor not in shapes:
-            raise _no_place(folder, next(iter(names.values())))
-        _check(folder, weights, target, names, shapes[target.tensor])
+            raise _no_place_error(folder, next(iter(names.values())))
+        _check_tensors(folder, weights, target, names, shapes[target.tensor])
         rank = weights.tensors[names["A"]].shape[0]
         _check_settings(selection, module, names, rank)
         stated, key = selection.stated("lora_alpha", module)
@@ -229,74 +229,74 @@ def read_adapter(
         scale = scale_of(rank, alpha, rslora=settings.flag("use_rslora", default=False))
         updates[target.tensor] = (*updates.get(target.tensor, ()), WeightUpdate(target, scale, names))
     linear = [target.name for target in modules.values() if target.layered and len(shapes.get(target.tensor, ())) == 2]
-    _check_complete(selection, found, linear, family)
+    _check_complete(selection, adapted, linear, family)
     return Adapter(folder, weights, updates, replaced)
 
 
-def _unprefixed(name: str, family: Family) -> str:
+def _without_prefix(name: str, family: Family) -> str:
     return next((name.removeprefix(prefix) for prefix in family.prefixes if name.startswith(prefix)), name)
 
 
 def _check_settings(selection: Selection, module: str, names: Mapping[str, str], rank: int) -> None:
-    """Refuses settings of which the tensors of a module say something else: PEFT leaves these out, or fails.
+    """Refuses settings that contradict the tensors of a module: PEFT would skip these tensors, or fail.
 
     Args:
         selection: The settings.
         module: The name of the module.
-        names: The names of its tensors in the file.
-        rank: Their rank.
+        names: The names in the file of the module's tensors.
+        rank: The rank of the tensors.
     """
     settings = selection.settings
     if key := selection.left_out_by(module):
-        raise settings.refuse(key, f"to choose {module!r}: {ADAPTER_WEIGHTS} has its tensors", hint=_OTHERS)
+        raise settings.refuse(key, f"to select {module!r}: {ADAPTER_WEIGHTS} has its tensors", hint=_MISMATCH)
     stated, key = selection.stated("r", module)
     if stated.integer(key, default=8) != rank:
-        raise stated.refuse(key, f"{rank}: the rank of {names['A']!r} in {ADAPTER_WEIGHTS}", hint=_OTHERS)
+        raise stated.refuse(key, f"{rank}: the rank of {names['A']!r} in {ADAPTER_WEIGHTS}", hint=_MISMATCH)
     dora = MAGNITUDE in names
     if settings.flag("use_dora", default=False) != dora:
-        found = f"{ADAPTER_WEIGHTS} has {'the' if dora else 'no'} {MAGNITUDE} of {module!r}"
-        raise settings.refuse("use_dora", f"{'true' if dora else 'false'}: {found}", hint=_OTHERS)
+        fact = f"{ADAPTER_WEIGHTS} has {'the' if dora else 'no'} {MAGNITUDE} of {module!r}"
+        raise settings.refuse("use_dora", f"{'true' if dora else 'false'}: {fact}", hint=_MISMATCH)
 
 
-def _check_complete(selection: Selection, found: Collection[str], linear: Sequence[str], family: Family) -> None:
-    """Refuses settings that choose linear layers of the encoder whose tensors are absent: PEFT draws random ones.
+def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequence[str], family: Family) -> None:
+    """Refuses settings that select linear layers of the encoder without tensors: PEFT would initialize them randomly.
 
     Args:
         selection: The settings.
-        found: The names of the modules that have tensors.
+        adapted: The names of the modules that have tensors.
         linear: The names of the linear layers, without prefix.
         family: The family of the base.
     """
-    prefixes = [name.removesuffix(_unprefixed(name, family)) for name in found] or ["", *family.prefixes[:1]]
+    prefixes = [name.removesuffix(_without_prefix(name, family)) for name in adapted] or ["", *family.prefixes[:1]]
     for name in linear:
-        chosen = [whole for whole in (f"{prefix}{name}" for prefix in {*prefixes}) if not selection.left_out_by(whole)]
-        if chosen and not {*chosen} & {*found}:
+        selected = [full for full in (f"{prefix}{name}" for prefix in {*prefixes}) if not selection.left_out_by(full)]
+        if selected and not {*selected} & {*adapted}:
             raise selection.settings.refuse(
-                "target_modules", f"names of modules that {ADAPTER_WEIGHTS} has; it lacks {name!r}", hint=_OTHERS
+                "target_modules", f"names of modules that {ADAPTER_WEIGHTS} has; it lacks {name!r}", hint=_MISMATCH
             )
 
 
-def _check(
+def _check_tensors(
     folder: Path, weights: WeightFiles, target: Target, names: Mapping[str, str], shape: tuple[int, ...]
 ) -> None:
-    """Refuses the tensors of a module that are incomplete, or whose shapes are not those of its weights."""
+    """Refuses tensors of a module that are incomplete or do not fit the shape of its weights."""
     absent = [part for part in "AB" if part not in names]
     if absent:
         raise CheckpointError(f"{folder}: module {target.name!r} has no lora_{absent[0]}")
-    own = {part: weights.tensors[name].shape for part, name in names.items()}
-    rank = own["A"][0] if len(own["A"]) == 2 else 0
+    shapes = {part: weights.tensors[name].shape for part, name in names.items()}
+    rank = shapes["A"][0] if len(shapes["A"]) == 2 else 0
     rows = shape[0] // target.parts
     expected = {"A": (rank, *shape[1:]), "B": (rows, rank), MAGNITUDE: (rows,)}
-    for part, found in own.items():
-        if not rank or len(shape) != 2 or found != expected[part]:
+    for part, actual in shapes.items():
+        if not rank or len(shape) != 2 or actual != expected[part]:
             raise CheckpointError(
-                f"{folder}: {names[part]!r} has the shape {found}, which does not fit the base, whose "
+                f"{folder}: {names[part]!r} has the shape {actual}, which does not fit the base, whose "
                 f"{target.name!r} has {(rows, *shape[1:])}",
                 hint="the adapter may belong to another model",
             )
 
 
-def _no_place(folder: Path, name: str) -> CheckpointError:
+def _no_place_error(folder: Path, name: str) -> CheckpointError:
     return CheckpointError(
         f"{folder}: the base has no place for tensor {name!r}", hint="the adapter may belong to another model"
     )
@@ -309,13 +309,13 @@ def merged_names(
     tied: Mapping[str, str],
     names: Mapping[str, str],
 ) -> dict[str, str]:
-    """The names in the files of all tensors of an adapted checkpoint, by plain names.
+    """Returns the names in the files of all tensors of an adapted checkpoint, by plain name.
 
-    Other heads of the base are left out where the adapter is for some: they belong to the encoder as it was.
+    If the adapter has heads, other heads of the base are left out: they belong to the encoder before adaptation.
 
     Args:
         adapter: The adapter.
-        heads: Its heads; none for an encoder alone.
+        heads: The heads of the adapter; empty for an encoder alone.
         parts: The plain names of the tensors of the encoder and of each part.
         tied: See `Family.tied`.
         names: The names in the files of the base.
@@ -323,11 +323,11 @@ def merged_names(
     dropped: set[str] = set()
     if heads:
         kept = set().union(*(parts.get(part, set()) for part in ("encoder", "pooler", *heads)))
-        dropped = {name for part, found in parts.items() if part in HEADS for name in found} - kept
+        dropped = {name for part, part_names in parts.items() if part in HEADS for name in part_names} - kept
         dropped |= set() if is_tied(heads) else {*tied}
     return {plain: name for plain, name in names.items() if plain not in dropped} | dict(adapter.replaced)
 
 
 def tensor_infos(adapter: Adapter) -> dict[str, TensorInfo]:
-    """The tensors that replace those of the base, by their names in the file."""
+    """Returns the header entries of the tensors that replace tensors of the base, by the name in the file."""
     return {name: adapter.weights.tensors[name] for name in adapter.replaced.values()}

@@ -1,6 +1,6 @@
-"""The names of transformers' modules in memory, by which PEFT names adapters; some differ from those on disk.
+"""The names of transformers' modules in memory, which PEFT uses for adapters; some differ from the names on disk.
 
-A matrix may be fused on disk and in memory, on disk alone, or nowhere, see `Target`.
+A matrix may be fused both on disk and in memory, on disk only, or not at all, see `Target`.
 """
 
 import re
@@ -15,15 +15,15 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Target:
-    """A module that an adapter can be for.
+    """A module that an adapter can update.
 
     Attributes:
-        name: Its name in memory, without the family's prefix.
-        ours: The paths of our layers that it consists of, in the order of its rows.
-        tensor: The plain name of the tensor on disk that holds its weights.
-        part: Which part of the rows of that tensor is its own.
-        parts: How many parts of equal size the tensor has.
-        operation: What happens to its rows on the way from the file.
+        name: The name in memory, without the family's prefix.
+        ours: The paths of our layers that the module consists of, in the order of its rows.
+        tensor: The plain name of the tensor on disk that holds the module's weights.
+        part: The index of the part of the tensor's rows that belongs to the module.
+        parts: The number of parts of equal size that the tensor has.
+        operation: The operation on the rows when they are read from the file.
     """
 
     name: str
@@ -35,33 +35,33 @@ class Target:
 
     @property
     def layered(self) -> bool:
-        """Whether it is in a layer of the encoder."""
+        """Whether the module is in a layer of the encoder."""
         return self.ours[0].startswith("encoder.layers.")
 
     @property
     def inside(self) -> str:
-        """Its name without the layer that it is in."""
+        """The name within the layer."""
         return re.sub(r"^.*\.\d+\.", "", self.name)
 
     @property
     def names(self) -> set[str]:
-        """What it is called: the ends of its own name and of our paths."""
-        whole = (self.inside, *(re.sub(r"^.*\.\d+\.", "", path) for path in self.ours))
-        return {".".join(parts[start:]) for name in whole for parts in [name.split(".")] for start in range(len(parts))}
+        """All names of the module: the endings of its name in memory and of our paths."""
+        roots = (self.inside, *(re.sub(r"^.*\.\d+\.", "", path) for path in self.ours))
+        return {".".join(parts[start:]) for name in roots for parts in [name.split(".")] for start in range(len(parts))}
 
 
 def targets(
     family: Family, config_json: ConfigJson, config: EncoderConfig, parts: Iterable[str] = ()
 ) -> Iterator[Target]:
-    """The modules of the encoder and of these parts that have one tensor on disk, linear or not.
+    """Yields the modules of the encoder and of these parts that have one tensor on disk, linear or not.
 
     Args:
         family: The family.
         config_json: The configuration.
-        config: The facts of the encoder in it.
-        parts: Pooler and heads.
+        config: The facts of the encoder.
+        parts: The pooler and heads to include.
     """
-    in_code = family.foreign(config_json, config)  # there, modules are called as tensors are
+    in_code = family.foreign(config_json, config)  # in the authors' code, modules are named like tensors
     for entry in keymap.expand(family.table(parts), config.num_stored_layers):
         if len(entry.theirs) != 1:
             continue
@@ -70,13 +70,13 @@ def targets(
         if len(names) == 1:
             yield Target(names[0], entry.ours, f"{stem}.weight", operation=entry.operation)
         else:
-            for part, (name, own) in enumerate(zip(names, entry.ours, strict=True)):
-                yield Target(name, (own,), f"{stem}.weight", part, len(names))
+            for part, (name, path) in enumerate(zip(names, entry.ours, strict=True)):
+                yield Target(name, (path,), f"{stem}.weight", part, len(names))
 
 
 def _in_memory(family: Family, stem: str) -> tuple[str, ...]:
-    """The modules in memory of a stem on disk: several where a tensor is fused on disk alone."""
+    """Returns the modules in memory of a stem on disk: several if the tensor is fused on disk only."""
     for pattern, names in family.modules.items():
-        if found := re.fullmatch(pattern, stem):
-            return tuple(found.expand(name) for name in names)
+        if match := re.fullmatch(pattern, stem):
+            return tuple(match.expand(name) for name in names)
     return (stem,)

@@ -1,7 +1,7 @@
-"""The adapters that a checkpoint holds itself, for each task one.
+"""The adapters that a checkpoint holds itself, one per task.
 
-Those of jina-embeddings-v3 are stacked in tensors next to the weights. Those of jina-embeddings-v5 are in folders of
-their own, in PEFT's format.
+jina-embeddings-v3 stacks its adapters in tensors next to the weights. jina-embeddings-v5 has a folder per adapter, in
+PEFT's format.
 """
 
 import re
@@ -22,12 +22,12 @@ _LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
 
 
 def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
-    """The names of a checkpoint's own adapters."""
+    """Returns the names of a checkpoint's own adapters."""
     return config_json.strings("task_names" if config_json.get("model_type") == MODEL_TYPE else "lora_adaptations")
 
 
 def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) -> Path | None:
-    """The folder of one of a checkpoint's own adapters; `None` if its adapters are tensors of the checkpoint.
+    """Returns the folder of one of a checkpoint's own adapters; `None` if they are tensors of the checkpoint.
 
     Args:
         transformer: The folder of the checkpoint.
@@ -44,35 +44,35 @@ def read_own_adapter(
     names: Mapping[str, str],
     tensors: Mapping[str, TensorInfo],
 ) -> Adapter:
-    """One of the adapters of a checkpoint; no tensor is read.
+    """Opens one of the adapters of a checkpoint; no tensor is read.
 
     Args:
         name: One of `own_adapters`.
         config_json: The configuration.
-        weights: The files.
+        weights: The weight files.
         names: The name in the file of every tensor, by its plain name.
-        tensors: The entries of the headers, by the name in the file.
+        tensors: The header entries, by the name in the file.
     """
-    known, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
+    tasks, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
     scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)
-    found: dict[str, dict[str, str]] = {}
+    pairs: dict[str, dict[str, str]] = {}
     for plain, stored in names.items():
         if lora := _LORA.fullmatch(plain):
-            found.setdefault(lora[1], {})[lora[2]] = stored
+            pairs.setdefault(lora[1], {})[lora[2]] = stored
     updates = {}
-    for module, pair in found.items():
+    for module, pair in pairs.items():
         original = tensors.get(names.get(f"{module}.weight", ""))
         if original is None:
-            raise CheckpointError(f"{module}: the weights have adapters of it, but not the matrix that they change")
+            raise CheckpointError(f"{module}: the weights hold adapters of this module, but not the module's matrix")
         rows, columns = original.shape
-        wanted = {"A": (len(known), rank, columns), "B": (len(known), rows, rank)}
-        if ".embeddings." in f".{module}":  # of a table they are the other way round: W + A B
+        expected = {"A": (len(tasks), rank, columns), "B": (len(tasks), rows, rank)}
+        if ".embeddings." in f".{module}":  # for tables, A and B are swapped: W + A B
             pair = {"A": pair.get("B", ""), "B": pair.get("A", "")}
-        for letter, shape in wanted.items():
+        for letter, shape in expected.items():
             if pair.get(letter) not in tensors or tensors[pair[letter]].shape != shape:
-                raise CheckpointError(f"{module}: the adapters do not fit, expected one of the shape {shape}")
+                raise CheckpointError(f"{module}: the adapters do not fit, expected a tensor of shape {shape}")
         updates[f"{module}.weight"] = (
-            WeightUpdate(Target(module, (module,), f"{module}.weight"), scale, pair, known.index(name)),
+            WeightUpdate(Target(module, (module,), f"{module}.weight"), scale, pair, tasks.index(name)),
         )
     if not updates:
         raise CheckpointError(f"{config_json.path.parent}: lora_adaptations has {name!r}, the weights have no adapters")

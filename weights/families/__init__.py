@@ -1,1 +1,1 @@
-"""The model families: facts, names of tensors and dialects, one file per family."""
+"""The model families: facts, tensor names and dialects, one file per family."""

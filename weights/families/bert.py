@@ -8,7 +8,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
-    """The facts of a BERT; `activation` is the default of transformers."""
+    """Reads the facts of a BERT; `activation` is the default of transformers."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
     activation = config_reader.activation(config, "hidden_act", activation)
     return config_reader.facts(
@@ -22,7 +22,7 @@ def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
     )
 
 
-# The names of BERT's tensors in other tools for MLX, after MLX's own layers:
+# The names of BERT's tensors in other tools for MLX, which follow MLX's own layers:
 # https://github.com/ml-explore/mlx-examples/blob/main/bert/convert.py.
 _MLX_LAYER = r"^encoder\.layers\.(\d+)\."
 _MLX_NAMES = {

@@ -1,4 +1,4 @@
-"""Readers of what most families spell alike in their `config.json`."""
+"""Readers of the facts that most families spell alike in `config.json`."""
 
 from dataclasses import fields
 from typing import Any
@@ -14,17 +14,17 @@ MIN_EPS, MAX_DROPOUT = 1e-30, 0.999999  # MLX accepts no norm with eps 0 and no 
 
 
 def generates(config: ConfigJson) -> bool:
-    """Whether a configuration is that of a language model."""
+    """Whether a configuration describes a language model."""
     return any(name.endswith("ForCausalLM") for name in config.strings("architectures"))
 
 
 def pooling(config: ConfigJson) -> str:
-    """How sentence-transformers pools a model without modules: of a language model the last token, if it is causal."""
+    """Returns the pooling of sentence-transformers for models without modules: the last token if causal, else mean."""
     return "last_token" if generates(config) and config.flag("is_causal", default=True) else "mean"
 
 
 def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderConfig:
-    """The facts that all families spell alike, or nearly; `own` are the family's own and take precedence."""
+    """Reads the facts that nearly all families spell alike; `own` are the facts of one family and take precedence."""
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
     config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
@@ -49,26 +49,26 @@ def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderCon
 
 
 def rate(config: ConfigJson, key: str, default: float) -> float:
-    """A rate of dropout; `null` means the default."""
+    """Reads a dropout rate; `null` means the default."""
     return config.number(key, low=0.0, high=MAX_DROPOUT, default=default)
 
 
 def dropout(config: ConfigJson, hidden: float = 0.1, attention: float = 0.1) -> Dropout:
-    """The dropout of BERT; `hidden` and `attention` are the defaults of transformers."""
+    """Reads BERT's dropout; `hidden` and `attention` are the defaults of transformers."""
     hidden = rate(config, "hidden_dropout_prob", hidden)
     attention = rate(config, "attention_probs_dropout_prob", attention)
     return Dropout(embeddings=hidden, attention=attention, attention_output=hidden, feed_forward=hidden)
 
 
 def head_dropout(config: ConfigJson, hidden: float = 0.1) -> float:
-    """The dropout of BERT's heads: `classifier_dropout`, or that of the encoder."""
+    """Reads the dropout of BERT's heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
     return rate(config, "classifier_dropout", rate(config, "hidden_dropout_prob", hidden))
 
 
 def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> dict[str, HeadFacts]:
-    """The facts of heads in a family where those with labels have one rate of dropout, also before the transform.
+    """Returns the facts of heads in a family whose heads with labels share one dropout rate, also before the transform.
 
-    `transform` is computed from the first token of a text; `None` for the output of the encoder's pooler.
+    The input of `transform` is the first token of a text; `None` means that the pooler's output is used instead.
     """
     pooled = None if transform is None else rate
     classifier = sequence_classifier.ClassifierFacts(transform, rate, pooled, None if transform is None else "cls")
@@ -76,18 +76,18 @@ def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> 
 
 
 def initialization(config: ConfigJson) -> Initialization:
-    """How new weights are drawn; a standard deviation of 0 means the default to transformers, too."""
+    """Reads how new weights are drawn; a standard deviation of 0 means the default, as in transformers."""
     return Initialization(std=config.number("initializer_range", low=0.0, high=1e6, default=0.02) or 0.02)
 
 
 def absolute(config: ConfigJson, first: int = 0) -> Absolute:
-    """A table of position vectors whose first token has the row `first`."""
+    """Reads a table of position vectors; the first token of a text uses row `first`."""
     config.only("position_embedding_type", "absolute", "mlxbert computes 'absolute' positions only for this family")
     return Absolute(config.integer("max_position_embeddings", least=first + 1), first)
 
 
 def head_size(config: ConfigJson) -> int:
-    """The width of one attention head."""
+    """Returns the width of an attention head."""
     hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     if hidden_size % num_heads:
         raise config.refuse("num_attention_heads", f"a divisor of the hidden size ({hidden_size})")
@@ -95,22 +95,22 @@ def head_size(config: ConfigJson) -> int:
 
 
 def pad(config: ConfigJson, default: int) -> int:
-    """The id of the pad token."""
+    """Reads the id of the pad token."""
     return config.integer("pad_token_id", least=0, most=config.integer("vocab_size") - 1, default=default)
 
 
 def segments(config: ConfigJson, default: int = 2, least: int = 1) -> int:
-    """The number of segment types."""
+    """Reads the number of segment types."""
     return config.integer("type_vocab_size", least=least, default=default)
 
 
 def activation(config: ConfigJson, key: str, default: str) -> str:
-    """The name of an activation."""
+    """Reads the name of an activation."""
     return config.choice(key, ACTIVATIONS, default)
 
 
 def usable_labels(config: ConfigJson) -> Labels | None:
-    """The classes; `None` if they cannot be used: most tasks do not need them, and `validate` refuses the others."""
+    """Reads the labels; `None` if they are invalid: most tasks need none, and building a head reports why."""
     _problem_type(config)
     if config.get("no_answer_threshold") is not None:
         config.number("no_answer_threshold", low=0, high=1)
@@ -121,26 +121,26 @@ def usable_labels(config: ConfigJson) -> Labels | None:
 
 
 def labels(config: ConfigJson) -> Labels:
-    """The classes that a configuration names."""
-    own = config.nested(VECTOR_CLASSIFIER)
+    """Reads the labels that a configuration names."""
+    vector = config.nested(VECTOR_CLASSIFIER)
     options = {field.name: config.get(field.name, field.default) for field in fields(Labels)[1:]}
-    if own.values:
-        options |= {"problem_type": _problem_type(own), "head_pooling": own.string("pooling")}
-    found = Labels(_own_names(own) if own.values else _read_names(config), **options)
-    if problem := found.thresholds_problem():
+    if vector.values:
+        options |= {"problem_type": _problem_type(vector), "head_pooling": vector.string("pooling")}
+    result = Labels(_own_names(vector) if vector.values else _read_names(config), **options)
+    if problem := result.thresholds_problem():
         raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
-    for layer in OWN_LAYERS:
-        if problem := layer.problem(found):
-            place, key = (own, "pooling") if layer.alone else (config, layer.stem)
-            raise place.refuse(key, problem, hint=f'remove "{layer.stem}" from it to use the model without')
-    return found
+    for own_layer in OWN_LAYERS:
+        if problem := own_layer.problem(result):
+            section, key = (vector, "pooling") if own_layer.alone else (config, own_layer.stem)
+            raise section.refuse(key, problem, hint=f'remove "{own_layer.stem}" from it to use the model without it')
+    return result
 
 
 def _problem_type(config: ConfigJson) -> str | None:
     if config.get("problem_type") not in (None, *PROBLEM_TYPES):
         raise config.refuse("problem_type", f"one of {', '.join(PROBLEM_TYPES)}")
-    found = config.get("problem_type")
-    return None if found is None else str(found)
+    value = config.get("problem_type")
+    return None if value is None else str(value)
 
 
 def _own_names(config: ConfigJson) -> tuple[str, ...]:
@@ -151,13 +151,13 @@ def _own_names(config: ConfigJson) -> tuple[str, ...]:
 
 
 def _read_names(config: ConfigJson) -> tuple[str, ...]:
-    named = config.get("id2label")
-    if named is None:
+    labels = config.get("id2label")
+    if labels is None:
         count = config.integer("num_labels", most=10**6, default=2)
         return tuple(f"LABEL_{number}" for number in range(count))
-    if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))} or not named:
+    if not isinstance(labels, dict) or set(labels) != {str(number) for number in range(len(labels))} or not labels:
         raise config.refuse("id2label", "an object with the keys 0, 1, 2 and so on")
-    names = tuple(named[str(number)] for number in range(len(named)))
+    names = tuple(labels[str(number)] for number in range(len(labels)))
     if not all(isinstance(name, str) for name in names):
         raise config.refuse("id2label", "an object of strings")
     return names

@@ -12,7 +12,7 @@ from mlxbert.weights.families.keymap import Table, channels_last, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _ATTENTION_KINDS = ("c2p", "p2c")
-_MOST = 2**29  # rows on each side of the table of distances: MLX limits the length of an axis
+_MAX_DISTANCE = 2**29  # rows on each side of the table of distances; MLX limits the length of an axis
 
 
 def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
@@ -28,8 +28,8 @@ def _positions(config: ConfigJson) -> Disentangled:
     config.only("relative_attention", True, "mlxbert runs DeBERTa with relative attention only")
     if not config.flag("relative_attention", default=False):
         raise config.refuse("relative_attention", "true")
-    length = config.integer("max_position_embeddings", most=_MOST)
-    farthest = config.integer("max_relative_positions", least=-1, most=_MOST, default=-1)
+    length = config.integer("max_position_embeddings", most=_MAX_DISTANCE)
+    farthest = config.integer("max_relative_positions", least=-1, most=_MAX_DISTANCE, default=-1)
     farthest = farthest if farthest > 0 else length
     buckets = max(config.integer("position_buckets", least=-1, default=-1), 0)
     if buckets and not 1 < buckets // 2 < farthest - 1:
@@ -120,7 +120,7 @@ _REST: Table = (
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """The name in transformers, which depends on `legacy` in the masked-LM head."""
+    """Returns the name in transformers; for the masked-LM head it depends on `legacy`."""
     if config.flag("legacy", default=True):
         return name
     name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)
@@ -140,7 +140,7 @@ DEBERTA = Family(
     prefixes=("deberta.",),
     encoder=tensor_names.encoder(_EMBEDDINGS, _LAYER, "encoder.layer.{}.", _REST),
     parts=tensor_names.heads(sequence_classifier={"transform.dense": "pooler.dense"}),
-    # The head that version 3 was trained with. transformers initializes a random one instead (`legacy` in its config).
+    # The head that version 3 was trained with; transformers initializes a random head instead (`legacy` in its config).
     old_spellings={
         r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.": r"cls.predictions.transform.\1.",
         r"^lm_predictions\.lm_head\.bias$": "cls.predictions.bias",

@@ -1,4 +1,4 @@
-"""EuroBERT: a Llama that attends to both sides."""
+"""EuroBERT: a Llama with bidirectional attention."""
 
 from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.nn.heads import masked_lm, sequence_classifier
@@ -10,7 +10,7 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    config.only("tie_word_embeddings", False, "mlxbert runs EuroBERT with a decoder of its own")
+    config.only("tie_word_embeddings", False, "mlxbert runs EuroBERT with an untied decoder only")
     config = config.with_aliases({"classifier_pooling": "clf_pooling"})
     bias = config.flag("mlp_bias", default=False)
     pooling = config.choice("classifier_pooling", _POOLINGS, "late")

@@ -1,4 +1,4 @@
-"""What a model family is."""
+"""The description of a model family, and errors for models without a known family."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,40 +15,40 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Family:
-    """What is needed to read and write the checkpoints of a family.
+    """The data and functions for reading and writing checkpoints of a family.
 
     Attributes:
-        title: What users call it.
-        published: Models on the hub that are of this family, for the table in the documentation.
-        class_prefixes: The prefix of its class names in transformers, by `model_type`.
-        class_names: The names of its classes that differ from a prefix and the usual suffix, by these.
-        recognizes: Where another family has its `model_type`, too: whether a `config.json` is one of its own, by the
-            names of the tensors as well, which are empty where they are not known.
+        title: The name of the family for users.
+        published: Models of this family on the hub, for the table in the documentation.
+        class_prefixes: The prefix of the family's class names in transformers, by `model_type`.
+        class_names: Irregular class names, by the regular name (prefix + suffix).
+        recognizes: Whether a `config.json` belongs to this family, for families that share a `model_type`. The second
+            argument holds the names of the tensors; it is empty if they are unknown.
         facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
         prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
             first is written.
         encoder: The tensors that every checkpoint of the family has.
         parts: The tensors of the optional parts: the pooler, and heads. A checkpoint has a part if it has a tensor that
             no other part has, or if `architectures` names its class (`HeadSpec.class_names`).
-        old_spellings: Patterns (regular expressions) in old names and their current spelling; read only.
+        old_spellings: Patterns (regular expressions) in old names and their current spelling; used for reading only.
         buffers: Patterns (full names without prefix) of tensors that are never written: position ids, which are not
             learned, and adapters, which are merged or left out.
-        code: The class of the configuration in its authors' code, by which files without `model_type` are known.
+        code: The configuration class in the authors' code, which identifies files without `model_type`.
         ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
-        tied: Copies that must equal the tensor they are tied to (their names without prefix).
-        authors_prefix: The prefix of its class names in its authors' code, where `foreign` models have another one.
-        exported: The name in transformers of a tensor that is written, by its plain name with the first prefix, where
-            it depends on the configuration.
-        pooling: The pooling of a model whose files do not say it.
-        embeds_in_code: Whether its authors' code pools so, and scales vectors to length 1, where `modules.json` names
-            that code alone; each text then needs one of the model's own adapters.
-        wide_range: Whether hidden states grow beyond what float16 holds.
-        pooled: Whether the class without a head has the pooler, if the family has one at all.
-        modules: Patterns of stems on disk whose modules in transformers have other names in memory, and these names:
-            several where a matrix is fused on disk alone. PEFT names adapters by them.
-        foreign: Whether transformers needs remote code for a model, or mistakes it for one of another family.
-        config_overrides: Keys of `config.json` that are written for transformers where the file is in another dialect;
-            `None` for a key that is omitted.
+        tied: Copies, and the tensor that each must equal (names without prefix).
+        authors_prefix: The prefix of class names in the authors' code, if `foreign` models have a prefix of their own.
+        exported: Returns the name of a written tensor in transformers, which may depend on the configuration, from its
+            plain name with the first prefix.
+        pooling: Returns the pooling of a model whose files do not state it.
+        embeds_in_code: Whether the authors' code uses this pooling and scales vectors to length 1 if `modules.json`
+            names only that code; each text then needs one of the model's own adapters.
+        wide_range: Whether hidden states exceed the range of float16.
+        pooled: Whether the class without a head has the pooler, if the family has a pooler at all.
+        modules: Patterns of stems on disk, and the names of these modules in memory if they differ: several for a
+            matrix that is fused on disk only. PEFT uses the names in memory.
+        foreign: Whether transformers needs remote code for a model, or mistakes it for a model of another family.
+        config_overrides: Returns the keys of `config.json` that are rewritten for transformers if the file is in
+            another dialect; `None` for a key that is omitted.
     """
 
     title: str
@@ -76,18 +76,18 @@ class Family:
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
     def read_config(self, config: ConfigJson) -> EncoderConfig:
-        """The facts of a model: of its encoder, of all heads of the family, and the labels."""
-        found = self.facts(config)
-        heads = {part: found.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
+        """Reads the facts of a model: of its encoder and of all heads of the family, and the labels."""
+        encoder_facts = self.facts(config)
+        heads = {part: encoder_facts.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
         labels = config_reader.usable_labels(config)
-        return replace(found, wide_range=self.wide_range, heads=FrozenDict(heads), labels=labels)
+        return replace(encoder_facts, wide_range=self.wide_range, heads=FrozenDict(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:
-        """The names of the encoder and of these parts, of those that the family has."""
+        """Returns the names of the tensors of the encoder and of these parts; unknown parts are skipped."""
         return self.encoder + tuple(entry for part in parts for entry in self.parts.get(part, ()))
 
     def colliding(self, parts: Iterable[str]) -> tuple[str, str] | None:
-        """The first two parts that files cannot hold together, because they name a tensor alike."""
+        """Returns the first two parts that files cannot hold together, because they share the name of a tensor."""
         users: dict[str, str] = {}
         for part in parts:
             for name in {name for entry in self.parts.get(part, ()) for name in entry.theirs}:
@@ -97,7 +97,7 @@ class Family:
         return None
 
 
-# Models that look like one of ours and are not: run as one, they would give wrong numbers.
+# Models that look like a known family, but compute something else: running them would give wrong numbers.
 _LOOK_ALIKES = {
     "ernie": "a BERT with task ids",
     "ernie_m": "a BERT with other position ids",
@@ -116,7 +116,7 @@ _LOOK_ALIKES = {
 
 
 def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
-    """The error for a `config.json` that does not name its family."""
+    """Returns the error for a `config.json` that does not name its family."""
     return config.refuse(
         "model_type",
         "the name of a family",
@@ -125,9 +125,9 @@ def no_family(config: ConfigJson, known: tuple[str, ...]) -> ConfigError:
 
 
 def unknown_family(config: ConfigJson, name: str, known: tuple[str, ...]) -> ConfigError:
-    """The error for a `model_type` that mlxbert does not run."""
+    """Returns the error for a `model_type` that mlxbert does not run."""
     alike = f" ({_LOOK_ALIKES[name]})" if name in _LOOK_ALIKES else ""
     return ConfigError(
-        f"{config.path}: model_type is {name!r}{alike}, a family mlxbert does not run",
-        hint=f"families it runs: {', '.join(known)}",
+        f"{config.path}: model_type is {name!r}{alike}, a family that mlxbert does not run",
+        hint=f"mlxbert runs {', '.join(known)}",
     )

@@ -1,4 +1,4 @@
-"""EmbeddingGemma: a Gemma 3 that attends to both sides, within a window in most layers."""
+"""EmbeddingGemma: a Gemma 3 with bidirectional attention, within a window in most layers."""
 
 import math
 
@@ -12,8 +12,8 @@ _KEY = "use_bidirectional_attention"
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    hint = "EmbeddingGemma has it; other models of this type are generators" if not config.values.get(_KEY) else None
-    config.only(_KEY, True, "mlxbert runs models of this type that attend to both sides", hint=hint)
+    hint = "EmbeddingGemma has true; other models of this type generate text" if not config.values.get(_KEY) else None
+    config.only(_KEY, True, "mlxbert runs only models of this type with bidirectional attention", hint=hint)
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         config.only(key, None, "mlxbert runs Gemma without it")
     config = config.with_aliases({"hidden_act": "hidden_activation"})
@@ -33,14 +33,14 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """The rotations of global and of local layers."""
+    """Reads the rotations of global and local layers."""
     pattern = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"})
     every = pattern.integer("sliding_window_pattern", default=6)
     layers = range(config.integer("num_hidden_layers", most=1000))
     assumed = [rotation.SLIDING if (layer + 1) % every else rotation.FULL for layer in layers]
     bases = {rotation.FULL: ("rope_theta", 1e6), rotation.SLIDING: ("rope_local_base_freq", 1e4)}
     window = config.integer("sliding_window", default=4096)
-    # Some versions of transformers write half of the window, and one more, which is odd.
+    # Some versions of transformers write half of the window plus 1, an odd number.
     near = window - 1 if window % 2 else window // 2
     return rotation.read_local_and_global(config, assumed, bases, near)
 

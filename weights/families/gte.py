@@ -1,4 +1,4 @@
-"""GTE, in the dialect of its authors (`new`) and in that of transformers."""
+"""GTE, in the dialect of its authors (`new`) and in the dialect of transformers."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _rotation(config: ConfigJson) -> Rotation:
-    """Its authors' dialect has `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
+    """Reads the rotation; the authors' dialect has `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
     theta, scaling = rotation.read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
         rope = config.nested("rope_parameters")
@@ -21,9 +21,9 @@ def _rotation(config: ConfigJson) -> Rotation:
                 rotation.read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
             )
         return Rotation(rotation.read_theta(rope, theta))
-    config.only("rope_parameters", None, "rope_scaling is also given, and means the same")
+    config.only("rope_parameters", None, "rope_scaling, which means the same, is also present")
     if scaling.get("rope_type") is not None:
-        raise scaling.refuse("rope_type", 'no such key: GTE\'s authors call it type, and mlxbert computes "ntk" only')
+        raise scaling.refuse("rope_type", 'no such key: in GTE the key is "type", and mlxbert computes "ntk" only')
     scaling.choice("type", ("ntk",))
     scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
     factor = scaling.number("factor", low=1.0, high=1e6)
@@ -49,13 +49,13 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """GTE in the dialect of its authors has the `model_type` "new"."""
+    """Replaces the keys of the authors' dialect, whose `model_type` is "new"."""
     if config.get("model_type") != "new":
         return {}
-    named = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
+    classes = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]
     return rotation.transformers_keys(facts) | {
         "model_type": "gte",
-        "architectures": named,
+        "architectures": classes,
         "rope_theta": None,
         "rope_scaling": None,
     }

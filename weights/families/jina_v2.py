@@ -1,4 +1,4 @@
-"""Jina's BERT with ALiBi and a gated feed-forward, in both forms that its authors published under the type `bert`."""
+"""Jina's BERT with ALiBi and a gated feed-forward, in both variants that its authors published as type `bert`."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _GATES = {"geglu": "gelu", "reglu": "relu"}
-_NORMED = "jina-bert-v2-qk-post-norm"  # the repository with the code of the second form
+_NORMED = "jina-bert-v2-qk-post-norm"  # the repository with the code of the second variant
 
 
 def _is_jina(config: ConfigJson, tensors: Collection[str]) -> bool:
@@ -19,7 +19,7 @@ def _is_jina(config: ConfigJson, tensors: Collection[str]) -> bool:
 
 
 def _is_normed(config: ConfigJson, tensors: Collection[str]) -> bool:
-    """The tensors tell it; without them, the name of the code, which copies and later trainings may lose."""
+    """Decides by the tensors; without them by the name of the code, which copies and fine-tuned models may lack."""
     named = _NORMED in f"{config.get('_name_or_path')} {config.get('auto_map')}"
     return _is_jina(config, tensors) and (any("mlp.up_gated_layer." in name for name in tensors) if tensors else named)
 
@@ -40,7 +40,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _read_normed(config: ConfigJson) -> EncoderConfig:
-    values = {"feed_forward_type": "geglu"} | config.values  # the default of this form's code
+    values = {"feed_forward_type": "geglu"} | config.values  # the default in the code of this variant
     facts = _read(replace(config, values=values))
     return replace(facts, query_key_norm="all", block=PostNorm(adds_input_twice=True))
 

@@ -1,6 +1,6 @@
-"""XLM-RoBERTa of Jina AI, in the dialect of its authors and in that of transformers: embeddings v3, reranker v2.
+"""XLM-RoBERTa of Jina AI, in the dialects of its authors and of transformers: embeddings v3, reranker v2.
 
-Files of the authors have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.adapters.task_adapters`.
+The authors' files have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.adapters.task_adapters`.
 """
 
 import re
@@ -13,12 +13,12 @@ from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_BASES = 10_000.0, 20_000.0  # of the angles, where a file does not say: in the authors' code and in transformers
+_BASES = 10_000.0, 20_000.0  # of the angles, the defaults of the authors' code and of transformers
 _KIND = "position_embedding_type"
 
 
 def _positions(config: ConfigJson, pad: int) -> Positions:
-    """Rotary positions count from 0; those of a table from the pad id + 1."""
+    """Reads the positions: rotary positions count from 0, positions of a table from the pad id + 1."""
     if config.choice(_KIND, ("rotary", "absolute"), "rotary") == "absolute":
         return config_reader.absolute(config, pad + 1)
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
@@ -44,14 +44,14 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """What the authors' code alone has is left out; with a table of positions a model stays in their dialect."""
+    """Drops the keys of the authors' code, unless a table of positions keeps the model in their dialect."""
     if config.get("auto_map") is None or not isinstance(facts.positions, Rotary):
         return {}
     classes = [re.sub("^XLMRoberta(LoRA$)?", "JinaEmbeddingsV3", name) for name in config.strings("architectures")]
-    named = [name + "Model" if name == "JinaEmbeddingsV3" else name for name in classes]
-    own = [_KIND, *(key for key in config.values if key.startswith(("lora_", "rotary_", "use_", "load_trained_")))]
-    kept = {"model_type": "jina_embeddings_v3", "architectures": named}
-    return rotation.transformers_keys(facts) | kept | dict.fromkeys(own)
+    names = [name + "Model" if name == "JinaEmbeddingsV3" else name for name in classes]
+    dropped = [_KIND, *(key for key in config.values if key.startswith(("lora_", "rotary_", "use_", "load_trained_")))]
+    replaced = {"model_type": "jina_embeddings_v3", "architectures": names}
+    return rotation.transformers_keys(facts) | replaced | dict.fromkeys(dropped)
 
 
 _LAYER: Table = (

@@ -1,7 +1,7 @@
 """jina-embeddings-v5: a EuroBERT (nano) or a Qwen3 (small) with an adapter in PEFT's format for each task.
 
-A text's vector is that of its last token, scaled to length 1, by code that `modules.json` names alone. The models that
-their authors have merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.adapters.task_adapters`.
+The vector of a text is its last token's, scaled to length 1 by the authors' code, the only entry of `modules.json`.
+Models that the authors merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.adapters.task_adapters`.
 """
 
 from collections.abc import Callable, Collection
@@ -15,15 +15,15 @@ from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.formats.config_json import ConfigJson
 
 MODEL_TYPE = "jina_embeddings_v5"
-_OF_QWEN = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT does not have
+_QWEN_KEYS = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT does not have
 
 
 def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig], dict[str, Any]]:
-    """The keys of a merged model, which is one of another family."""
+    """Returns the function for `config_overrides`: a merged model belongs to another family."""
 
     def changed(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-        named = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]
-        return {"model_type": merged, "architectures": named, "auto_map": None, "task_names": None}
+        classes = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]
+        return {"model_type": merged, "architectures": classes, "auto_map": None, "task_names": None}
 
     return changed
 
@@ -31,7 +31,7 @@ def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig]
 def _is_qwen(config: ConfigJson, tensors: Collection[str]) -> bool:
     if tensors:
         return any(".q_norm." in name for name in tensors)
-    return any(key in config.values for key in _OF_QWEN)
+    return any(key in config.values for key in _QWEN_KEYS)
 
 
 def _read_qwen(config: ConfigJson) -> EncoderConfig:

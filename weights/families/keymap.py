@@ -1,8 +1,8 @@
 """Tensor names: one table, read in both directions.
 
-A table is a tuple of entries `(our stems, their stems, operation)`. One of `SUFFIXES` follows a stem: `.weight` or
-`.bias`, in some layers another; `{}` in it is the number of a layer. Loading walks a table from their names to ours,
-saving walks the same table back, so that an inverse cannot be forgotten.
+A table is a tuple of entries `(our stems, their stems, operation)`. A stem is followed by one of `SUFFIXES`, usually
+`.weight` or `.bias`; `{}` in a stem is the number of a layer. Loading maps their names to ours, saving uses the same
+table in reverse, so that no inverse can be forgotten.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,11 +16,11 @@ SUFFIXES = ("weight", "bias", "start", "transitions", "end", "w1", "w2")
 
 @dataclass(frozen=True)
 class TensorOperation:
-    """What happens to arrays on the way from their file to our network, and back.
+    """A conversion of arrays from their file to our network, and back.
 
     Attributes:
-        load: (their arrays, how many of ours, the size of a head) → our arrays.
-        save: (our arrays, how many of theirs, the size of a head) → their arrays.
+        load: (their arrays, the number of our arrays, head size) → our arrays.
+        save: (our arrays, the number of their arrays, head size) → their arrays.
     """
 
     name: str
@@ -46,8 +46,8 @@ def _channels_last(arrays: list[mx.array], count: int, head_size: int) -> list[m
 
 def _halves(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
     heads = arrays[0].reshape(-1, 3, head_size // 2, 2, *arrays[0].shape[1:])
-    found = [heads[:, 0].swapaxes(1, 2), heads[:, 1].swapaxes(1, 2), heads[:, 2]]
-    return [array.reshape(-1, *arrays[0].shape[1:]) for array in found]
+    parts = [heads[:, 0].swapaxes(1, 2), heads[:, 1].swapaxes(1, 2), heads[:, 2]]
+    return [array.reshape(-1, *arrays[0].shape[1:]) for array in parts]
 
 
 def _pairs(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
@@ -59,12 +59,12 @@ def _pairs(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]
 SAME = TensorOperation("same", _keep, _keep)
 SPLIT = TensorOperation("split", _split, _join)
 CHANNELS_LAST = TensorOperation("channels last", _channels_last, _channels_last)
-# A fused q, k, v, head by head, whose rotation pairs neighbours: we pair the halves of a head.
+# q, k and v fused head by head, for a rotation of adjacent elements; our rotation pairs the halves of a head.
 PAIRS = TensorOperation("pairs", _halves, _pairs)
 
 
 def difference(first: int, second: int) -> TensorOperation:
-    """One row instead of a matrix: the difference of two of its rows, in float32. There is no way back."""
+    """Replaces a matrix by the difference of two of its rows, in float32; cannot be reversed."""
 
     def load(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
         rows = arrays[0][mx.array([first, second])].astype(mx.float32)
@@ -75,7 +75,7 @@ def difference(first: int, second: int) -> TensorOperation:
 
 @dataclass(frozen=True)
 class TensorName:
-    """Our stems, their stems, and the operation from theirs to ours, which may need the size of an attention head."""
+    """Our stems, their stems, and the operation from theirs to ours; some operations need the head size."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
@@ -87,22 +87,22 @@ Table = tuple[TensorName, ...]
 
 
 def same(ours: str, theirs: str) -> TensorName:
-    """The same array under another name."""
+    """Maps an array that differs in its name only."""
     return TensorName((ours,), (theirs,))
 
 
 def channels_last(ours: str, theirs: str) -> TensorName:
-    """The same convolution with the channels last, as MLX stores them; torch stores them before the kernel."""
+    """Maps a convolution: MLX stores the channels last, torch before the kernel."""
     return TensorName((ours,), (theirs,), CHANNELS_LAST)
 
 
 def split(ours: tuple[str, ...], theirs: str) -> TensorName:
-    """One of theirs is several of ours, stacked on the first axis: a fused q, k, v."""
+    """Maps one of their arrays to several of ours, which are stacked on the first axis: a fused q, k, v."""
     return TensorName(ours, (theirs,), SPLIT)
 
 
 def within(ours: str, theirs: str, table: Table) -> Table:
-    """The table with a prefix on both sides; `{}` stays for the number of the layer."""
+    """Adds a prefix to the names on both sides of a table; keeps `{}` for the number of the layer."""
     return tuple(
         replace(entry, ours=tuple(ours + stem for stem in entry.ours), theirs=tuple(theirs + s for s in entry.theirs))
         for entry in table
@@ -110,7 +110,7 @@ def within(ours: str, theirs: str, table: Table) -> Table:
 
 
 def expand(table: Table, layers: int) -> Table:
-    """The table with every `{}` replaced by 0, 1, … `layers` - 1."""
+    """Repeats entries for all layers, with `{}` replaced by 0, 1, … `layers` - 1."""
     return tuple(
         replace(
             entry,
@@ -122,23 +122,23 @@ def expand(table: Table, layers: int) -> Table:
     )
 
 
-def pairs(table: Table, config: EncoderConfig, wanted: Mapping[str, object]) -> Iterator[TensorName]:
-    """The entries with full tensor names, for those of our tensors that are in `wanted`."""
+def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> Iterator[TensorName]:
+    """Yields the entries with full tensor names, if `names` holds all our names of an entry."""
     for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
-            if all(name in wanted for name in ours):
+            if all(name in names for name in ours):
                 theirs = tuple(f"{stem}.{suffix}" for stem in entry.theirs)
                 yield replace(entry, ours=ours, theirs=theirs, head_size=config.head_size)
 
 
 def load(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Their arrays of one entry (full names) under our names."""
-    found = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
-    return dict(zip(entry.ours, found, strict=True))
+    """Converts their arrays of one entry (full names) to ours."""
+    converted = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
+    return dict(zip(entry.ours, converted, strict=True))
 
 
 def save(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Our arrays of one entry (full names) under their names."""
-    found = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
-    return dict(zip(entry.theirs, found, strict=True))
+    """Converts our arrays of one entry (full names) to theirs."""
+    converted = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
+    return dict(zip(entry.theirs, converted, strict=True))

@@ -1,4 +1,4 @@
-"""What the families after Llama have in common: RMSNorm in front, rotary positions, gated feed-forward, shared keys."""
+"""Facts and tensors that families after Llama share: pre-RMSNorm, rotary positions, gated feed-forward, shared keys."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from mlxbert.weights.families import config_reader, rotation, tensor_names
 from mlxbert.weights.families.keymap import Table, same
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_BASE = 10_000.0  # of the angles, where a file does not say
+_BASE = 10_000.0  # of the angles, if a file does not state it
 LAYER: Table = (
     same("attention_norm", "input_layernorm"),
     same("attention.query", "self_attn.q_proj"),
@@ -29,19 +29,19 @@ DECODER = (r"lm_head\.weight",)  # of a language model
 
 
 def encoder(*layer: Table) -> Table:
-    """The tensors of an encoder whose layers have these."""
+    """Returns the table of an encoder whose layers have these tensors."""
     embeddings = (same("embeddings.word", "embed_tokens"),)
     return tensor_names.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 
 
 def classifier(config: ConfigJson) -> sequence_classifier.ClassifierFacts:
-    """The classifier of texts in transformers' language models: of the last token that does not pad."""
+    """Returns the classifier of transformers' language models: it reads the last token that is not padding."""
     pad = None if config.get("pad_token_id") is None else config_reader.pad(config, 0)
     return sequence_classifier.ClassifierFacts(pooling="last_token", bias=False, skipped=pad)
 
 
 def rope(config: ConfigJson) -> Rotation:
-    """The one rotation of all layers, in the older spelling or the newer one."""
+    """Reads the rotation, one for all layers, in the older or the newer spelling."""
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
     rope = config.nested("rope_parameters")
     if any(isinstance(value, dict) for value in rope.values.values()):
@@ -51,7 +51,7 @@ def rope(config: ConfigJson) -> Rotation:
 
 
 def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:
-    """The facts of a model; `bias`: whether the feed-forward has biases."""
+    """Reads the facts of a model; `bias` is whether the feed-forward has biases."""
     config = config.with_aliases({**config.aliases, "layer_norm_eps": "rms_norm_eps"})
     heads, attention_bias = config.integer("num_attention_heads"), config.flag("attention_bias", default=False)
     shared = config.integer("num_key_value_heads", most=heads, default=heads)
@@ -79,5 +79,5 @@ def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = F
 
 
 def _head_size(config: ConfigJson) -> int:
-    """The width of a head, which may differ from the hidden size divided by their number."""
+    """Reads the width of a head, which may differ from the hidden size divided by the number of heads."""
     return config_reader.head_size(config) if config.get("head_dim") is None else config.integer("head_dim", most=2**12)

@@ -12,7 +12,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """The rotations of global and of local layers."""
+    """Reads the rotations of global and local layers."""
     every = config.integer("global_attn_every_n_layers", default=3)
     layers = range(config.integer("num_hidden_layers", most=1000))
     assumed = [rotation.SLIDING if layer % every else rotation.FULL for layer in layers]
@@ -21,7 +21,7 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
 
 
 def _window(config: ConfigJson) -> int:
-    """The window on each side: `sliding_window`, which transformers also reads, or half of `local_attention`."""
+    """Reads the window on each side: `sliding_window`, which transformers also reads, or half of `local_attention`."""
     if config.get("sliding_window") is None:
         return config.integer("local_attention", default=128) // 2
     window = config.integer("sliding_window")
@@ -83,7 +83,7 @@ def _dropout(config: ConfigJson) -> Dropout:
 
 
 def _initialization(config: ConfigJson) -> Initialization:
-    """Narrower for layers that add to the residual stream; the row of padding is drawn like all others."""
+    """Reads how weights are drawn: narrower for layers that add to the residual stream; padding has a random row."""
     plain = config_reader.initialization(config)
     return replace(
         plain,

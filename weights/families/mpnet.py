@@ -1,4 +1,4 @@
-"""MPNet: one bias for each distance, in all layers."""
+"""MPNet: a bias for each distance, shared by all layers."""
 
 from dataclasses import replace
 

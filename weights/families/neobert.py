@@ -1,4 +1,4 @@
-"""NeoBERT: RMSNorm in front, pairs of neighbours rotated, queries, keys and values of each head together."""
+"""NeoBERT: pre-RMSNorm, rotation of adjacent elements, queries, keys and values fused head by head."""
 
 import math
 
@@ -11,8 +11,8 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 _ROTATION = Rotation(10_000.0)  # its authors' code has no key for the base
 _MULTIPLE = 8  # of the width of the feed-forward, in its authors' code
-# What other models under the same `model_type` have, and what its authors' own models compute.
-_OF_OTHERS = {
+# Keys of other models with the same `model_type`, and the values in the authors' own models.
+_ONLY = {
     "ngpt": False,
     "rms_norm": True,
     "rope": True,
@@ -26,12 +26,12 @@ _OF_OTHERS = {
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    for key, allowed in _OF_OTHERS.items():
+    for key, allowed in _ONLY.items():
         config.only(key, allowed, "mlxbert runs NeoBERT as its authors published it")
     config.choice("hidden_act", ("SwiGLU", "swiglu"), "SwiGLU")
     layers = config.integer("num_hidden_layers", most=1000)
     rate = config_reader.rate(config, "classifier_dropout", 0.1)
-    # Their weights are uniform between -range and range: this is their standard deviation.
+    # The authors draw weights uniformly from -range to range: this is the standard deviation.
     width = config.number("decoder_init_range", low=0.0, high=1e6, default=0.02) / math.sqrt(3)
     return config_reader.facts(
         config.with_aliases({"layer_norm_eps": "norm_eps"}),

@@ -1,4 +1,4 @@
-"""NomicBERT, in the dialect of its authors and in that of transformers."""
+"""NomicBERT, in the dialect of its authors and in the dialect of transformers."""
 
 import re
 from typing import Any
@@ -30,11 +30,11 @@ _READ_KEYS = (
 )
 _DEFAULT_TRAINED_LENGTH = 2048  # max_trained_positions in the authors' code
 _BIASES = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
-_MULTIPLE = 256  # the authors' code rounds the default width of the feed-forward up to a multiple of it
+_MULTIPLE = 256  # the authors' code rounds the default width of the feed-forward up to a multiple of this
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    """The facts, whichever dialect the file is in; files with both are read like its authors' code reads them."""
+    """Reads the facts in either dialect; a file with keys of both is read as the authors' code reads it."""
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
         config.only(key, False, "mlxbert runs NomicBERT without it")
@@ -59,40 +59,40 @@ def _read_transformers(config: ConfigJson) -> EncoderConfig:
 def _read_authors(config: ConfigJson) -> EncoderConfig:
     for key in config.values:
         if key.startswith(_CRITICAL_PREFIXES) and key not in _READ_KEYS:
-            config.only(key, None, "mlxbert does not know what NomicBERT does with it")
+            config.only(key, None, "mlxbert does not know its effect in NomicBERT")
     heads = config.integer("num_attention_heads")
     config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many key heads as query heads, {heads}")
     function = config.choice("activation_function", (*_GATES, *_UNGATED))
     activation, gated = _GATES.get(function, function), function in _GATES
     config.only("hidden_act", activation, f"activation_function means {activation}")
-    # Without it some versions of their code do not rotate; for the base they have two defaults.
+    # Without this key some versions of the authors' code do not rotate; the base has two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
     theta = rotation.read_base(config, "rotary_emb_base")
     for rope in (config.nested("rope_parameters"), config):
         if rotation.read_theta(rope, theta) != theta:
             raise rope.refuse("rope_theta", f"{theta:g}, the value of rotary_emb_base")
-    # The default is four times the width, or two thirds of that: a gated feed-forward has three matrices, not two.
-    usual = 4 * config.integer("hidden_size")
-    usual = -(-int(2 * usual / 3) // _MULTIPLE) * _MULTIPLE if gated else usual
+    # The default is 4 times the width, or two thirds of it with gates: then there are three matrices, not two.
+    width = 4 * config.integer("hidden_size")
+    width = -(-int(2 * width / 3) // _MULTIPLE) * _MULTIPLE if gated else width
     attention, up, down = (config.flag(key, default=False) for key in _BIASES)
     own = {"gated": gated, "biases": Biases(attention, attention, up, down), "experts": _experts(config, gated=gated)}
     # In its authors' code, mlp_fc1_bias also removes the biases of the masked-LM head.
-    return _facts(config, activation, theta, config.integer("intermediate_size", default=usual), head_bias=up, **own)
+    return _facts(config, activation, theta, config.integer("intermediate_size", default=width), head_bias=up, **own)
 
 
 def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
-    """The experts, in every n-th layer from the second one on."""
+    """Reads the experts, which are in every n-th layer from the second layer on."""
     every = config.integer("moe_every_n_layers", least=0, default=0)
     layers = range(config.integer("num_hidden_layers", most=1000))
-    found = tuple(layer for layer in layers if every and layer % every == 1)
-    if not found:
+    expert_layers = tuple(layer for layer in layers if every and layer % every == 1)
+    if not expert_layers:
         return None
     if gated:
         raise config.refuse("activation_function", "'gelu': the experts have no gates")
     for key in ("moe_normalize_expert_weights", "expert_choice_router", "num_shared_experts", "moe_resid_pdrop"):
         config.only(key, 0, "mlxbert runs experts without it")  # False equals 0
     count = config.integer("num_experts", least=2, most=2**12)
-    return Experts(count, config.integer("moe_top_k", most=count), found)
+    return Experts(count, config.integer("moe_top_k", most=count), expert_layers)
 
 
 def _facts(
@@ -116,29 +116,29 @@ def _facts(
 
 
 def _longest(config: ConfigJson) -> int:
-    """The longest input: the smallest of all lengths in the file.
+    """Reads the maximum input length: the smallest of all lengths in the file.
 
-    With a `rotary_scaling_factor` the authors rescale the rotation of everything longer than what the model was trained
-    on, by the length of the batch: a text's vector would depend on its neighbours. So longer texts are truncated, and
-    the factor changes nothing.
+    With a `rotary_scaling_factor` the authors' code rescales the rotation of batches that are longer than the training
+    texts, by the length of the batch: a text's vector would depend on its neighbours. mlxbert truncates longer texts
+    instead, so that the factor has no effect.
     """
-    own = "n_positions" if config.get("n_positions") is not None else "max_position_embeddings"
+    required = "n_positions" if config.get("n_positions") is not None else "max_position_embeddings"
     trained = _DEFAULT_TRAINED_LENGTH if config.get("rotary_scaling_factor") is not None else None
     keys = ("n_positions", "max_position_embeddings", "max_trained_positions")
-    lengths = [config.integer(key) for key in keys if config.get(key) is not None or key == own]
+    lengths = [config.integer(key) for key in keys if config.get(key) is not None or key == required]
     if config.get("max_trained_positions") is None and trained is not None:
         lengths.append(trained)
     return min(lengths)
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """NomicBERT in the dialect of its authors has the keys of GPT-2; they stay where transformers lacks the model."""
-    known = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
-    return rotation.transformers_keys(facts) if known and config.get("activation_function") is not None else {}
+    """Replaces the keys of GPT-2 in the authors' dialect, unless transformers lacks the model."""
+    supported = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
+    return rotation.transformers_keys(facts) if supported and config.get("activation_function") is not None else {}
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """What the authors' code calls a tensor of a model without gates, which transformers does not have."""
+    """Returns the name in the authors' code for a model without gates, which transformers lacks."""
     if config.get("activation_function") not in _UNGATED:
         return name
     return re.sub(r"^nomic_bert\.", "bert.", name.replace("mlp.fc11.", "mlp.fc1."))

@@ -1,4 +1,4 @@
-"""Qwen2 as an embedder, as in gte-Qwen2: a Qwen3 without norms of queries and keys, with biases of theirs."""
+"""Qwen2 as an embedder, as in gte-Qwen2: a Qwen3 with biases instead of norms for queries and keys."""
 
 from mlxbert.config import Biases, EncoderConfig
 from mlxbert.weights.families import llama

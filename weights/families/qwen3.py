@@ -1,4 +1,4 @@
-"""Qwen3 as an embedder: a causal model whose last token stands for the text."""
+"""Qwen3 as an embedder: a causal model that represents a text by its last token."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
-    """The facts of a Qwen; `own`: those in which its versions differ."""
+    """Reads the facts of a Qwen model; `own` are the facts in which its versions differ."""
     if config.get("is_causal") is None and config.get("auto_map") is not None:
         raise config.refuse(
-            "is_causal", "true or false: the code of such a model decides it", 'gte-Qwen2 has "is_causal": false'
+            "is_causal", "true or false: the model's own code decides it", 'for gte-Qwen2 add "is_causal": false'
         )
     config.only("use_sliding_window", False, "mlxbert runs Qwen without sliding windows")
     layers = config.integer("num_hidden_layers", most=1000)

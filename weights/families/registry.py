@@ -1,4 +1,4 @@
-"""The model families by the `model_type` of a config.json, and a model as its configuration describes it."""
+"""The model families by the `model_type` of a config.json, and the architecture that a configuration describes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -29,15 +29,15 @@ _BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
     *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO),
 )
-_ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # those with the `model_type` of another, the most special first
+_ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # families that share a `model_type`, the most specific first
 ALL = *_BY_TYPE, *_ALIKE
 FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for model_type in family.class_prefixes}
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
-    """The family that `model_type` names, and other keys where several have the same, or the names of the tensors."""
+    """Finds the family by `model_type`; if families share it, other keys or the names of the tensors decide."""
     name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
-    name = next((next(iter(one.class_prefixes)) for one in _BY_TYPE if one.code and code.endswith(one.code)), name)
+    name = next((next(iter(kind.class_prefixes)) for kind in _BY_TYPE if kind.code and code.endswith(kind.code)), name)
     if not isinstance(name, str):
         raise no_family(config, tuple(FAMILIES))
     if name not in FAMILIES:
@@ -48,7 +48,7 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A model without its weights; `parts` are the pooler and heads of its checkpoint, `None` where there is none."""
+    """A model without its weights; `parts` are the pooler and heads of its checkpoint, `None` without a checkpoint."""
 
     family_name: str
     family: Family
@@ -58,7 +58,7 @@ class Architecture:
 
 
 def read_architecture(config_json: ConfigJson) -> Architecture:
-    """The model that a configuration describes."""
+    """Reads the architecture that a configuration describes."""
     name, family = family_of(config_json)
     config = family.read_config(config_json)
     return Architecture(family_name=name, family=family, config_json=config_json, config=config)

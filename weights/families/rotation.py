@@ -1,4 +1,4 @@
-"""What the families with rotary positions have in common."""
+"""Readers and tensor names that the families with rotary positions share."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,35 +12,35 @@ from mlxbert.weights.formats.config_json import ConfigJson
 QKV = ("attention.query", "attention.key", "attention.value")
 QKV_IN_MEMORY = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FREQUENCIES = r".*(inv_freq|rotary_emb\..*)"  # buffers
-FULL, SLIDING = "full_attention", "sliding_attention"  # what a layer attends to: all tokens, or those within a window
+FULL, SLIDING = "full_attention", "sliding_attention"  # a layer attends to all tokens, or to tokens within a window
 
 
 def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """`Family.modules` of a family whose layers transformers renames: by patterns of stems on disk.
+    """Returns `Family.modules` for a family whose layers transformers renames.
 
-    In `layer`, the prefix of a layer on disk, `{}` stands for its number; `stems` are names in memory by names on disk.
+    `layer` is the prefix of a layer on disk, with `{}` for its number; `stems` maps names on disk to names in memory.
     """
     pattern = re.escape(layer).replace(r"\{\}", r"(\d+)")
     return {pattern + re.escape(stem): tuple(rf"layers.\1.{name}" for name in names) for stem, names in stems.items()}
 
 
 def read_base(config: ConfigJson, key: str, default: float | None = None) -> float:
-    """The base of the angles."""
+    """Reads the base of the angles."""
     return config.number(key, low=1.0, high=1e12, default=default)
 
 
 def read_theta(rope: ConfigJson, default: float) -> float:
-    """The base in the `rope_parameters` of transformers, which must not ask for scaling."""
+    """Reads the base from the `rope_parameters` of transformers; refuses scaling."""
     for key in ("rope_type", "type"):
         rope.only(key, "default", "mlxbert computes the plain rotation only, without scaling")
     return read_base(rope, "rope_theta", default)
 
 
 def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: int | None = None) -> Rotary:
-    """Rotary positions: one rotation per layer; `longest` replaces `max_position_embeddings`."""
+    """Reads rotary positions, one rotation per layer; `longest` overrides `max_position_embeddings`."""
     size = config_reader.head_size(config)
     if size % 2:
-        raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not {size}")
+        raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not of {size}")
     config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")
     return Rotary(config.integer("max_position_embeddings") if longest is None else longest, rotations)
 
@@ -48,14 +48,14 @@ def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: in
 def read_local_and_global(
     config: ConfigJson, assumed: Sequence[str], bases: Mapping[str, tuple[str, float]], window: int
 ) -> tuple[Rotation, ...]:
-    """The rotations of layers of which some attend to all tokens and others within a window.
+    """Reads the rotations of layers that attend either to all tokens or within a window.
 
     Args:
-        config: The configuration, in one of two dialects: the newer lists `layer_types` and has a base for each kind in
+        config: The configuration, in one of two dialects: the newer one lists `layer_types` and has a base per kind in
             `rope_parameters`.
-        assumed: The kind of each layer where `layer_types` is missing.
+        assumed: The kind of each layer if `layer_types` is missing.
         bases: The older key of the base of each kind, and its default.
-        window: The greatest distance within the window.
+        window: The maximum distance within the window.
     """
     kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")
     if len(kinds) != len(assumed) or not set(kinds) <= bases.keys():
@@ -69,7 +69,7 @@ def read_local_and_global(
 
 
 def rotary_embeddings(norm: str) -> Table:
-    """The tensors of embeddings without positions."""
+    """Returns the tensor names of embeddings without positions."""
     return (
         same("embeddings.word", "embeddings.word_embeddings"),
         same("embeddings.token_type", "embeddings.token_type_embeddings"),
@@ -78,7 +78,7 @@ def rotary_embeddings(norm: str) -> Table:
 
 
 def transformers_keys(config: EncoderConfig) -> dict[str, Any]:
-    """Keys that a dialect spells differently or omits, as transformers reads them."""
+    """Returns the keys, as transformers reads them, that other dialects spell differently or omit."""
     assert isinstance(config.positions, Rotary)
     rotation = config.positions.rotations[0]
     plain = {"rope_type": "default", "rope_theta": rotation.theta}

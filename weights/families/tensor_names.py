@@ -1,4 +1,4 @@
-"""Names of tensors that several families share, see `mlxbert.weights.families.keymap`."""
+"""Tensor names that several families share, see `mlxbert.weights.families.keymap`."""
 
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.families.keymap import Table, same, within
@@ -25,12 +25,12 @@ LAYER: Table = ATTENTION + FEED_FORWARD
 
 
 def encoder(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> Table:
-    """The tensors of an encoder; `layers` is the prefix of a layer's tensors, with `{}` for its number."""
+    """Returns the table of an encoder; `layers` is the prefix of a layer's tensors, with `{}` for its number."""
     return within("encoder.", "", embeddings + within("layers.{}.", layers, layer) + rest)
 
 
 def heads(*names: str, **own: dict[str, str]) -> dict[str, Table]:
-    """The tensors of some heads, by default of the usual ones: under `HeadSpec.stems` or the family's own names."""
+    """Returns the tables of heads, by default masked LM and `TASK_HEADS`; `own` overrides names of `HeadSpec.stems`."""
     names = names or ("masked_lm", *TASK_HEADS)
     stems = {name: own.get(name, {}) | HEADS[name].stems | own.get(name, {}) for name in names}
     return {

@@ -1,1 +1,1 @@
-"""Weight formats: one module or folder per format, each with the same two functions (see `files.Reader`)."""
+"""Weight formats: one module or folder per format, each with the same two functions (`weight_files.WeightReader`)."""

@@ -1,4 +1,4 @@
-"""Reading `config.json`: typed lookups whose errors name the key, the value and what was expected."""
+"""Reads `config.json`: typed lookups whose errors name the key, the value and the expected values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,10 +44,10 @@ class ConfigJson:
     Attributes:
         path: The file.
         values: The parsed content.
-        aliases: The names that a family gives to keys, by their usual names. Lookups take the usual name; errors state
-            the name in the file.
+        aliases: A family's own names of keys, by the standard name. Lookups use the standard name; errors state the
+            name in the file.
         prefix: For a nested object, the keys that lead to it, each followed by a dot.
-        added: Keys of `values` that the file itself lacks: Google's releases leave them out.
+        added: Keys of `values` that are not in the file: Google's releases omit them.
     """
 
     path: Path
@@ -57,78 +57,78 @@ class ConfigJson:
     added: tuple[str, ...] = ()
 
     def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigJson":
-        """The same configuration with other names for keys."""
+        """Returns the configuration with other names for keys."""
         return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
-        own = self.aliases.get(key, key)
-        if own == key or self.values.get(key) is None:
-            return key if own not in self.values and key in self.values else own
-        if self.values.get(own) is None:
+        alias = self.aliases.get(key, key)
+        if alias == key or self.values.get(key) is None:
+            return key if alias not in self.values and key in self.values else alias
+        if self.values.get(alias) is None:
             return key
-        if self.values[own] != self.values[key]:
+        if self.values[alias] != self.values[key]:
             raise ConfigError(
-                f"{self.path}: {self.prefix}{own} is {self.values[own]!r:.200} and {key} is {self.values[key]!r:.200}, "
-                "expected the same value: both keys mean the same",
+                f"{self.path}: {self.prefix}{alias} is {self.values[alias]!r:.200} and {key} is "
+                f"{self.values[key]!r:.200}, expected equal values: both keys have the same meaning",
                 hint="remove the wrong one",
             )
-        return own
+        return alias
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The unchecked value of a key; the default if it is missing or `null`."""
+        """Returns the unchecked value of a key; the default if the key is missing or `null`."""
         value = self.values.get(self._key(key))
         return default if value is None else value
 
     def refuse(self, key: str, expected: str, hint: str | None = None) -> ConfigError:
-        """The error for a value that is not as expected."""
-        own = self._key(key)
-        found = f"is {self.values[own]!r:.200}" if own in self.values else "is missing"
-        return ConfigError(f"{self.path}: {self.prefix}{own} {found}, expected {expected}", hint=hint)
+        """Returns the error for an invalid or missing value."""
+        name = self._key(key)
+        state = f"is {self.values[name]!r:.200}" if name in self.values else "is missing"
+        return ConfigError(f"{self.path}: {self.prefix}{name} {state}, expected {expected}", hint=hint)
 
     def integer(self, key: str, *, least: int = 1, most: int = 2**31 - 1, default: int | None = None) -> int:
-        """A whole number from `least` to `most`."""
+        """Reads a whole number from `least` to `most`."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.refuse(key, f"a whole number from {least} to {most}")
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
-        """A number from `low` to `high`."""
+        """Reads a number from `low` to `high`."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise self.refuse(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def string(self, key: str, *, default: str | None = None) -> str:
-        """A string."""
+        """Reads a string."""
         value = self.get(key, default)
         if not isinstance(value, str):
             raise self.refuse(key, "a string")
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """A list of strings; empty if the key is missing."""
+        """Reads a list of strings; empty if the key is missing."""
         value = self.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.refuse(key, "a list of strings")
         return tuple(value)
 
     def nested(self, key: str) -> "ConfigJson":
-        """A nested object, with the same typed lookups; empty if the key is missing."""
+        """Reads a nested object, with the same typed lookups; empty if the key is missing."""
         values = self.get(key, {})
         if not isinstance(values, dict):
             raise self.refuse(key, "an object")
         return ConfigJson(self.path, values, prefix=f"{self.prefix}{self._key(key)}.")
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """A boolean."""
+        """Reads a boolean."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.refuse(key, "true or false")
         return value
 
     def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
-        """One of the known strings."""
+        """Reads one of the known strings."""
         value = self.get(key, default)
         if value not in tuple(known):
             raise self.refuse(key, f"one of {', '.join(known)}")
@@ -141,16 +141,16 @@ class ConfigJson:
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
-    """A Google release's configuration, and the `model_type` in its name; `None` if there is a `config.json`."""
+    """Finds a Google release's configuration and the `model_type` in its name; `None` if there is a `config.json`."""
     if (folder / "config.json").is_file():
         return None
-    found = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]
-    if len(found) > 1:
+    configs = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]
+    if len(configs) > 1:
         raise ConfigError(
-            f"{folder}: {', '.join(path.name for path, _ in found[:5])}: expected one configuration",
+            f"{folder}: {', '.join(path.name for path, _ in configs[:5])}: expected one configuration",
             hint="keep only the right one, or rename it to config.json and add its model_type",
         )
-    return found[0] if found else None
+    return configs[0] if configs else None
 
 
 def read_config(folder: Path) -> ConfigJson:

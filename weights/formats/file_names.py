@@ -6,7 +6,7 @@ from mlxbert.files import is_system_file
 
 SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT
-ADAPTERS = "adapters"  # the folder of jina-embeddings-v5's own
+ADAPTERS = "adapters"  # the folder of jina-embeddings-v5's adapters
 TORCH, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 NPZ = "*.npz"
 TF_INDEX, TF_STATE = ".index", "checkpoint"  # TF_STATE names the latest of several checkpoints

@@ -1,8 +1,8 @@
 """Types that all weight formats share: headers, tensor metadata and lazy access to tensors.
 
-A reader returns the header of a file first: names, dtypes and shapes, checked against the size of the file before any
-memory is allocated for data. Names and shapes are those of transformers' models in memory; a format with other names
-also gives the name in the file. Data is read tensor by tensor, on access.
+A reader first returns the header of a file: names, dtypes and shapes, checked against the size of the file before any
+memory is allocated for data. Names and shapes are the same as in transformers' models in memory; a format with other
+names also stores the name in the file. Data is read tensor by tensor, on access.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -96,5 +96,5 @@ def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) 
     """
     if raw.size == 0:
         return mx.zeros(shape, dtype=_DTYPES[dtype])
-    whole = mx.array(raw)
-    return (whole.astype(mx.bool_) if dtype == "BOOL" else whole.view(_DTYPES[dtype])).reshape(shape)
+    flat = mx.array(raw)
+    return (flat.astype(mx.bool_) if dtype == "BOOL" else flat.view(_DTYPES[dtype])).reshape(shape)

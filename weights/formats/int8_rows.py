@@ -19,14 +19,14 @@ _ROUNDED = 1e-4  # of a step: the float32 rounding error of a quotient of up to 
 
 @dataclass(frozen=True)
 class Int8Rows:
-    """The storage, with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
+    """The storage format, with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
 
     name: str = "8 bits with a scale per row"  # for messages
     dtype: str = "I8"
     carries_errors: bool = False
 
     def of(self, name: str) -> "Int8Rows":
-        """The same for every matrix."""
+        """Returns the parameters of the matrix `name`, which are the same for all matrices."""
         return self
 
     @property
@@ -35,7 +35,7 @@ class Int8Rows:
         return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors without the scales."""
+        """Returns the tensors without the scales; refuses invalid ones."""
         for name, info in tensors.items():
             if info.dtype != self.dtype:
                 continue
@@ -55,11 +55,11 @@ class Int8Rows:
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
         """Computes the matrix, lazily."""
-        wide = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
-        return wide.astype(dtype)  # rounded once, not twice
+        matrix = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
+        return matrix.astype(dtype)  # rounded once, not twice
 
     def rounding_error(self, array: mx.array) -> mx.array:
-        """The largest rounding error of each number: half the step of its row."""
+        """Returns the maximum rounding error of each number: half the step of its row."""
         return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED), array.shape)
 
 
@@ -70,13 +70,13 @@ def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
         if array.ndim != 2:
             packed[name] = array.astype(mx.float16)
             continue
-        wide = array.astype(mx.float32)
-        scale = _scale(wide)
-        packed[name] = mx.round(wide / scale).astype(mx.int8)
+        matrix = array.astype(mx.float32)
+        scale = _scale(matrix)
+        packed[name] = mx.round(matrix / scale).astype(mx.int8)
         packed[name + _SUFFIX] = scale[:, 0]
     return packed
 
 
 def _scale(array: mx.array) -> mx.array:
-    """The step of each row (rows, 1)."""
+    """Returns the step of each row, (rows, 1)."""
     return mx.maximum(mx.abs(array).max(axis=1, keepdims=True), 1e-12) / 127

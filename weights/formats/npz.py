@@ -48,7 +48,7 @@ _DAMAGE_ERRORS = (
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens the archive; every error in it becomes a CheckpointError."""
     try:
         with path.open("rb") as file:
@@ -70,7 +70,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
         raise CheckpointError(
             f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times as many"
         )
-    place, seen = 0, set()
+    position, seen = 0, set()
     for member in sorted(members, key=lambda member: member.header_offset):
         name, stored = member.filename, member.compress_type == zipfile.ZIP_STORED
         wrong = {
@@ -80,15 +80,15 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
             "is encrypted": bool(member.flag_bits & _ENCRYPTED),
             f"is compressed by method {member.compress_type}": member.compress_type not in _METHODS,
             "has two sizes": stored and member.compress_size != member.file_size,
-            "overlaps another member": member.header_offset < place,
+            "overlaps another member": member.header_offset < position,
         }  # fmt: skip
-        for what, found in wrong.items():
-            if found:
+        for what, applies in wrong.items():
+            if applies:
                 raise CheckpointError(f"{path}: member {name!r} {what}, expected plain arrays with unique names")
         seen.add(name)
-        place = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
-    if place > room:
-        raise CheckpointError(f"{path}: truncated: the members end at byte {place}, expected at most {room}")
+        position = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
+    if position > room:
+        raise CheckpointError(f"{path}: truncated: the members end at byte {position}, expected at most {room}")
 
 
 def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
@@ -102,8 +102,8 @@ def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[
     length = int.from_bytes(start, "little")
     if length > _MAX_HEADER:  # numpy reads the whole header before it checks it
         raise ValueError(f"header of {length} bytes, expected at most {_MAX_HEADER}")
-    whole = io.BytesIO(start + file.read(length))
-    return npy.read_array_header_1_0(whole) if version == (1, 0) else npy.read_array_header_2_0(whole)
+    header = io.BytesIO(start + file.read(length))
+    return npy.read_array_header_1_0(header) if version == (1, 0) else npy.read_array_header_2_0(header)
 
 
 def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> TensorInfo:
@@ -116,8 +116,8 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
         start = file.tell()
     if dtype.hasobject:
         raise CheckpointError(f"{path}: array {name!r} holds Python objects, which are never loaded; expected numbers")
-    stored = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
-    if stored is None or dtype.names or dtype.subdtype:
+    dtype_name = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    if dtype_name is None or dtype.names or dtype.subdtype:
         raise CheckpointError(f"{path}: array {name!r} has dtype {dtype}, expected one of {', '.join(_DTYPES)}")
     if not all(0 <= size <= MAX_SIZE for size in shape):
         raise CheckpointError(f"{path}: array {name!r} has shape {shape}, expected sizes of 0 to {MAX_SIZE}")
@@ -126,12 +126,12 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
             f"{path}: array {name!r} of {dtype} {shape} has {member.file_size - start} bytes, expected "
             f"{math.prod(shape) * dtype.itemsize}"
         )
-    return TensorInfo(stored, shape, path)
+    return TensorInfo(dtype_name, shape, path)
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of an archive's arrays, but no data."""
-    with _opened(path) as archive:
+    """Reads and checks the metadata of an archive's arrays; reads no data."""
+    with _open(path) as archive:
         members = archive.infolist()
         _check_members(path, members, archive.start_dir)
         tensors = {m.filename.removesuffix(_SUFFIX): _tensor(path, archive, m) for m in members}
@@ -140,13 +140,13 @@ def read_header(path: Path) -> Header:
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
     """Reads the header of the only archive in a model folder; `None` if there is no archive."""
-    found = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
-    if len(found) > 1:
+    archives = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
+    if len(archives) > 1:
         raise CheckpointError(
-            f"{folder}: {len(found)} NumPy archives ({', '.join(path.name for path in found)}), expected one",
-            hint="keep only the one with the weights in the folder",
+            f"{folder}: {len(archives)} NumPy archives ({', '.join(path.name for path in archives)}), expected one",
+            hint="keep only the archive with the weights",
         )
-    return {path: read_header(path) for path in found} or None
+    return {path: read_header(path) for path in archives} or None
 
 
 def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
@@ -154,7 +154,7 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
 
     if info.dtype == "F64":
         raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not compute with; expected F32")
-    with _opened(path) as archive, archive.open(name + _SUFFIX) as file:
+    with _open(path) as archive, archive.open(name + _SUFFIX) as file:
         shape, by_columns, dtype = _read_npy_header(file)
         size = math.prod(info.shape) * dtype.itemsize
         data = file.read(size + 1)  # one byte more: zipfile checks the CRC only at the end of a member

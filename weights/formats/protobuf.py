@@ -1,4 +1,4 @@
-"""Reading the fields of Protobuf messages one by one, without a schema.
+"""Reads the fields of Protobuf messages one by one, without a schema.
 
 Format: https://protobuf.dev/programming-guides/encoding.
 """
@@ -45,6 +45,6 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 
 def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
-    """The varint fields of a message by field number; of a repeated field, the last value."""
-    found = fields(data, at, end)
-    return {number: varint(data, start, stop)[0] for number, wire, start, stop in found if wire == VARINT}
+    """Returns the varint fields of a message by field number; for a repeated field, the last value."""
+    entries = fields(data, at, end)
+    return {number: varint(data, start, stop)[0] for number, wire, start, stop in entries if wire == VARINT}

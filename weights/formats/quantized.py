@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEY, THEIR_KEY = "quantization", "quantization_config"
 BITS, GROUP_SIZES = (4, 8), (32, 64, 128)  # for writing; 2, 3 and 6 bits are read as well
 _READ_BITS = (2, 3, 4, 6, 8)
-_FITTED = (4,)  # bits with which it matters how numbers are rounded
+_FITTED_BITS = (4,)  # bits per number for which the rounding method matters
 _WORD = 32  # bits
 _KEYS = ("bits", "group_size", "mode")
 _ROUNDED, _SMALLEST = 2.0**-7, 1e-7  # scales and offsets may be bfloat16; MLX has a minimum scale
@@ -38,8 +38,8 @@ class Quantization:
     Attributes:
         bits: Bits per number.
         group_size: How many numbers of a row share a scale.
-        layers: The parameters of matrices that have others, by their names in the file without `.weight`; `None` for
-            plain floats.
+        layers: The parameters of matrices with other parameters, by their names in the file without `.weight`; `None`
+            for plain floats.
     """
 
     bits: int
@@ -49,7 +49,7 @@ class Quantization:
     SUFFIXES: ClassVar[tuple[str, str, str]] = (_WEIGHT, _SCALES, _BIASES)
 
     def of(self, name: str) -> "Quantization":
-        """The parameters of the matrix `name`."""
+        """Returns the parameters of the matrix `name`."""
         return dict(self.layers).get(name.removesuffix(_WEIGHT)) or replace(self, layers=())
 
     @property
@@ -64,13 +64,13 @@ class Quantization:
 
     @property
     def carries_errors(self) -> bool:
-        """Whether numbers may be off by more than a step, as they make up for the errors of others in their row."""
-        return self.bits <= max(_FITTED)
+        """Whether numbers may be off by more than a step, to compensate the errors of other numbers in their row."""
+        return self.bits <= max(_FITTED_BITS)
 
     @property
     def name(self) -> str:
         """The name of the layout, for messages."""
-        others = f"; {len(self.layers)} matrices with others" if self.layers else ""
+        others = f"; {len(self.layers)} matrices differ" if self.layers else ""
         return f"{self.bits} bits in groups of {self.group_size}{others}"
 
     def fits(self, shape: tuple[int, ...]) -> bool:
@@ -78,29 +78,29 @@ class Quantization:
         return len(shape) == 2 and shape[1] % self.group_size == 0 and shape[1] > 0
 
     def pack(self, name: str, array: mx.array, products: "Floats | None" = None) -> dict[str, mx.array]:
-        """Quantizes the matrix `name` into its three tensors, with scales in its dtype.
+        """Quantizes a matrix into three tensors; the scales keep the dtype of the matrix.
 
         Args:
-            name: Its name.
-            array: Its numbers.
-            products: What its inputs are like, see `mlxbert.weights.formats.rounding`; `None` if that is not known.
+            name: The name of the matrix.
+            array: The matrix.
+            products: The products of its inputs, see `mlxbert.weights.formats.rounding`; `None` if unknown.
         """
         stem = name.removesuffix(_WEIGHT)
-        if self.bits in _FITTED and mx.isfinite(array).all().item():
+        if self.bits in _FITTED_BITS and mx.isfinite(array).all().item():
             packed = rounding.quantized(array, self.bits, self.group_size, products)
         else:
             packed = mx.quantize(array, group_size=self.group_size, bits=self.bits)
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """The tensors with the unpacked shapes of quantized matrices, without scales and offsets."""
-        found = dict(tensors)
-        for stem, own in self.layers:
-            if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (own is not None):
-                stated = "plain floats" if own is None else own.name
-                there = "plain floats" if stem + _WEIGHT in tensors else "no such tensor"
-                there = "scales" if stem + _SCALES in tensors else there
-                raise CheckpointError(f"{folder}: config.json says that {stem + _WEIGHT!r} is {stated}, found {there}")
+        """Returns the tensors without scales and offsets; quantized matrices have their unpacked shapes."""
+        unpacked = dict(tensors)
+        for stem, layer in self.layers:
+            if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (layer is not None):
+                stated = "plain floats" if layer is None else layer.name
+                actual = "plain floats" if stem + _WEIGHT in tensors else "no such tensor"
+                actual = "scales" if stem + _SCALES in tensors else actual
+                raise CheckpointError(f"{folder}: config.json says that {stem + _WEIGHT!r} is {stated}, found {actual}")
         for scales in [name for name in tensors if name.endswith(_SCALES)]:
             stem = scales.removesuffix(_SCALES)
             how = self.of(stem)
@@ -108,22 +108,22 @@ class Quantization:
                 raise CheckpointError(
                     f"{folder}: found {scales!r} without both {stem + _WEIGHT!r} and {stem + _BIASES!r}"
                 )
-            del found[scales], found[stem + _BIASES]
+            del unpacked[scales], unpacked[stem + _BIASES]
             weight, *groups = (tensors[stem + suffix] for suffix in self.SUFFIXES)
             shape = (*weight.shape[:-1], weight.shape[-1] * _WORD // how.bits) if weight.shape else ()
             grouped = (*shape[:-1], shape[-1] // how.group_size) if shape else ()
-            right = weight.dtype == "U32" and how.fits(shape)
-            if not right or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
+            fits = weight.dtype == "U32" and how.fits(shape)
+            if not fits or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
                 kinds = ", ".join(f"{part.dtype} {part.shape}" for part in (weight, *groups))
                 raise CheckpointError(
                     f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}, expected a matrix of "
                     f"{how.name}, as config.json says"
                 )
-            found[stem + _WEIGHT] = replace(weight, dtype=how.dtype, shape=shape)
-        return found
+            unpacked[stem + _WEIGHT] = replace(weight, dtype=how.dtype, shape=shape)
+        return unpacked
 
     def rounding_error(self, array: mx.array) -> mx.array:
-        """The largest rounding error of each number of a matrix (rows, width), from the range of its group.
+        """Returns the maximum rounding error of each number of a matrix (rows, width), from the range of its group.
 
         MLX shifts the ends of a group's range so that 0 is exactly representable: a number past an end is off by up to
         one step, any other by up to half a step.
@@ -135,7 +135,7 @@ class Quantization:
         return mx.broadcast_to(step, groups.shape).reshape(array.shape)
 
     def parts(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> dict[str, mx.array]:
-        """The three stored tensors of the matrix `name`, by suffix; scales and offsets in `dtype`."""
+        """Returns the three stored tensors of the matrix `name`, by suffix; scales and offsets in `dtype`."""
         stem = name.removesuffix(_WEIGHT)
         return {_WEIGHT: arrays[name]} | {suffix: arrays[stem + suffix].astype(dtype) for suffix in (_SCALES, _BIASES)}
 
@@ -143,8 +143,8 @@ class Quantization:
         """Computes the matrix `name` from its three stored tensors, lazily."""
         how = self.of(name)
         packed, scales, biases = how.parts(arrays, name, mx.float32).values()
-        wide = mx.dequantize(packed, scales, biases, group_size=how.group_size, bits=how.bits)
-        return wide.astype(dtype)  # rounded once, not twice
+        matrix = mx.dequantize(packed, scales, biases, group_size=how.group_size, bits=how.bits)
+        return matrix.astype(dtype)  # rounded once, not twice
 
 
 Storage = Quantization | Int8Rows  # packed layouts, in which several stored tensors represent one matrix
@@ -166,7 +166,7 @@ def read_quantization(config: ConfigJson) -> Quantization | None:
         if key in _KEYS:
             continue
         if value is not False and not isinstance(value, dict):
-            raise settings.refuse(key, f"bits, group_size and mode, or those of a layer; found {value!r:.60}")
+            raise settings.refuse(key, f"bits, group_size and mode, or an object with them; found {value!r:.60}")
         layers.append((key, _read_parameters(settings.nested(key)) if value else None))
     return replace(_read_parameters(settings), layers=tuple(layers))
 
@@ -183,12 +183,12 @@ def _read_parameters(settings: ConfigJson) -> Quantization:
 
 
 def quantizable(network: nn.Module) -> set[str]:
-    """Our names of the matrices to quantize, where their sizes allow it.
+    """Returns our names of the matrices to quantize, if their sizes allow it.
 
     These matrices take most of the time and the space: the word embeddings, the linear layers of the encoder, and the
-    transform layers of the heads. Position and segment embeddings are small, and so are the output layers of the heads:
-    there a class is a row, and an error in it shifts all scores of the class. Of experts neither the router is, where
-    an error chooses another one, nor are their matrices.
+    transform layers of the heads. Position and segment embeddings are small, and so are the output layers of the heads,
+    where an error in a row shifts all scores of a class. In models with experts, neither the router is quantized, where
+    an error would select another expert, nor the matrices of the experts.
     """
     return {
         f"{path}{_WEIGHT}"
@@ -199,11 +199,11 @@ def quantizable(network: nn.Module) -> set[str]:
     }
 
 
-def quantize_modules(network: nn.Module, hows: Mapping[str, Quantization]) -> None:
-    """Replaces the modules that hold these matrices with modules that compute with quantized weights."""
+def quantize_modules(network: nn.Module, quantizations: Mapping[str, Quantization]) -> None:
+    """Replaces modules by modules that compute with quantized weights, by the names of their matrices."""
 
     def chosen(path: str, _: nn.Module) -> bool | dict[str, int]:
-        how = hows.get(path + _WEIGHT)
+        how = quantizations.get(path + _WEIGHT)
         return how is not None and {"group_size": how.group_size, "bits": how.bits}
 
     nn.quantize(network, class_predicate=chosen)

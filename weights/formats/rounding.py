@@ -1,7 +1,7 @@
-"""Rounds a matrix to few bits such that its products stay near, for MLX's quantized layout: `codes * scale + offset`.
+"""Rounds a matrix to few bits with a small error of its products, for MLX's layout `codes * scale + offset`.
 
 The scale and the offset of a group of numbers in a row are fitted by least squares. The columns are then rounded one
-after the other, and those that are not rounded yet make up for the error so far, as far as the inputs of the matrix are
+after the other; the remaining columns compensate the error so far, to the extent that the inputs of the matrix are
 correlated (GPTQ, arXiv:2210.17323).
 
 Shapes: O rows (outputs), I columns (inputs), G groups of S numbers in a row.
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be cut off
-_TURNS = 5  # of rounding and fitting; later ones change next to nothing
-_DAMPING = 0.01  # of the mean square of the inputs: their products may be singular
-_FARTHEST = 0.9  # steps that a row may be off in the mean, so that it is still the same row; usual is 0.4
-_BLOCK = 128  # columns whose errors are carried on at once
+_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be clipped
+_ITERATIONS = 5  # of rounding and fitting; more change next to nothing
+_DAMPING = 0.01  # times the mean square of the inputs: their products may be singular
+_MAX_ERROR = 0.9  # root mean square error of a row in steps; typical is 0.4, larger errors distort the row
+_BLOCK = 128  # columns whose errors are propagated at once
 _ROWS = 16_384  # fitted at a time
 _WORD = 32  # bits
-_LEAST = 1e-7  # the smallest scale that MLX writes; float16 holds it
+_MIN_SCALE = 1e-7  # the smallest scale that MLX writes; float16 can represent it
 
 
 def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None") -> tuple[mx.array, mx.array, mx.array]:
-    """A matrix (O, I) as `mx.quantize` would give it, rounded better.
+    """Quantizes a matrix (O, I) to the format of `mx.quantize`, with better rounding.
 
     Args:
         matrix: The matrix, finite; scales and offsets get its dtype.
         bits: Bits per number, a divisor of 32.
         size: Numbers in a group.
-        products: The sum of the products of all pairs of inputs, (I, I), finite; `None` if they are not known.
+        products: The sum of the products of all pairs of inputs, (I, I), finite; `None` if unknown.
 
     Returns:
         Words (O, I bits / 32), scales (O, G), offsets (O, G).
@@ -46,51 +46,51 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
     squares = None if products is None else mx.array(damped(products).diagonal())
     parts = [fit(matrix[row : row + _ROWS], bits, size, squares) for row in range(0, matrix.shape[0], _ROWS)]
     scales, offsets = (mx.concatenate([*part]) for part in zip(*parts, strict=True))
-    wide = matrix.astype(mx.float32)
-    each, start = (mx.repeat(part.astype(mx.float32), size, axis=1) for part in (scales, offsets))
-    codes = mx.clip(mx.round((wide - start) / each), 0, 2**bits - 1).astype(mx.uint32)
+    matrix32 = matrix.astype(mx.float32)
+    scale, start = (mx.repeat(part.astype(mx.float32), size, axis=1) for part in (scales, offsets))
+    codes = mx.clip(mx.round((matrix32 - start) / scale), 0, 2**bits - 1).astype(mx.uint32)
     if products is not None:
-        carried = mx.array(round_columns(np.array(wide), np.array(each), np.array(start), bits, products))
-        error = mx.square(carried * each + start - wide).mean(axis=1, keepdims=True)
-        codes = mx.where(error <= _FARTHEST**2 * mx.square(each).mean(axis=1, keepdims=True), carried, codes)
+        propagated = mx.array(round_columns(np.array(matrix32), np.array(scale), np.array(start), bits, products))
+        error = mx.square(propagated * scale + start - matrix32).mean(axis=1, keepdims=True)
+        codes = mx.where(error <= _MAX_ERROR**2 * mx.square(scale).mean(axis=1, keepdims=True), propagated, codes)
     return packed(codes, bits), scales, offsets
 
 
 def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tuple[mx.array, mx.array]:
-    """The scales and the offsets of all groups, both (O, G), in the dtype of the matrix.
+    """Fits the scales and the offsets of all groups, both (O, G), in the dtype of the matrix.
 
     Args:
         matrix: Rows (O, I).
         bits: Bits per number.
         size: Numbers in a group.
-        squares: How much an error of each column counts, (I,); `None` if all count the same.
+        squares: The weight of an error in each column, (I,); `None` for equal weights.
     """
     groups = matrix.astype(mx.float32).reshape(matrix.shape[0], -1, size)
     weights = mx.ones((1, 1, size)) if squares is None else squares.astype(mx.float32).reshape(1, -1, size)
     weights = weights / weights.sum(axis=-1, keepdims=True)
-    low, high, most = groups.min(axis=-1, keepdims=True), groups.max(axis=-1, keepdims=True), 2**bits - 1
-    least: mx.array | None = None
+    low, high, max_code = groups.min(axis=-1, keepdims=True), groups.max(axis=-1, keepdims=True), 2**bits - 1
+    min_cost: mx.array | None = None
     for share in _SHARES:
-        scale = _positive((high - low) * (share / most))
+        scale = _positive((high - low) * (share / max_code))
         offset = (high + low) / 2 - (high - low) * (share / 2)
-        for _ in range(_TURNS):
-            scale, offset = _fitted(groups, weights, mx.clip(mx.round((groups - offset) / scale), 0, most), scale)
+        for _ in range(_ITERATIONS):
+            scale, offset = _refit(groups, weights, mx.clip(mx.round((groups - offset) / scale), 0, max_code), scale)
         scale, offset = (part.astype(matrix.dtype).astype(mx.float32) for part in (scale, offset))
         scale = _positive(scale)
-        error = groups - mx.clip(mx.round((groups - offset) / scale), 0, most) * scale - offset
+        error = groups - mx.clip(mx.round((groups - offset) / scale), 0, max_code) * scale - offset
         cost = (weights * error * error).sum(axis=-1, keepdims=True)
-        if least is None:
-            least, scales, offsets = cost, scale, offset
+        if min_cost is None:
+            min_cost, scales, offsets = cost, scale, offset
         else:
-            better = cost < least
+            better = cost < min_cost
             scales, offsets = mx.where(better, scale, scales), mx.where(better, offset, offsets)
-            least = mx.minimum(cost, least)
-        mx.eval(least, scales, offsets)
+            min_cost = mx.minimum(cost, min_cost)
+        mx.eval(min_cost, scales, offsets)
     return scales[..., 0].astype(matrix.dtype), offsets[..., 0].astype(matrix.dtype)
 
 
-def _fitted(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
-    """The scale and the offset with the smallest error for these codes; the scale as it is if all codes are equal."""
+def _refit(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
+    """Returns the scale and offset with the smallest error for these codes; keeps the scale if all codes are equal."""
     mean = (weights * codes).sum(axis=-1, keepdims=True)
     middle = (weights * groups).sum(axis=-1, keepdims=True)
     spread = (weights * mx.square(codes - mean)).sum(axis=-1, keepdims=True)
@@ -100,25 +100,25 @@ def _fitted(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.arra
 
 
 def _positive(scale: mx.array) -> mx.array:
-    """A scale by which can be divided: that of equal numbers is 0, and that of numbers near 0 may be in float16."""
-    return mx.where(scale > 0, scale, _LEAST)
+    """Replaces scales of 0, which equal numbers have, and in float16 numbers near 0, so that division is possible."""
+    return mx.where(scale > 0, scale, _MIN_SCALE)
 
 
 def damped(products: "Floats") -> "NDArray[np.float64]":
-    """The products with larger squares, so that they can be inverted."""
+    """Returns the products with a larger diagonal, so that they can be inverted."""
     import numpy as np
 
-    wide = products.astype(np.float64)
-    return wide + np.eye(len(wide)) * (_DAMPING * wide.diagonal().mean())
+    products64 = products.astype(np.float64)
+    return products64 + np.eye(len(products64)) * (_DAMPING * products64.diagonal().mean())
 
 
 def round_columns(
     matrix: "Floats", scales: "Floats", offsets: "Floats", bits: int, products: "Floats"
 ) -> "NDArray[np.uint32]":
-    """The codes of a matrix whose errors are carried on from column to column; all but `products` are (O, I)."""
+    """Rounds a matrix to codes; errors are propagated from column to column. All arrays but `products` are (O, I)."""
     import numpy as np
 
-    # Row j of the factor is how much the columns from j on have to change to make up for an error of 1 in column j.
+    # Row j of the factor holds the changes of the columns from j on that compensate an error of 1 in column j.
     factor = np.linalg.cholesky(np.linalg.inv(damped(products))).T.astype(np.float32)
     rest, columns = matrix.copy(), matrix.shape[1]
     codes = np.zeros(matrix.shape, dtype=np.uint32)
@@ -136,7 +136,7 @@ def round_columns(
 
 
 def packed(codes: mx.array, bits: int) -> mx.array:
-    """Codes (O, I) in words (O, I bits / 32), the first one in the lowest bits."""
-    each = _WORD // bits
-    shifts = mx.arange(each, dtype=mx.uint32) * bits
-    return mx.left_shift(codes.reshape(codes.shape[0], -1, each), shifts).sum(axis=-1).astype(mx.uint32)
+    """Packs codes (O, I) into words (O, I bits / 32), the first code in the lowest bits."""
+    per_word = _WORD // bits
+    shifts = mx.arange(per_word, dtype=mx.uint32) * bits
+    return mx.left_shift(codes.reshape(codes.shape[0], -1, per_word), shifts).sum(axis=-1).astype(mx.uint32)

@@ -1,6 +1,6 @@
-"""Reading safetensors files, single and sharded.
+"""Reads safetensors files, single and sharded.
 
-MLX maps the data. The header is parsed here first, so that errors name what is wrong and no data of a damaged file is
+MLX maps the data. The header is parsed here first, so that errors name the problem and no data of a damaged file is
 used. Format: https://huggingface.co/docs/safetensors.
 """
 
@@ -45,7 +45,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the header of a safetensors file, but no tensor."""
+    """Reads and checks the header of a safetensors file; reads no tensor."""
     try:
         total = path.stat().st_size
         with path.open("rb") as file:
@@ -57,7 +57,7 @@ def read_header(path: Path) -> Header:
 def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
     """Parses and checks the header of a safetensors file of `total` bytes, local or remote.
 
-    `read` returns the next bytes, as many as asked for; it is called twice, for the header only.
+    `read` returns the requested number of bytes that follow; it is called twice, for the header only.
     """
     start = read(8) if total >= 8 else b""
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -84,18 +84,18 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     for name, entry in raw.items():
         tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
         spans.append((begin, end, name))
-    place = 0
+    offset = 0
     for begin, end, name in sorted(spans):
-        if begin != place:
-            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {place}")
-        place = end
-    if place != total - 8 - length:
-        raise CheckpointError(f"{path}: damaged: {total - 8 - length - place} bytes after the last tensor")
+        if begin != offset:
+            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {offset}")
+        offset = end
+    if offset != total - 8 - length:
+        raise CheckpointError(f"{path}: damaged: {total - 8 - length - offset} bytes after the last tensor")
     return Header(tensors, metadata, total)
 
 
 def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """The safetensors files of a model folder: the single file, or the shards in the index; empty if there is neither.
+    """Finds the safetensors files of a model folder: the single file, or the shards in the index; else none.
 
     Paths in `elsewhere` count as existing.
     """
@@ -114,17 +114,17 @@ def read_headers(
     See `find_files` and `read_header`.
     """
     elsewhere = elsewhere or {}
-    found = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
-    if folder / SINGLE not in found:
-        found = {path: replace(header, companions=(folder / INDEX,)) for path, header in found.items()}
-    return found or None
+    headers = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
+    if folder / SINGLE not in headers:
+        headers = {path: replace(header, companions=(folder / INDEX,)) for path, header in headers.items()}
+    return headers or None
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
     """Maps names to the tensors of a file whose header was checked; lazy, data is read when it is used.
 
-    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned once and no
-    longer held here; a second access opens the file again.
+    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned once and then
+    released here; a second access opens the file again.
     """
     fresh: dict[str, mx.array] = {}
 
@@ -140,6 +140,6 @@ def _open(path: Path) -> dict[str, mx.array]:
     try:
         arrays = mx.load(str(path), format="safetensors")
     except (RuntimeError, ValueError) as problem:
-        raise CheckpointError(f"{path}: MLX cannot read it ({problem})") from None
+        raise CheckpointError(f"{path}: MLX cannot read the file ({problem})") from None
     assert isinstance(arrays, dict)
     return arrays

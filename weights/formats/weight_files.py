@@ -1,7 +1,7 @@
-"""The weights of a model folder, in whichever format they were published.
+"""The weights of a model folder, in any supported format.
 
-A format is a module with the two functions of `WeightReader`. Formats are tried in order: safetensors first, because
-everybody writes it today, then the formats of older or other releases.
+A format is a module with the two functions of `WeightReader`. Formats are tried in order: first safetensors, the most
+common format today, then the formats of older or other releases.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from mlxbert.weights.formats.file_names import ADAPTER_WEIGHTS, EXPECTED, NOT_RE
 from mlxbert.weights.formats.headers import Header, LazyArrays, TensorInfo
 
 TENSORFLOW = "TensorFlow 1"
-# The name of each format, by the module that reads it. A module is imported only if no earlier format was found.
+# The name of each format, by the module that reads it. A module is imported only if no earlier format matches.
 _FORMATS = {
     "safetensors": "safetensors",
     "torch.reader": "PyTorch",
@@ -58,29 +58,29 @@ class WeightFiles:
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
         """Dtype, shape and file of every tensor, by name."""
-        found: dict[str, TensorInfo] = {}
+        merged: dict[str, TensorInfo] = {}
         for path, header in self.headers.items():
-            twice = found.keys() & header.tensors.keys()
-            if twice:
-                raise CheckpointError(f"{path}: tensor {min(twice)!r} is in {found[min(twice)].file.name} too")
-            found |= header.tensors
-        return found
+            repeated = merged.keys() & header.tensors.keys()
+            if repeated:
+                raise CheckpointError(f"{path}: tensor {min(repeated)!r} is also in {merged[min(repeated)].file.name}")
+            merged |= header.tensors
+        return merged
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Names of everything else in the files."""
+        """Names of all other entries in the files."""
         return tuple(name for header in self.headers.values() for name in header.skipped)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that are read, each once: those with headers and their companions."""
-        found = (path for own, header in self.headers.items() for path in (own, *header.companions))
-        return tuple(dict.fromkeys(found))
+        """All files that are read, each once: files with headers, and their companions."""
+        paths = (path for main, header in self.headers.items() for path in (main, *header.companions))
+        return tuple(dict.fromkeys(paths))
 
     def arrays(self) -> Mapping[str, mx.array]:
-        """All tensors by name, each read when it is used."""
-        found = self._arrays
-        return LazyArrays(self.tensors, lambda name: found[self.tensors[name].file][name])
+        """Returns all tensors by name, each read when it is used."""
+        mappings = self._arrays
+        return LazyArrays(self.tensors, lambda name: mappings[self.tensors[name].file][name])
 
     def release(self) -> None:
         """Frees parsed data, for example an index of tensors; a later access to a tensor parses it again."""
@@ -108,27 +108,27 @@ def open_weights(
         classes: `architectures` from `config.json`.
         elsewhere: Headers of safetensors files that are not in the folder, by the path that the file would have there.
     """
-    found = safetensors.read_headers(folder, classes, elsewhere)
-    if found is not None:
-        return WeightFiles("safetensors", found)
+    headers = safetensors.read_headers(folder, classes, elsewhere)
+    if headers is not None:
+        return WeightFiles("safetensors", headers)
     for format in tuple(_FORMATS.values())[1:]:
-        found = _reader(format).read_headers(folder, classes)
-        if found is not None:
-            return WeightFiles(format, found)
-    raise _nothing(folder)
+        headers = _reader(format).read_headers(folder, classes)
+        if headers is not None:
+            return WeightFiles(format, headers)
+    raise _no_weights_error(folder)
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds weights of a model, besides an adapter and `OWN_LAYERS`, by the names of its files."""
-    own_files = (ADAPTER_WEIGHTS, *(own.file for own in OWN_LAYERS))
+    """Whether a folder holds weights of a model, other than an adapter and `OWN_LAYERS`, judging by file names."""
+    own_files = (ADAPTER_WEIGHTS, *(layer.file for layer in OWN_LAYERS))
     return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
 
 
-def with_own(
+def with_own_layers(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
-    """The weights of a folder with those of mlxbert's own in files next to them, if there are any."""
-    paths = [folder / own.file for own in layers] if weights.format == "safetensors" else []
+    """Adds the files of mlxbert's own layers that are next to the weights of a folder, if there are any."""
+    paths = [folder / layer.file for layer in layers] if weights.format == "safetensors" else []
     headers = {
         path: elsewhere.get(path) or safetensors.read_header(path)
         for path in paths
@@ -137,11 +137,11 @@ def with_own(
     return WeightFiles(weights.format, {**weights.headers, **headers}) if headers else weights
 
 
-def _nothing(folder: Path) -> CheckpointError:
+def _no_weights_error(folder: Path) -> CheckpointError:
     for ending, (kind, instead) in NOT_READ.items():
-        others = sorted(path.name for path in folder.glob(f"*{ending}") if not is_system_file(path.name))
-        if others:
+        names = sorted(path.name for path in folder.glob(f"*{ending}") if not is_system_file(path.name))
+        if names:
             return CheckpointError(
-                f"{folder}: {others[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead
+                f"{folder}: {names[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead
             )
     return CheckpointError(f"{folder}: no weights in this folder, expected {EXPECTED}")

@@ -40,7 +40,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def check_directory(path: Path, file: BinaryIO, total: int) -> int:
-    """Checks where the central directory is, and its size; returns how many entries it declares to have."""
+    """Checks the position and the size of the central directory; returns the declared number of entries."""
     room = _LOCATOR.size + _END.size
     if total < room:
         raise _damaged(path, f"{total} bytes")
@@ -51,11 +51,11 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
         raise _damaged(path, "it does not end with its directory")
     end = total - _END.size
     if tail.startswith(b"PK\6\7"):
-        place = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
+        position = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
         end = total - room - _END_64.size
-        if place != end or end < 0:
+        if position != end or end < 0:
             raise _damaged(path, "its ZIP64 end of directory is at the wrong offset")
-        file.seek(place)
+        file.seek(position)
         sign, *_, entries, size, start = _END_64.unpack(file.read(_END_64.size))
         if sign != b"PK\6\6":
             raise _damaged(path, "its ZIP64 end of directory is missing")
@@ -67,7 +67,7 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
 
 
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
-    """Refuses members that torch does not write."""
+    """Refuses members that torch would not write."""
     name = info.orig_filename
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
         raise CheckpointError(f"{path}: the archive has a member {name[:200]!r}, expected a plain relative path")
@@ -82,46 +82,46 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 
 def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
-    """The offset of a member's data, after a local header that repeats the name."""
-    place, name = info.header_offset, info.orig_filename
-    file.seek(place)
-    raw = file.read(_LOCAL.size) if place + _LOCAL.size <= end else b""
+    """Returns the offset of a member's data, after checking the name in the local header."""
+    position, name = info.header_offset, info.orig_filename
+    file.seek(position)
+    raw = file.read(_LOCAL.size) if position + _LOCAL.size <= end else b""
     if len(raw) == _LOCAL.size:
         sign, *_, length, extra = _LOCAL.unpack(raw)
         if sign == b"PK\3\4" and file.read(length) == name.encode("utf-8" if info.flag_bits & _UTF8 else "cp437"):
-            return int(place + _LOCAL.size + length + extra)
+            return int(position + _LOCAL.size + length + extra)
     raise _damaged(path, f"{name!r:.200} is not at the offset in the directory")
 
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
-    """The members of an archive, by name without the top-level folder that contains all of them."""
+    """Reads the members of an archive, by name without the top-level folder that contains all of them."""
     entries = check_directory(path, file, total)
     try:
         with zipfile.ZipFile(file) as archive:
             members, end = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as problem:
         raise _damaged(path, str(problem)) from None
-    found: dict[str, Member] = {}
+    by_name: dict[str, Member] = {}
     spans, roots = [], set()
     for info in members:
         _check_entry(path, info)
         start = _start(path, file, info, end)
         root, _, inside = info.orig_filename.partition("/")
-        if inside in found:
+        if inside in by_name:
             raise _damaged(path, f"it has {info.orig_filename!r:.200} twice")
         roots.add(root)
-        found[inside] = Member(start, info.file_size, info.CRC)
+        by_name[inside] = Member(start, info.file_size, info.CRC)
         spans.append((info.header_offset, start + info.file_size, info.orig_filename))
-    if entries != len(found) or len(roots) != 1 or "" in found:
-        raise _damaged(path, f"{len(found)} members in {len(roots)} folders, expected {entries} in one")
+    if entries != len(by_name) or len(roots) != 1 or "" in by_name:
+        raise _damaged(path, f"{len(by_name)} members in {len(roots)} folders, expected {entries} in one")
     _check_spans(path, spans, end)
-    return found
+    return by_name
 
 
 def _check_spans(path: Path, spans: list[tuple[int, int, str]], end: int) -> None:
     """Refuses members that overlap or extend past the data."""
-    place = 0
+    position = 0
     for start, stop, name in sorted(spans):
-        if start < place or stop > end:
-            raise _damaged(path, f"{name!r:.200} is at bytes {start} to {stop}, expected between {place} and {end}")
-        place = stop
+        if start < position or stop > end:
+            raise _damaged(path, f"{name!r:.200} is at bytes {start} to {stop}, expected between {position} and {end}")
+        position = stop

@@ -1,9 +1,9 @@
-"""Reading the hub cache, which all programs on a machine share, without importing huggingface_hub.
+"""Reads the hub cache, which all programs on a machine share, without importing huggingface_hub.
 
-Importing it takes half as long as a whole `mlxbert fill-mask`, and a cached model does not need it. The layout:
+The import takes half as long as a whole `mlxbert fill-mask`, and a cached model does not need it. The layout:
 `models--ORG--NAME/refs/REVISION` holds a commit hash, `snapshots/COMMIT` the files of the commit, and
-`trees/COMMIT.json` the list of all its files on the hub (huggingface_hub 2 and newer write it, too, when they download
-a whole snapshot).
+`trees/COMMIT.json` the list of all files of the commit on the hub (huggingface_hub 2 and newer also write this list
+when they download a whole snapshot).
 """
 
 import json
@@ -21,7 +21,7 @@ from mlxbert.weights.hub import needed_files
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_sha256, is_size, mismatch
 
 _NAME = re.compile(r"(\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)  # as in huggingface_hub's validate_repo_id
-_COPIED = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # the name of a snapshot that huggingface_hub has not made
+_CUSTOM_SNAPSHOT = re.compile(r"[\w\-][\w\-.]{0,95}", re.ASCII)  # a name that huggingface_hub did not choose
 _TREE_FORMAT = 1
 _PREFIX = "models--"
 _DEFAULT_REVISION = "main"
@@ -29,7 +29,7 @@ _TRUE = ("1", "on", "yes", "true")
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether a string is a valid model name on the hub, `NAME` or `ORG/NAME`, by the rules of huggingface_hub."""
+    """Whether a string is a valid model name on the hub, `NAME` or `ORG/NAME`, as in huggingface_hub."""
     return (
         _NAME.fullmatch(source) is not None
         and "--" not in source
@@ -39,12 +39,12 @@ def is_hub_name(source: str) -> bool:
 
 
 def is_offline() -> bool:
-    """Whether the environment forbids requests to the hub, by the rules of huggingface_hub."""
+    """Whether the environment forbids requests to the hub, as in huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").lower() in _TRUE
 
 
 def cache_folder() -> Path:
-    """The folder of the cache, by the environment variables and rules of huggingface_hub."""
+    """Returns the folder of the cache, by the environment variables and rules of huggingface_hub."""
     cache = os.environ.get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache"))
     home = os.environ.get("HF_HOME", os.path.join(cache, "huggingface"))
     hub = os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
@@ -52,12 +52,12 @@ def cache_folder() -> Path:
 
 
 def repository_folder(name: str) -> Path:
-    """The cache folder of a model, whether it exists or not."""
+    """Returns the cache folder of a model, which need not exist."""
     return cache_folder() / (_PREFIX + name.replace("/", "--"))
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuses a string that cannot be a branch, tag or commit and could point outside the folder of refs."""
+    """Refuses a revision that cannot be a branch, tag or commit, or could point outside the folder of refs."""
     if revision is None:
         return
     if not isinstance(revision, str):
@@ -77,20 +77,20 @@ class Snapshot:
 
     @property
     def listing_file(self) -> Path:
-        """The list of all files of the commit on the hub, whether it is in the cache or not."""
+        """The path of the list of all files of the commit on the hub; the file need not exist."""
         return self.folder.parents[1] / "trees" / f"{self.commit}.json"
 
     def listing(self) -> dict[str, AnnouncedFile] | None:
-        """All files of the commit on the hub; `None` if the cache has no list of them."""
+        """Reads the list of all files of the commit on the hub; `None` if it is not in the cache."""
         try:
             tree = json.loads(self.listing_file.read_bytes())
-            known = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
-            return {file: _known(entry) for file, entry in tree["files"].items()} if known else None
+            valid = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
+            return {file: _from_entry(entry) for file, entry in tree["files"].items()} if valid else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # like huggingface_hub, ignore a list that cannot be read
 
     def missing_files(self) -> list[str] | None:
-        """The files that the model needs and that are missing or have another size than on the hub.
+        """Returns the needed files that are missing or have another size than on the hub.
 
         `None` if the cache has no list of the model's files.
         """
@@ -103,32 +103,32 @@ class Snapshot:
             return [Path(problem.filename).name]
         return [file for file in needed if mismatch(self.folder / file, listed[file], content=False)]
 
-    def known(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
-        """What is known of a file: its hash by the name of its blob, the rest by the hub's listing."""
+    def expected(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
+        """Returns the expected size and hash of a file: the name of its blob is the hash, the rest is from the list."""
         path = self.folder / file
         blob = Path(os.readlink(path)).name if path.is_symlink() else ""
-        known = listed.get(file, AnnouncedFile())
-        return known._replace(hash=blob) if is_hash(blob) else known
+        expected = listed.get(file, AnnouncedFile())
+        return expected._replace(hash=blob) if is_hash(blob) else expected
 
     def check(self) -> "Check":
-        """Reads all files of the commit in the cache, and compares them with what is known of them."""
+        """Reads all files of the commit in the cache, and compares them with their expected sizes and hashes."""
         listed = self.listing() or {}
         files = sorted(self._files())
-        known = {file: self.known(file, listed) for file in files}
-        wrong = {file: mismatch(self.folder / file, known[file]) for file in files}
+        expected = {file: self.expected(file, listed) for file in files}
+        problems = {file: mismatch(self.folder / file, expected[file]) for file in files}
         try:
-            missing = [file for file in self.missing_files() or () if file not in wrong]
-        except HubError as problem:  # no model; or a file that says what is needed is damaged
-            missing = [] if any(wrong.values()) else [problem.message]
+            missing = [file for file in self.missing_files() or () if file not in problems]
+        except HubError as problem:  # no model, or the files that determine the needed files are damaged
+            missing = [] if any(problems.values()) else [problem.message]
         return Check(
-            checked=[file for file in files if known[file].hash is not None],
-            unknown=[file for file in files if known[file].hash is None],
-            damaged={file: why for file, why in wrong.items() if why is not None},
+            checked=[file for file in files if expected[file].hash is not None],
+            unknown=[file for file in files if expected[file].hash is None],
+            damaged={file: why for file, why in problems.items() if why is not None},
             missing=missing,
         )
 
     def is_complete(self) -> bool | None:
-        """Whether the cache has every file that the model needs; `None` if that is possible but not certain."""
+        """Whether the cache has every file that the model needs; `None` if this cannot be decided."""
         try:
             missing_files = self.missing_files()
         except HubError:
@@ -138,19 +138,19 @@ class Snapshot:
         return not missing_files
 
     def is_usable(self) -> bool:
-        """Whether configuration and weights are there, judging by the files alone."""
+        """Whether the folder has a configuration and weights, without consulting the list of files."""
         try:
             return bool(needed_files.needed_files(self.name, [*self._files()], self._read))
         except (HubError, OSError):
             return False
 
     def sizes(self) -> dict[Path, int]:
-        """The size of each file in bytes, by resolved path: commits share identical files."""
-        found = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
-        return {path: path.stat().st_size for path in found}
+        """Returns the size of each file in bytes, by resolved path: commits share identical files."""
+        paths = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
+        return {path: path.stat().st_size for path in paths}
 
     def model_type(self) -> str | None:
-        """The `model_type` in the configuration; `None` if there is no readable configuration."""
+        """Returns the `model_type` in the configuration; `None` if there is no readable configuration."""
         for path in (
             self.folder / needed_files.CONFIG,
             *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
@@ -161,13 +161,13 @@ class Snapshot:
                 continue
             return str(family)
         try:
-            named = google_config(self.folder)
-        except ConfigError:  # several
+            google = google_config(self.folder)
+        except ConfigError:  # several configurations
             return None
-        return named[1] if named else None
+        return google[1] if google else None
 
     def _files(self) -> Iterator[str]:
-        """The names of the files in the folder, those of subfolders with the path to them."""
+        """Yields the paths of all files, relative to the folder."""
         for path in self.folder.rglob("*"):
             if path.is_file() and not is_system_file(path.name):
                 yield path.relative_to(self.folder).as_posix()
@@ -181,13 +181,13 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Check:
-    """What `Snapshot.check` finds.
+    """The result of `Snapshot.check`.
 
     Attributes:
         checked: The files that were compared with their hash.
-        unknown: Those whose hash is not known.
-        damaged: Those that differ, with how they differ.
-        missing: Files that the model needs and that are not there.
+        unknown: The files without a known hash.
+        damaged: The files that differ, and how they differ.
+        missing: The files that the model needs and that are missing.
     """
 
     checked: list[str]
@@ -196,8 +196,8 @@ class Check:
     missing: list[str]
 
 
-def _known(entry: Any) -> AnnouncedFile:
-    """What a list of huggingface_hub says of a file; a size of 0 without a hash stands for what the hub did not say."""
+def _from_entry(entry: Any) -> AnnouncedFile:
+    """Parses the entry of a file in huggingface_hub's list; a size of 0 without a hash means that both are unknown."""
     entry = entry if isinstance(entry, dict) else {}
     size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
     if hash and not is_hash(hash):
@@ -206,8 +206,8 @@ def _known(entry: Any) -> AnnouncedFile:
 
 
 def _is_snapshot(name: str) -> bool:
-    """Whether a folder of snapshots can have a name: in caches that somebody has filled it need not be a hash."""
-    return is_commit(name) or (_COPIED.fullmatch(name) is not None and not is_system_file(name))
+    """Whether a name is valid for the folder of a snapshot; it need not be a hash if the cache was filled by hand."""
+    return is_commit(name) or (_CUSTOM_SNAPSHOT.fullmatch(name) is not None and not is_system_file(name))
 
 
 def _read_ref(path: Path) -> str | None:
@@ -219,10 +219,9 @@ def _read_ref(path: Path) -> str | None:
 
 
 def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
-    """The commit that a revision referred to when it was last fetched, if its folder is in the cache.
+    """Returns the commit that a revision referred to when it was last fetched, if its folder is in the cache.
 
-    As in huggingface_hub, what a revision refers to is the name of a folder, and a revision that refers to nothing is
-    one itself.
+    As in huggingface_hub, a revision refers to the name of a folder; a revision without a ref is such a name itself.
     """
     check_revision(revision)
     repository = repository_folder(name)
@@ -233,35 +232,35 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
 
 
 def only_snapshot(name: str) -> Snapshot | None:
-    """The commit of a model in the cache, if it is the only one, nothing refers to any, and it may be complete."""
-    found, referred = [*snapshots(name)], any(path.is_file() for path in (repository_folder(name) / "refs").rglob("*"))
-    return found[0] if len(found) == 1 and not referred and found[0].is_complete() is not False else None
+    """Returns the only commit of a model in the cache, if there are no refs and the commit may be complete."""
+    cached, has_refs = [*snapshots(name)], any(path.is_file() for path in (repository_folder(name) / "refs").rglob("*"))
+    return cached[0] if len(cached) == 1 and not has_refs and cached[0].is_complete() is not False else None
 
 
 def record(name: str, revision: str | None, commit: str, listed: Mapping[str, AnnouncedFile]) -> None:
-    """Records a commit whose needed files are all in the cache: what refers to it, and all its files on the hub.
+    """Records a commit whose needed files are all in the cache: the ref of the revision, and the files on the hub.
 
-    The sizes of files in the cache are recorded, which were compared with their hashes.
+    For files in the cache, whose hashes have been compared, the actual sizes are recorded.
     """
     repository = repository_folder(name)
     revision = _DEFAULT_REVISION if revision is None else revision
     snapshot = Snapshot(name, commit, repository / "snapshots" / commit)
-    here = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
+    sizes = {file: path.stat().st_size for file in listed if (path := snapshot.folder / file).is_file()}
     before = snapshot.listing()
-    if before is None or any(before.get(file, AnnouncedFile()).size != size for file, size in here.items()):
-        known = {file: told._replace(size=here.get(file, told.size)) for file, told in sorted(listed.items())}
-        entries = {file: _entry(told) for file, told in known.items()}
+    if before is None or any(before.get(file, AnnouncedFile()).size != size for file, size in sizes.items()):
+        actual = {file: item._replace(size=sizes.get(file, item.size)) for file, item in sorted(listed.items())}
+        entries = {file: _entry(item) for file, item in actual.items()}
         _write(snapshot.listing_file, json.dumps({"format_version": _TREE_FORMAT, "files": entries}))
     reference = repository / "refs" / revision
     if not is_commit(revision) and _read_ref(reference) != commit:
         _write(reference, commit)
 
 
-def _entry(known: AnnouncedFile) -> dict[str, object]:
-    """What huggingface_hub, too, keeps of a file in a list; see `_known`."""
-    size, found = known.size or 0, known.hash or ""
-    large = {"lfs_sha256": found, "lfs_size": size} if is_sha256(found) else {}
-    return {"size": size, "blob_id": "" if large else found, **large}
+def _entry(announced: AnnouncedFile) -> dict[str, object]:
+    """Returns the entry of a file in huggingface_hub's list; the inverse of `_from_entry`."""
+    size, digest = announced.size or 0, announced.hash or ""
+    large = {"lfs_sha256": digest, "lfs_size": size} if is_sha256(digest) else {}
+    return {"size": size, "blob_id": "" if large else digest, **large}
 
 
 def _write(path: Path, text: str) -> None:
@@ -271,26 +270,26 @@ def _write(path: Path, text: str) -> None:
 
 
 def references(name: str) -> dict[str, str]:
-    """The commit of every branch and tag in the cache."""
+    """Returns the commit of every branch and tag in the cache."""
     folder = repository_folder(name) / "refs"
-    found = {path.relative_to(folder).as_posix(): _read_ref(path) for path in sorted(folder.rglob("*"))}
-    return {revision: commit for revision, commit in found.items() if commit}
+    commits = {path.relative_to(folder).as_posix(): _read_ref(path) for path in sorted(folder.rglob("*"))}
+    return {revision: commit for revision, commit in commits.items() if commit}
 
 
 def snapshots(name: str) -> Iterator[Snapshot]:
-    """All commits of a model that are in the cache."""
+    """Yields all commits of a model that are in the cache."""
     for folder in sorted((repository_folder(name) / "snapshots").glob("*")):
         if _is_snapshot(folder.name) and folder.is_dir():
             yield Snapshot(name, folder.name, folder)
 
 
 def cached_names() -> list[str]:
-    """The names of all models that have a folder in the cache."""
+    """Returns the names of all models that have a folder in the cache."""
     folders = sorted(cache_folder().glob(f"{_PREFIX}*"))
     names = (folder.name.removeprefix(_PREFIX).replace("--", "/", 1) for folder in folders if folder.is_dir())
     return [name for name in names if is_hub_name(name)]
 
 
 def loading(name: str, revision: str | None) -> str:
-    """The call that downloads a model, for hints."""
+    """Returns the call that downloads a model, for hints."""
     return f"mlxbert.load({name!r}" + (f", revision={revision!r})" if revision else ")")

@@ -1,10 +1,10 @@
-"""Downloading models from the Hugging Face hub into the shared cache, and removing them.
+"""Downloads models from the Hugging Face hub into the shared cache, and removes them.
 
-huggingface_hub transfers the files and keeps the cache: tokens, mirrors, proxies, locks and Xet come with it. Three
+huggingface_hub transfers the files and manages the cache: it supports tokens, mirrors, proxies, locks and Xet. Three
 parts are ours. Only the files that a model needs are fetched, one after another in the thread of the caller, so that an
 interrupt takes effect at once: `snapshot_download` would first finish the files in progress. `transfer` compares each
-file with what the hub announces; a commit is recorded when all of its files are right, and files without a record are
-compared again before they are used. `guard` limits what a hub may answer.
+file with the announcement of the hub; a commit is recorded when all of its files are correct, and files without a
+record are compared again before they are used. `guard` limits the answers of a hub.
 """
 
 import logging
@@ -27,16 +27,16 @@ from mlxbert.weights.hub.needed_files import leaves_folder, needed_files, parse_
 from mlxbert.weights.hub.transfer import UNCOMPRESSED, fetch_file
 
 _LOG = logging.getLogger("mlxbert")
-# Telemetry asks the hub for a list, and reads an answer of any length. Progress is reported once for each chunk.
+# Telemetry requests a list from the hub and reads an answer of any length. Progress is reported once per chunk.
 _SETTINGS = {"HF_HUB_DISABLE_TELEMETRY": True, "DOWNLOAD_CHUNK_SIZE": 2**20}
-_MOST_LISTING = 2**24  # bytes; about 300 for a file
+_MAX_LISTING = 2**24  # bytes; about 300 per file
 
 
 @contextmanager
 def library(name: str, revision: str | None) -> Iterator[Any]:
     """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    Otherwise it would write to stderr about retries, tokens and file systems without symlinks.
+    Otherwise huggingface_hub would write to stderr about retries, tokens and file systems without symlinks.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
@@ -45,7 +45,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
     try:
         with warnings.catch_warnings(action="ignore"):
             import huggingface_hub
-            import huggingface_hub.utils.logging  # sets its log level, so import it before saving the level
+            import huggingface_hub.utils.logging  # sets its log level, so it is imported before the level is saved
 
             level = log.level
             log.setLevel(logging.CRITICAL)
@@ -55,7 +55,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             yield huggingface_hub
     except MlxbertError:
         raise
-    except Exception as problem:  # huggingface_hub passes on errors of four libraries
+    except Exception as problem:  # huggingface_hub lets errors of four libraries through
         _LOG.info("%s: %s: %s", name, type(problem).__name__, problem)
         raise explain(problem, name, revision) from None
     finally:
@@ -65,15 +65,15 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             vars(constants).update(settings)
 
 
-def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
-    """The hash of a commit, and its files with what the hub says of them.
+def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
+    """Fetches the hash of a commit and its files, with their announced sizes and hashes.
 
-    `HfApi.model_info` would not repeat the request when a busy hub says when to, and fails unclearly on other JSON.
+    `HfApi.model_info` ignores a busy hub's request to retry later, and its errors about unexpected JSON are unclear.
     """
     hub.utils.validate_repo_id(name)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
     url = f"{hub.constants.ENDPOINT}/api/models/{name}{at}?blobs=true"
-    with limited(hub, AnswerLimits(name, _MOST_LISTING, retried=False)):
+    with limited(hub, AnswerLimits(name, _MAX_LISTING, retried=False)):
         options = {"timeout": hub.constants.HF_HUB_DOWNLOAD_TIMEOUT, "max_retries": 3, "retry_on_exceptions": ()}
         answer = hub.utils.http_backoff("GET", url, headers=hub.utils.build_hf_headers(headers=UNCOMPRESSED), **options)
         hub.utils.hf_raise_for_status(answer)
@@ -88,11 +88,11 @@ def _list(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, Ann
         raise HubError(f"{name}: the hub returned the commit {commit}, expected {revision}")
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise HubError(f"{name}: the hub lists the files {listed!r:.60}, expected a list of objects")
-    return commit, {entry.get("rfilename"): _known(name, entry) for entry in listed}
+    return commit, {entry.get("rfilename"): _checked(name, entry) for entry in listed}
 
 
-def _known(name: str, entry: dict[str, Any]) -> AnnouncedFile:
-    """What the hub lists of a file, checked."""
+def _checked(name: str, entry: dict[str, Any]) -> AnnouncedFile:
+    """Parses and checks the entry of a file in the hub's list."""
     file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
     if not isinstance(file, str) or leaves_folder(file):
         raise HubError(
@@ -110,28 +110,28 @@ class Commit:
 
     Attributes:
         hash: The commit hash.
-        folder: The folder of its files in the cache.
-        listed: All its files, with what the hub says of them.
-        needed: The files that the model needs, small ones first; those that determine the selection are cached by now.
+        folder: The folder of the commit's files in the cache.
+        listed: All files of the commit, with their announced sizes and hashes.
+        needed: The files that the model needs, small files first; the files that determine them are already cached.
     """
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Resolves the revision on the hub; `hub` is what `library` yields."""
-        self.hash, self.listed = _list(hub, name, revision)
+        """Resolves the revision on the hub; `hub` is the module that `library` yields."""
+        self.hash, self.listed = _fetch_listing(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name
         self._recorded = self._snapshot.listing() is not None
         if not self._recorded:
-            self._snapshot.listing_file.unlink(missing_ok=True)  # huggingface_hub would name files after its hashes
-        self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._steering(file)), self.has)
+            self._snapshot.listing_file.unlink(missing_ok=True)  # huggingface_hub would name files by its hashes
+        self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._verified(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
-        """Whether a file is in the cache, by its size, or also by its hash."""
-        known = self._snapshot.known(file, self.listed)
-        return mismatch(self.folder / file, known, content=content) is None
+        """Whether a file is in the cache with the expected size, and with `content` also the expected hash."""
+        expected = self._snapshot.expected(file, self.listed)
+        return mismatch(self.folder / file, expected, content=content) is None
 
-    def _steering(self, file: str) -> Path:
+    def _verified(self, file: str) -> Path:
         return self.folder / file if self.has(file, content=True) else self._fetch(file, lambda received: None)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
@@ -144,7 +144,7 @@ class Commit:
             before = 0
 
             def count(received: int) -> None:
-                listen(max(0, min(before + received, total - 1)), total)  # what differs is fetched again
+                listen(max(0, min(before + received, total - 1)), total)  # a file that differs is fetched again
 
             listen(0, total)
             for file in missing:
@@ -167,8 +167,8 @@ def download(
         name: `ORG/NAME`.
         revision: Branch, tag or commit; the main branch if `None`.
         on_progress: Called with the downloaded and the total bytes; not called if all files are cached.
-        check: Whether to compare files in the cache with their hashes, and to download what differs. Otherwise only
-            sizes are compared.
+        check: Whether to compare files in the cache with their hashes, and to download files that differ. Otherwise
+            only sizes are compared.
 
     Returns:
         The folder of the snapshot.
@@ -182,27 +182,27 @@ def download(
 
 
 def _scan(hub: Any, repository: Path) -> Any:
-    """What huggingface_hub finds in the cache, reduced to one repository: a fork has the commits of the original.
+    """Scans the cache with huggingface_hub, and reduces the result to one repository: forks share commits.
 
-    `None` if it does not find the repository, or finds it damaged.
+    `None` if huggingface_hub does not find the repository, or considers it damaged.
     """
     scanned = hub.scan_cache_dir(cache.cache_folder())
-    for known in scanned.repos:
-        if known.repo_type == "model" and identity(known.repo_path) == identity(repository):
-            return replace(scanned, repos=frozenset({known}))
+    for cached in scanned.repos:
+        if cached.repo_type == "model" and identity(cached.repo_path) == identity(repository):
+            return replace(scanned, repos=frozenset({cached}))
     return None
 
 
 def _system_files(repository: Path) -> list[Path]:
-    """What macOS wrote into a repository.
+    """Finds the files that macOS wrote into a repository.
 
-    With files `._x` in it, huggingface_hub takes a repository for damaged, and fails to remove its folders.
+    huggingface_hub considers a repository with files `._x` damaged, and fails to remove its folders.
     """
     return [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
 
 
-def _freed(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
-    """The bytes of the files that only removed commits have."""
+def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
+    """Returns the bytes of the files that only removed commits have."""
     shared = {path for snapshot in kept for path in snapshot.sizes()}
     sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
     return sum(size for path, size in sizes.items() if path not in shared and not is_system_file(path.name))
@@ -211,25 +211,25 @@ def _freed(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) ->
 class Removal:
     """The planned removal of a model, or of one revision, from the shared cache.
 
-    `folder` is that of the model if all its commits are removed, else that of the removed commit; `size` the bytes that
-    this frees, without files that remaining commits share.
+    `folder` is the folder of the model if all its commits are removed, else of the removed commit; `size` is the number
+    of freed bytes, without files that remaining commits share.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
         """Plans the removal without removing anything of the model."""
         self.name, self.revision = name, revision
         snapshot = cache.find_snapshot(name, revision) if revision is not None else None
-        found = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
-        if not found:
+        removed = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
+        if not removed:
             at = "" if revision is None else f" at revision {revision!r}"
             raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
-        self.commits = [snapshot.commit for snapshot in found]
+        self.commits = [snapshot.commit for snapshot in removed]
         self._repository = cache.repository_folder(name)
         kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
         with library(name, revision) as hub:
             strategy = None if _system_files(self._repository) else self._plan(hub)
-        self.size = _freed(found, kept) if strategy is None else int(strategy.expected_freed_size)
-        self.folder = found[0].folder if kept else self._repository
+        self.size = _freed_bytes(removed, kept) if strategy is None else int(strategy.expected_freed_size)
+        self.folder = removed[0].folder if kept else self._repository
 
     def execute(self) -> None:
         """Removes the files."""
@@ -237,12 +237,12 @@ class Removal:
             for path in _system_files(self._repository):
                 path.unlink(missing_ok=True)
             self._plan(hub).execute()
-        left = [commit for commit in self.commits if cache.find_snapshot(self.name, commit)]
-        if left:
+        remaining = [commit for commit in self.commits if cache.find_snapshot(self.name, commit)]
+        if remaining:
             raise HubError(f"{self.folder}: cannot be removed", hint="check who owns the folder")
 
     def _plan(self, hub: Any) -> Any:
-        """What huggingface_hub would remove."""
+        """Returns huggingface_hub's plan of the removal."""
         scanned = _scan(hub, self._repository)
         if scanned is None:
             raise HubError(f"{self.name}: huggingface_hub finds {self._repository} damaged", hint="delete that folder")

@@ -1,4 +1,4 @@
-"""Converts exceptions of huggingface_hub and its dependencies into errors that say what to do next."""
+"""Converts exceptions of huggingface_hub and its dependencies to errors that say what to do next."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -10,13 +10,13 @@ from mlxbert.weights.hub.cache import cache_folder
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _CACHED = "use a cached model: `mlxbert models list` shows them, and they work offline"
 _LATER = f"check the network and try again, or {_CACHED}"
-NO_SPACE = "set HF_HOME to a folder on a disk with free space; the cache is in it"
+NO_SPACE = "set HF_HOME to a folder on a disk with free space; it contains the cache"
 NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
 _TOO_MANY, _PROXY_LOGIN = 429, 407
 
 
 class UnreachableError(HubError):
-    """The hub did not answer, something else answered, or it is unavailable; a cached copy may be used instead."""
+    """The hub did not answer, is unavailable, or another server answered; a cached copy may be used instead."""
 
 
 class UnknownRevisionError(HubError):
@@ -34,23 +34,23 @@ def _first_line(problem: BaseException) -> str:
 
 
 def explain(problem: Exception, name: str, revision: str | None) -> HubError:
-    """The error to raise in place of an exception of huggingface_hub."""
+    """Returns the error to raise in place of an exception of huggingface_hub."""
     if type(problem).__module__.startswith("huggingface_hub"):
         from huggingface_hub import errors
 
         if isinstance(problem, errors.LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
             return explain(problem.__cause__, name, revision)  # its own message says only that the file is not cached
         if isinstance(problem, errors.HfHubHTTPError):
-            return _refused(problem, problem.response, name, revision)
+            return _response_error(problem, problem.response, name, revision)
         if isinstance(problem, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-            return _unreachable(name, _endpoint(), "huggingface_hub is in offline mode")
+            return _unreachable_error(name, _endpoint(), "huggingface_hub is in offline mode")
         if isinstance(problem, errors.HFValidationError):
             return HubError(f"{name}: {_first_line(problem)}")
         return HubError(f"{name}: {_first_line(problem)}", hint=NO_HUB)
     if isinstance(problem, OSError):
-        return _disk(problem, name)
-    if _of_httpx(problem):
-        return _network(problem, name)
+        return _disk_error(problem, name)
+    if _is_from_httpx(problem):
+        return _network_error(problem, name)
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
         hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
@@ -58,8 +58,8 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
 
 
 def retry_after(answer: Any) -> float | None:
-    """Seconds after which a hub that is busy asks to be asked again; `None` if it does not say."""
-    from email.utils import parsedate_to_datetime  # 5 ms, where nothing is downloaded
+    """Returns the seconds that a busy hub asks clients to wait; `None` if its answer states no time."""
+    from email.utils import parsedate_to_datetime  # takes 5 ms, which is wasted if nothing is downloaded
 
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
@@ -73,9 +73,9 @@ def retry_after(answer: Any) -> float | None:
         return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None
 
 
-def silence(problem: Exception) -> str | None:
-    """What is to be said of an exception for a connection on which nothing arrived in time; `None` of others."""
-    if not (_of_httpx(problem) and type(problem).__name__.endswith("Timeout")):
+def timeout_message(problem: Exception) -> str | None:
+    """Returns the message for a read timeout; `None` for other exceptions."""
+    if not (_is_from_httpx(problem) and type(problem).__name__.endswith("Timeout")):
         return None
     request = _request(problem)
     seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
@@ -83,18 +83,18 @@ def silence(problem: Exception) -> str | None:
 
 
 def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubError:
-    """The error for an answer that arrives with fewer than `lowest` bytes per second."""
+    """Returns the error for an answer that arrives with fewer than `lowest` bytes per second."""
     why = f"received {received:,} bytes in {seconds:.0f} s, expected {lowest:,} per second or more"
     return UnreachableError(f"{what}: {why}", hint=_LATER)
 
 
 def page_error(what: str, answer: Any) -> HubError:
-    """The error for an answer that is a web page."""
-    return no_hub(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
+    """Returns the error for an answer that is a web page."""
+    return not_hub_error(what, f"{_origin(answer.url)} answers with a web page (status {answer.status_code})")
 
 
-def no_hub(what: str, fact: str) -> HubError:
-    """The error for an answer that no hub would give."""
+def not_hub_error(what: str, fact: str) -> HubError:
+    """Returns the error for an answer that no hub would give."""
     return UnreachableError(
         f"{what}: {fact}, which is not the answer of a hub",
         hint="it may come from a proxy, from the login page of a network, or from a wrong HF_ENDPOINT; open "
@@ -102,12 +102,12 @@ def no_hub(what: str, fact: str) -> HubError:
     )
 
 
-def _of_httpx(problem: Exception) -> bool:
+def _is_from_httpx(problem: Exception) -> bool:
     return type(problem).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
 def _request(problem: Any) -> Any:
-    """The request of an exception of httpx; `None` if it does not know it."""
+    """Returns the request of an exception of httpx; `None` if the exception has none."""
     try:
         return problem.request
     except (RuntimeError, AttributeError):
@@ -118,23 +118,23 @@ def _origin(url: Any) -> str:
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
-def _network(problem: Any, name: str) -> HubError:
+def _network_error(problem: Any, name: str) -> HubError:
     request = _request(problem)
-    place = _endpoint() if request is None else _origin(request.url)  # not the hub, perhaps, but where it redirects
+    server = _endpoint() if request is None else _origin(request.url)  # perhaps a server that the hub redirects to
     kind, text = type(problem).__name__, _first_line(problem)
     if kind == "ProxyError" and str(_PROXY_LOGIN) in text:
-        return _proxy_login(name)
+        return _proxy_login_error(name)
     if kind == "TooManyRedirects":
-        return no_hub(name, f"{place} redirects without end")
+        return not_hub_error(name, f"{server} redirects endlessly")
     if kind in ("ReadError", "RemoteProtocolError"):
-        return UnreachableError(f"{name}: the connection to {place} broke ({text})", hint=f"try again, or {_CACHED}")
-    why = silence(problem)
+        return UnreachableError(f"{name}: the connection to {server} broke ({text})", hint=f"try again, or {_CACHED}")
+    why = timeout_message(problem)
     if why is not None and kind != "ConnectTimeout":
-        return UnreachableError(f"{name}: {why} from {place}", hint=_LATER)
-    return _unreachable(name, place, text)
+        return UnreachableError(f"{name}: {why} from {server}", hint=_LATER)
+    return _unreachable_error(name, server, text)
 
 
-def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
+def _response_error(problem: Any, answer: Any, name: str, revision: str | None) -> HubError:
     from huggingface_hub import errors
 
     page, status = f"{_endpoint()}/{name}", answer.status_code
@@ -151,13 +151,13 @@ def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubE
     if isinstance(problem, errors.RemoteEntryNotFoundError):
         return HubError(f"{name}: the hub lists a file that it does not have ({_first_line(problem)})")
     if status == _PROXY_LOGIN:
-        return _proxy_login(name)
+        return _proxy_login_error(name)
     if status in (408, _TOO_MANY) or status >= 500:
         return busy_error(answer, name)
     if answer.headers.get("content-type", "").startswith("text/html"):
         return page_error(name, answer)
-    if status == 404 and not _from_hub(answer):
-        return no_hub(name, f"{_origin(answer.url)} answers with a bare status 404")
+    if status == 404 and not _is_from_hub(answer):
+        return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
             f"{name}: no such model on the hub, and no such folder",
@@ -171,18 +171,18 @@ def _refused(problem: Any, answer: Any, name: str, revision: str | None) -> HubE
     return HubError(f"{name}: the hub refused the request ({_first_line(problem)})")
 
 
-def _from_hub(answer: Any) -> bool:
-    """Whether an answer has what a hub sends with an error: its code, its message, or JSON."""
-    own = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
-    return bool(own) or answer.headers.get("content-type", "").startswith("application/json")
+def _is_from_hub(answer: Any) -> bool:
+    """Whether an error has the headers or the JSON that a hub sends."""
+    hub_headers = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
+    return bool(hub_headers) or answer.headers.get("content-type", "").startswith("application/json")
 
 
 def busy_error(answer: Any, name: str) -> HubError:
-    """The error for a hub that cannot answer now."""
+    """Returns the error for a hub that cannot answer now."""
     status = answer.status_code
-    meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "an error of the server"
-    asked = retry_after(answer)
-    when = "" if asked is None else f"; it asks to wait {asked:,.0f} s"
+    meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "a server error"
+    wait = retry_after(answer)
+    when = "" if wait is None else f"; it asks to wait {wait:,.0f} s"
     return UnreachableError(
         f"{name}: {_origin(answer.url)} answers with status {status} ({meaning}){when}",
         hint=("wait, or set HF_TOKEN, which allows more requests; or " if status == _TOO_MANY else "try later, or ")
@@ -190,18 +190,18 @@ def busy_error(answer: Any, name: str) -> HubError:
     )
 
 
-def _proxy_login(name: str) -> HubError:
+def _proxy_login_error(name: str) -> HubError:
     return UnreachableError(
         f"{name}: the proxy asks for a user name and a password (status {_PROXY_LOGIN})",
         hint="put them into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
     )
 
 
-def _unreachable(name: str, place: str, why: str) -> HubError:
-    return UnreachableError(f"{name}: {place} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
+def _unreachable_error(name: str, server: str, why: str) -> HubError:
+    return UnreachableError(f"{name}: {server} cannot be reached ({why})", hint=f"check the network, or {_CACHED}")
 
 
-def _disk(problem: OSError, name: str) -> HubError:
+def _disk_error(problem: OSError, name: str) -> HubError:
     if problem.errno is None:
         return HubError(f"{name}: {_first_line(problem)}", hint="try again; complete files are kept")
     return HubError(

@@ -1,4 +1,4 @@
-"""What a hub says of a file, its size and its hash; whether a file on disk is that file; and what can be a hash."""
+"""The announced size and hash of a file on a hub, the comparison with a file on disk, and checks of hashes."""
 
 import hashlib
 import re
@@ -9,12 +9,12 @@ from mlxbert.files import sha256
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_ETAG = re.compile(r"[0-9A-Za-z+=_-]{1,128}")  # hexadecimal digits or like base64, with nothing that separates folders
-_LARGEST = 2**63 - 1  # bytes; what a file system can hold
+_ETAG = re.compile(r"[0-9A-Za-z+=_-]{1,128}")  # hexadecimal digits or similar to base64, without separators of paths
+_MAX_SIZE = 2**63 - 1  # bytes, the limit of file systems
 
 
 class AnnouncedFile(NamedTuple):
-    """What a hub says of a file: its bytes, and the SHA-256 of a large file, git's blob hash of a small one."""
+    """The announced bytes and hash of a file: SHA-256 for a large file, git's blob hash for a small file."""
 
     size: int | None = None
     hash: str | None = None
@@ -27,11 +27,11 @@ def is_commit(commit: object) -> bool:
 
 def is_size(size: object) -> bool:
     """Whether a value is a number of bytes that a file can have."""
-    return type(size) is int and 0 <= size <= _LARGEST
+    return type(size) is int and 0 <= size <= _MAX_SIZE
 
 
 def is_etag(etag: object) -> bool:
-    """Whether a value can be the ETag of a file, after which huggingface_hub names a file of the cache."""
+    """Whether a value can be the ETag of a file, which huggingface_hub uses as a file name in the cache."""
     return isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
 
 
@@ -41,12 +41,12 @@ def is_hash(value: object) -> bool:
 
 
 def is_sha256(value: str) -> bool:
-    """Whether a hash is that of a large file."""
+    """Whether a hash is a SHA-256, the hash of a large file."""
     return len(value) == 64
 
 
 def git_hash(path: Path) -> str:
-    """The hash by which git names the content of a file, in hexadecimal digits."""
+    """Returns git's blob hash of a file, in hexadecimal digits."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while piece := file.read(2**20):
@@ -55,7 +55,7 @@ def git_hash(path: Path) -> str:
 
 
 def mismatch(path: Path, known: AnnouncedFile, *, content: bool = True) -> str | None:
-    """How a file differs from what is known of it, without `content` by its size alone; `None` if it does not."""
+    """Returns how a file differs from its expected size and, with `content`, hash; `None` if it does not differ."""
     if not path.is_file():
         return "is not in the cache"
     size = path.stat().st_size

@@ -1,9 +1,9 @@
-"""What huggingface_hub leaves unchecked in the answers of a hub: metadata, and how many bytes arrive how fast.
+"""Checks answers of a hub where huggingface_hub does not: metadata, the number of bytes, and their speed.
 
-The library names files after headers: an ETag `/…/site-packages/evil.pth` made it write that file, which Python runs
-when it starts. It reads bodies of any length at any speed, stores a web page as a file, waits as long as a hub asks it
-to, and begins a file anew without end. The checks hook into its HTTP session, which a user may have configured, and
-into its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets them.
+The library names files by headers: an ETag `/…/site-packages/evil.pth` made it write that file, which Python runs at
+startup. It reads bodies of any length at any speed, stores a web page as a file, waits as long as a hub asks it to, and
+restarts the transfer of a file without limit. The checks hook into its HTTP session, which a user may have configured,
+and into its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets them.
 """
 
 import logging
@@ -17,12 +17,12 @@ from functools import wraps
 from typing import Any
 
 from mlxbert.errors import HubError
-from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, silence, slow_error
+from mlxbert.weights.hub.errors import NO_HUB, busy_error, explain, page_error, retry_after, slow_error, timeout_message
 from mlxbert.weights.hub.file_hashes import is_commit, is_etag, is_size
 
-LOWEST, OVER = 1_000, 20.0  # bytes per second, over at least this many seconds
+MIN_SPEED, SPEED_WINDOW = 1_000, 20.0  # bytes per second, measured over at least this many seconds
 LONGEST_WAIT = 60  # seconds that a hub may ask for; longer waits are left to the user
-_MOST_ERROR = 2**16  # bytes of the body of an error
+_MAX_ERROR = 2**16  # bytes of the body of an error
 _BUSY = (408, 429, 500, 502, 503, 504)
 _GUARDED = "guarded_by_mlxbert"  # an attribute of a function
 _LOG = logging.getLogger("mlxbert")
@@ -30,11 +30,11 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass
 class AnswerLimits:
-    """The limits of the answers to one question: the list of files, a file, or a part of a file.
+    """The limits of the answers to one request: for the list of files, a file, or a part of a file.
 
     Attributes:
         what: The model and the file, for messages.
-        most: The bytes that all bodies together may have: a file may begin anew after its connection broke.
+        max_bytes: The maximum bytes of all bodies together: a transfer may restart after its connection broke.
         check: Called with the metadata of a file, an `HfFileMetadata`, before the file is requested.
         retried: Whether huggingface_hub repeats requests to a busy hub that does not say when to try again.
         received: The bytes of all bodies so far.
@@ -42,7 +42,7 @@ class AnswerLimits:
     """
 
     what: str
-    most: int
+    max_bytes: int
     check: Callable[[Any], None] = lambda metadata: None
     retried: bool = True
     received: int = 0
@@ -83,44 +83,45 @@ def _check_answer(answer: Any) -> None:
     if answer.is_success:
         if answer.headers.get("content-type", "").startswith("text/html"):
             raise page_error(limits.what, answer)
-        if answer.headers.get("content-encoding", "identity") != "identity":  # a few bytes may become many
+        if answer.headers.get("content-encoding", "identity") != "identity":  # a few bytes may expand to many
             raise HubError(f"{limits.what}: the hub compresses its answer, which was not requested", hint=NO_HUB)
     httpx = sys.modules[type(answer).__module__.partition(".")[0]]  # httpx2, or httpx before huggingface_hub 2
     answer.stream = type("Body", (_LimitedBody, httpx.SyncByteStream), {})(answer, limits, httpx.RemoteProtocolError)
 
 
 class _LimitedBody:
-    """A body as it arrives, within its limits; of an error only the beginning."""
+    """A body as it arrives, within its limits; the body of an error is truncated."""
 
     def __init__(self, answer: Any, limits: AnswerLimits, resumed: type[Exception]) -> None:
         self._stream, self._is_error, self._limits, self._resumed = answer.stream, answer.is_error, limits, resumed
 
     def __iter__(self) -> Iterator[bytes]:
         limits = self._limits
-        before, begin, took = limits.received, time.monotonic(), 0.0
+        first = before = limits.received
+        begin, seconds = time.monotonic(), 0.0
         for piece in self._pieces():
-            if took >= OVER:
-                if limits.received - before < LOWEST * took:
-                    raise slow_error(limits.what, limits.received - before, took, LOWEST)
-                before, begin = limits.received, begin + took
+            if seconds >= SPEED_WINDOW:
+                if limits.received - before < MIN_SPEED * seconds:
+                    raise slow_error(limits.what, limits.received - before, seconds, MIN_SPEED)
+                before, begin = limits.received, begin + seconds
             limits.received += len(piece)
             if self._is_error:
-                if limits.received - before > _MOST_ERROR:
+                if limits.received - first > _MAX_ERROR:
                     return
-            elif limits.received > limits.most:
+            elif limits.received > limits.max_bytes:
                 if limits.broken is not None:
                     raise explain(limits.broken, limits.what, None)
-                raise HubError(f"{limits.what}: the hub sends more than {limits.most:,} bytes", hint=NO_HUB)
+                raise HubError(f"{limits.what}: the hub sends more than {limits.max_bytes:,} bytes", hint=NO_HUB)
             yield piece
-            took = time.monotonic() - begin  # counts if another piece arrives
+            seconds = time.monotonic() - begin  # counts if another piece arrives
 
     def _pieces(self) -> Iterator[bytes]:
-        """The pieces of the body; huggingface_hub resumes if it ends early, here also if the connection is reset."""
+        """Yields the pieces of the body; makes huggingface_hub resume also if the connection is reset."""
         try:
             yield from self._stream
         except Exception as problem:  # of httpx
             self._limits.broken = problem
-            if (why := silence(problem)) is not None:
+            if (why := timeout_message(problem)) is not None:
                 _LOG.warning("%s: %s", self._limits.what, why)
             if type(problem).__name__ != "ReadError":
                 raise
@@ -130,8 +131,8 @@ class _LimitedBody:
         self._stream.close()
 
 
-def problem_of(metadata: Any) -> str | None:
-    """What is wrong with the metadata of a file, an `HfFileMetadata`; `None` if all of it can be used in paths."""
+def metadata_problem(metadata: Any) -> str | None:
+    """Returns what is wrong with the metadata of a file, an `HfFileMetadata`; `None` if it is safe to use in paths."""
     if not is_commit(metadata.commit_hash):
         return f"the hub returned the commit {metadata.commit_hash!r:.60}, expected 40 hexadecimal digits"
     if not is_etag(metadata.etag):
@@ -142,7 +143,7 @@ def problem_of(metadata: Any) -> str | None:
 
 
 def guard_library() -> None:
-    """Makes huggingface_hub check what it uses in paths, also for other packages that download with it."""
+    """Makes huggingface_hub check values that it uses in paths, also for other packages that download with it."""
     from huggingface_hub import HfApi, file_download
 
     if not hasattr(file_download.get_hf_file_metadata, _GUARDED):
@@ -153,7 +154,7 @@ def guard_library() -> None:
 
 
 def _refuse(why: str | None) -> None:
-    """Raises huggingface_hub's own error for useless metadata: it then uses its cache, as it does without a network."""
+    """Raises huggingface_hub's error for invalid metadata, so that it uses its cache, as it does without a network."""
     from huggingface_hub.errors import FileMetadataError
 
     if why is not None:
@@ -161,25 +162,25 @@ def _refuse(why: str | None) -> None:
 
 
 def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
-    """`get_hf_file_metadata` with checks of the result."""
+    """Wraps `get_hf_file_metadata` to check the result."""
     from huggingface_hub import constants, errors, get_session
 
     @wraps(real)
     def metadata(*args: Any, **options: Any) -> Any:
         limits = _LIMITS.get()
         if limits is not None:
-            options["timeout"] = constants.HF_HUB_ETAG_TIMEOUT  # also of repeated requests, which may take a minute
+            options["timeout"] = constants.HF_HUB_ETAG_TIMEOUT  # also for repeated requests, which may take a minute
         try:
             result = real(*args, **options)
-        except errors.RemoteEntryNotFoundError as problem:  # remembered in a folder named by the commit
+        except errors.RemoteEntryNotFoundError as problem:  # cached in a folder named by the commit
             commit = problem.response.headers.get("X-Repo-Commit")
             _refuse(None if commit is None or is_commit(commit) else f"the hub returned the commit {commit!r:.60}")
             raise
         except Exception as problem:  # of httpx
-            if limits is not None and (why := silence(problem)) is not None:
+            if limits is not None and (why := timeout_message(problem)) is not None:
                 _LOG.warning("%s: %s", limits.what, why)
             raise
-        _refuse(problem_of(result))
+        _refuse(metadata_problem(result))
         if limits is not None:
             limits.check(result)
             _watch(get_session())  # huggingface_hub replaces its session when a connection fails
@@ -189,7 +190,7 @@ def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
-    """`dataset_info` with a check of the commit."""
+    """Wraps `dataset_info` to check the commit."""
 
     @wraps(real)
     def info(*args: Any, **options: Any) -> Any:

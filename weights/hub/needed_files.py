@@ -1,6 +1,6 @@
-"""Which files of a hub repository a model needs, from the file names and the content of a few small files.
+"""Determines the files of a hub repository that a model needs, by the file names and the content of a few small files.
 
-The same rules select the files to download and check whether the cached files are complete.
+The same rules select the files to download and decide whether the cached files are complete.
 """
 
 import fnmatch
@@ -18,7 +18,7 @@ from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats.file_names import EXPECTED, NOT_READ, holds_weights
 
 CONFIG, MODULES = "config.json", "modules.json"
-# The settings of the Transformer module in a sentence-transformers model: the first of these that exists.
+# The settings of the Transformer module in a sentence-transformers model: the first file that exists is used.
 TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -56,7 +56,7 @@ class _WeightFormat:
 
     Attributes:
         first: Pattern of the file that is opened first; there must be exactly one such file.
-        companions: Patterns of the files that belong to it; `{}` is replaced by its name without `ending`.
+        companions: Patterns of further files; `{}` is replaced by the name of the first file without `ending`.
         ending: The suffix to remove from the name of the first file; see `companions`.
         self_contained: Whether the first file is complete without companions.
         sharded: Whether the first file is an index of the other files.
@@ -71,7 +71,7 @@ class _WeightFormat:
     reusable: bool = False
 
 
-# In order of preference, the same as in `formats.files.open_weights`.
+# In order of preference, as in `formats.weight_files.open_weights`.
 _FORMATS = (
     _WeightFormat(file_names.SAFETENSORS, reusable=True),
     _WeightFormat(file_names.SAFETENSORS_INDEX, sharded=True, reusable=True),
@@ -111,21 +111,21 @@ def parse_json(name: str, path: Path) -> Any:
 
 
 def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
-    """The folder of each module of a sentence-transformers model, and whether it is the encoder."""
+    """Returns the folder of each module of a sentence-transformers model, and whether the module is the encoder."""
     modules = read(MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise HubError(f"{name}: {MODULES} holds {modules!r:.60}, expected a list of modules")
-    found = []
+    folders = []
     for module in modules:
         path = module.get("path", "")
         if not isinstance(path, str) or leaves_folder(path):
             raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
-        found.append((path.strip("/"), str(module.get("type")).endswith("Transformer")))
-    return found
+        folders.append((path.strip("/"), str(module.get("type")).endswith("Transformer")))
+    return folders
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that match a pattern; unlike in fnmatch, `*` does not match a slash."""
+    """Returns the names that match a pattern; unlike in fnmatch, `*` does not match a slash."""
     depth = pattern.count("/")
     return [name for name in names if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern)]
 
@@ -153,29 +153,29 @@ def _companions(format: _WeightFormat, first: str, inside: Collection[str]) -> l
 def _weights(
     name: str, prefix: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool]
 ) -> list[str]:
-    """The weight files of one folder, in one format; empty if there are none."""
+    """Selects the weight files of one folder, in one format; empty if there are none."""
     inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
-    found: list[tuple[_WeightFormat, list[str]]] = []
+    choices: list[tuple[_WeightFormat, list[str]]] = []
     for format in _FORMATS:
-        whole = [[first, *_companions(format, first, inside)] for first in _matching(inside, format.first)]
-        usable = [files for files in whole if format.self_contained or len(files) > 1]
+        groups = [[first, *_companions(format, first, inside)] for first in _matching(inside, format.first)]
+        usable = [files for files in groups if format.self_contained or len(files) > 1]
         if len(usable) == 1:  # several would be ambiguous
-            found.append((format, [prefix + file for file in usable[0]]))
-    if not found:
+            choices.append((format, [prefix + file for file in usable[0]]))
+    if not choices:
         return []
-    cached = [(format, files) for format, files in found if format.reusable and is_here(files[0])]
-    format, files = (cached or found)[0]
+    cached = [(format, files) for format, files in choices if format.reusable and is_here(files[0])]
+    format, files = (cached or choices)[0]
     shards = _shards(name, files[0], listed, read) if format.sharded else []
     own_files = [file for file in inside if re.fullmatch(r"[^/]+\.safetensors", file)]
     if {prefix + file for file in own_files} <= {*files, *shards}:
         return files + shards  # most folders: not worth importing MLX
     from mlxbert.nn.heads import OWN_LAYERS
 
-    return files + shards + [prefix + own.file for own in OWN_LAYERS if own.file in own_files]
+    return files + shards + [prefix + layer.file for layer in OWN_LAYERS if layer.file in own_files]
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:
-    """The configuration of a folder: `config.json`, or else a file with a name that Google used."""
+    """Returns the configuration of a folder: `config.json`, or else files with names that Google used."""
     if prefix + CONFIG in listed:
         return [prefix + CONFIG]
     patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
@@ -185,11 +185,11 @@ def _configs(prefix: str, listed: Collection[str]) -> list[str]:
 def needed_files(
     name: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool] = lambda file: False
 ) -> list[str]:
-    """The files of a repository that its model needs, or its adapter: small ones first; weights in one format only.
+    """Returns the files that the model or adapter of a repository needs: small files first, weights in one format.
 
     Args:
         name: The repository, for messages.
-        listed: All its files.
+        listed: All files of the repository.
         read: Returns the parsed content of a listed JSON file.
         is_here: Whether a file is in the cache. If another program cached the weights in PyTorch's format, they are
             used instead of downloading the safetensors next to them on the hub.
@@ -204,32 +204,32 @@ def needed_files(
         prefix = f"{folder}/" if folder else ""
         configs = _configs(prefix, listed)
         small += configs + [prefix + file for file in SMALL if prefix + file in listed and file != CONFIG]
-        found = _weights(name, prefix, listed, read, is_here) if folder or not elsewhere else []
-        weights += found
-        encoders += bool(found and configs) and (may_be_encoder or not folder)
+        files = _weights(name, prefix, listed, read, is_here) if folder or not elsewhere else []
+        weights += files
+        encoders += bool(files and configs) and (may_be_encoder or not folder)
     if not encoders and {file_names.ADAPTER, file_names.ADAPTER_WEIGHTS} <= {*listed}:
         return [*small, file_names.ADAPTER_WEIGHTS]
     if not encoders:
-        raise _no_model(name, listed)
+        raise _no_model_error(name, listed)
     return small + weights + _own_adapters(listed, read)
 
 
 def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
-    """The files of adapters in folders of their own (jina-embeddings-v5); elsewhere such folders are something else."""
-    found = [
+    """Returns the files of adapters in folders (jina-embeddings-v5); other models use such folders otherwise."""
+    files = [
         file
         for name in (file_names.ADAPTER, file_names.ADAPTER_WEIGHTS)
         for file in _matching(listed, f"{file_names.ADAPTERS}/*/{name}")
     ]
-    config = read(CONFIG) if found and CONFIG in listed else {}
-    return found if isinstance(config, dict) and config.get("task_names") else []
+    config = read(CONFIG) if files and CONFIG in listed else {}
+    return files if isinstance(config, dict) and config.get("task_names") else []
 
 
-def _no_model(name: str, listed: Collection[str]) -> HubError:
-    others = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
-    there = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+def _no_model_error(name: str, listed: Collection[str]) -> HubError:
+    weights = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
+    names = ", ".join(weights[:3]) + (f" and {len(weights) - 3} more" if len(weights) > 3 else "")
     return HubError(
         f"{name}: no folder with {CONFIG} and weights that mlxbert reads, expected {EXPECTED}; weights found: "
-        f"{there or 'none'}",
+        f"{names or 'none'}",
         hint="try another revision or another copy of the model; save_pretrained of transformers writes safetensors",
     )

@@ -1,7 +1,7 @@
-"""Inspecting a model on the hub without downloading its weights: only their headers are fetched.
+"""Fetches the headers of weights on the hub, so that a model can be inspected without downloading the weights.
 
-huggingface_hub has a function for this, `parse_safetensors_file_metadata`. It fetches 100 kB of every file, including
-weights, and does not return the length of the header, which is needed to check that the file is complete.
+huggingface_hub has a function for this, `parse_safetensors_file_metadata`, but it fetches 100 kB of every file,
+including weights, and does not return the length of the header, which is needed to check that the file is complete.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _PARTIAL = 206  # the status of a response with the requested range
 def fetch_headers(
     name: str, revision: str | None = None, on_progress: OnProgress | None = None
 ) -> tuple[Path, dict[Path, Header]]:
-    """Downloads the small files of a model into the cache, and fetches the headers of the weights that it lacks.
+    """Downloads the small files of a model into the cache, and fetches the headers of weights that are not cached.
 
     The revision is not recorded in the cache, so that the model does not appear to be complete.
 
@@ -41,7 +41,7 @@ def fetch_headers(
 
 
 def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
-    """Refuses weights in formats whose headers cannot be fetched alone."""
+    """Refuses weights in formats whose headers cannot be fetched separately."""
     other = next((file for file in absent if not file.endswith(".safetensors")), None)
     if other is not None:
         raise HubError(
@@ -51,11 +51,11 @@ def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> Non
 
 
 def _read_header(hub: Any, name: str, commit: Commit, file: str) -> Header:
-    place = 0
+    position = 0
 
     def read(count: int) -> bytes:
-        nonlocal place
-        first, place = place, place + count
+        nonlocal position
+        first, position = position, position + count
         return _read_bytes(hub, name, commit, file, first, count)
 
     return parse_header(Path(name) / file, commit.listed[file].size or 0, read)

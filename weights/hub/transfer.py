@@ -1,8 +1,8 @@
-"""One file of the hub into the shared cache: huggingface_hub transfers it, and it is kept if it is the announced one.
+"""Transfers one file of the hub into the shared cache with huggingface_hub; keeps it if it matches the announcement.
 
-huggingface_hub compares no hash, and a size only at the end. It resumes a file whose connection breaks, but a later run
-begins the file anew. Files in Xet arrive by a library of their own, which `guard` cannot limit; their sizes and hashes
-are compared like those of other files.
+huggingface_hub compares no hash, and the size only at the end. It resumes a transfer if the connection breaks, but a
+later run starts again. Files in Xet arrive by another library, which `guard` cannot limit; their sizes and hashes are
+compared as for other files.
 """
 
 import logging
@@ -18,42 +18,42 @@ from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_hash, mismatch
 from mlxbert.weights.hub.guard import AnswerLimits, limited
 
 _LOG = logging.getLogger("mlxbert")
-UNCOMPRESSED = {"Accept-Encoding": "identity"}  # sizes and ranges are those of the file
+UNCOMPRESSED = {"Accept-Encoding": "identity"}  # sizes and ranges refer to the file
 _TOKEN = 2**16  # bytes of the answers to requests for tokens of Xet
 
 
 def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, count: Callable[[int], None]) -> Path:
-    """Downloads a file into the cache, unless it is there with the right hash; returns its path there.
+    """Downloads a file into the cache, unless the cache has it with the right hash; returns its path in the cache.
 
     Args:
         hub: The module huggingface_hub.
-        snapshot: The commit, whether it is in the cache or not.
+        snapshot: The commit, which need not be in the cache.
         file: The path of the file in the repository.
-        listed: What the hub lists of the file.
+        listed: The size and hash of the file in the hub's list.
         count: Called with the number of bytes of the file that have arrived.
     """
     what, wrong = f"{snapshot.name}: {file}", ""
     for _ in range(2):
         if wrong:
-            _LOG.warning("%s %s; it is thrown away and fetched again", what, wrong)
+            _LOG.warning("%s %s; it is discarded and fetched again", what, wrong)
         transfer = _Transfer(what, snapshot.commit, listed, count)
         try:
             with limited(hub, transfer.limits):
                 options = {"revision": snapshot.commit, "headers": UNCOMPRESSED, "tqdm_class": transfer}
                 path = Path(hub.hf_hub_download(snapshot.name, file, **options))
-            wrong = mismatch(path, transfer.known or snapshot.known(file, {file: listed})) or ""
+            wrong = mismatch(path, transfer.expected or snapshot.expected(file, {file: listed})) or ""
             if not wrong:
                 return path
             _discard(snapshot, path)
         except OSError as problem:
             if type(problem) is not OSError or problem.errno is not None:
                 raise
-            wrong = str(problem)  # of `_Transfer`
+            wrong = str(problem)  # raised by `_Transfer`
     raise HubError(f"{what} {wrong}; it was not kept", hint=NO_HUB)
 
 
 def _discard(snapshot: Snapshot, path: Path) -> None:
-    """Removes a file and its blob; a link of the cache that leads elsewhere costs nothing there."""
+    """Removes a file and its blob; if a link points outside the cache, its target is kept."""
     blob = Path(os.readlink(path)).name if path.is_symlink() else ""
     path.unlink(missing_ok=True)  # another process may have removed it
     if blob:
@@ -61,44 +61,44 @@ def _discard(snapshot: Snapshot, path: Path) -> None:
 
 
 class _Transfer:
-    """What the hub announces of a file, and a bar in place of tqdm's that refuses more or fewer bytes than announced.
+    """The announced size and hash of a file, and a progress bar for huggingface_hub that refuses other sizes.
 
     Attributes:
-        known: The size and the hash that the file must have; `None` before the hub is asked.
-        limits: The limits of the answers of the hub.
+        expected: The size and the hash that the file must have; `None` before the hub is asked.
+        limits: The limits of the hub's answers.
     """
 
     def __init__(self, what: str, commit: str, listed: AnnouncedFile, count: Callable[[int], None]) -> None:
         self._what, self._commit, self._listed, self._count = what, commit, listed, count
         self._received = 0
-        self.known: AnnouncedFile | None = None
-        self.limits = AnswerLimits(what, _TOKEN, self._announced)
+        self.expected: AnnouncedFile | None = None
+        self.limits = AnswerLimits(what, _TOKEN, self._check_metadata)
 
-    def _announced(self, metadata: Any) -> None:
+    def _check_metadata(self, metadata: Any) -> None:
         """Compares the metadata of the file with its entry in the list."""
         size, hash = self._listed
         announced = AnnouncedFile(metadata.size, metadata.etag if is_hash(metadata.etag) else None)
-        self.known = AnnouncedFile(announced.size if size is None else size, hash or announced.hash)
+        self.expected = AnnouncedFile(announced.size if size is None else size, hash or announced.hash)
         why = None
         if metadata.commit_hash != self._commit:
             why = f"returned the commit {metadata.commit_hash}, expected {self._commit}"
-        elif self.known.size is None:
+        elif self.expected.size is None:
             why = "returned no size, expected a number of bytes"
-        elif announced.size not in (None, self.known.size):
+        elif announced.size not in (None, self.expected.size):
             why = f"announces {announced.size:,} bytes, and lists {size:,}"
-        elif announced.hash not in (None, self.known.hash):
+        elif announced.hash not in (None, self.expected.hash):
             why = f"announces the hash {announced.hash}, and lists {hash}"
         if why is not None:
             raise HubError(f"{self._what}: the hub {why}; the file was not written", hint=NO_HUB)
-        if self.known.hash is None:
+        if self.expected.hash is None:
             _LOG.warning("%s: the hub sends no hash of this file, so only its size is checked", self._what)
-        self.limits.most = _TOKEN + 2 * self._size()  # a connection that breaks may begin the file anew, once
+        self.limits.max_bytes = _TOKEN + 2 * self._size()  # after a broken connection the transfer may restart once
 
     def _size(self) -> int:
-        return (self.known or self._listed).size or 0
+        return (self.expected or self._listed).size or 0
 
     def __call__(self, **options: Any) -> "_Transfer":
-        """Makes the bar."""
+        """Creates the bar, in place of tqdm's constructor."""
         return self
 
     def __enter__(self) -> "_Transfer":
@@ -109,13 +109,13 @@ class _Transfer:
             raise OSError(f"has {self._received:,} bytes, expected {self._size():,}")
 
     def update(self, more: int = 1) -> None:
-        """Counts bytes before they are written; with a negative number, bytes that are fetched again."""
+        """Counts bytes before they are written; a negative number means bytes that are fetched again."""
         self._received += more
         if self._received > self._size():
             raise OSError(f"has more bytes than the {self._size():,} that the hub announces")
         self._count(self._received)
 
     def close(self, *values: Any, **options: Any) -> None:
-        """Does nothing, as do the other methods by which Xet reports."""
+        """Does nothing, like the other methods that Xet calls."""
 
     update_transfer = set_postfix_str = set_transfer_postfix_str = close

@@ -1,6 +1,6 @@
-"""Added tokens, which are matched before the text is split: where files declare them, and the ids that they get.
+"""Added tokens, which are matched before a text is split: reads their declarations, and assigns their ids.
 
-The order is that of transformers: tokens with an id, special tokens by role, other special tokens.
+The order is the same as in transformers: tokens with an id, special tokens by role, other special tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ class Added:
 
     Attributes:
         token: The token with its flags.
-        number: The id that the files declare for it, if any.
-        from_class: Whether it is a default of the tokenizer class, which the vocabulary may lack.
-        overrides: Whether its flags override those in a `tokenizer.json`.
+        number: The id that the files declare for the token, if any.
+        from_class: Whether the token is a default of the tokenizer class, which the vocabulary may lack.
+        overrides: Whether the flags override the flags in a `tokenizer.json`.
     """
 
     token: AddedToken
@@ -42,29 +42,29 @@ def _special(content: str, entry: object) -> AddedToken:
 
 
 def _extra_special(settings: Mapping[str, Any]) -> list[AddedToken]:
-    """Special tokens without a standard role: first those with custom names, then those in a list."""
+    """Returns the special tokens without a standard role: first tokens with custom names, then the tokens of a list."""
     roles = {f"{role}_token" for role in SPECIAL_ROLES}
     by_name = {key: value for key, value in settings.items() if key.endswith("_token") and key not in roles}
     entries: list[object] = []
     for key in _LISTS:
-        found = settings.get(key) or []
-        if isinstance(found, dict):
-            by_name |= found
+        listed = settings.get(key) or []
+        if isinstance(listed, dict):
+            by_name |= listed
         elif not entries:  # transformers reads only the first of two lists
-            entries = found
+            entries = listed
     tokens = [(content_of(entry), entry) for entry in (*by_name.values(), *entries)]
     return [_special(content, entry) for content, entry in tokens if content]
 
 
 def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, AddedToken]) -> list[Added]:
-    """The tokens that declare an id, sorted by id."""
-    found: dict[str, Added] = {}
+    """Reads the tokens that declare an id, sorted by id."""
+    by_content: dict[str, Added] = {}
     path = folder / "added_tokens.json"
     if path.is_file():
         for content, number in read_json(path, TokenizerError).items():
             if not isinstance(number, int) or isinstance(number, bool):
                 raise TokenizerError(f"{path}: {content!r} has id {number!r}, expected a whole number")
-            found[content] = Added(special.get(content) or AddedToken(content, normalized=True), number)
+            by_content[content] = Added(special.get(content) or AddedToken(content, normalized=True), number)
     path = folder / "tokenizer_config.json"
     entries = settings.get("added_tokens_decoder") or {}
     if not isinstance(entries, dict):
@@ -76,28 +76,28 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
         token = make_token(text, entry)
         if text in special:
             token.special = True
-        found[text] = Added(token, int(number), overrides=True)
-    return sorted(found.values(), key=lambda added: added.number or 0)
+        by_content[text] = Added(token, int(number), overrides=True)
+    return sorted(by_content.values(), key=lambda added: added.number or 0)
 
 
 def collect(
     folder: Path, settings: Mapping[str, Any], roles: Mapping[str, AddedToken], defaults: Mapping[str, str]
 ) -> list[Added]:
-    """All added tokens of a folder, each once, in the order in which to add them; `defaults` are those of the class."""
-    further = _extra_special(settings)
-    special = {token.content: token for token in (*reversed(further), *roles.values())}
-    found = {added.token.content: added for added in _with_ids(folder, settings, special)}
+    """Returns all added tokens of a folder, each once, in the order to add them; `defaults` are the class's tokens."""
+    extra = _extra_special(settings)
+    special = {token.content: token for token in (*reversed(extra), *roles.values())}
+    by_content = {added.token.content: added for added in _with_ids(folder, settings, special)}
     for role in SPECIAL_ROLES:
         if role in roles:
             token = roles[role]
-            found.setdefault(token.content, Added(token, from_class=token.content == defaults.get(role)))
-    for token in further:
-        found.setdefault(token.content, Added(token))
-    return list(found.values())
+            by_content.setdefault(token.content, Added(token, from_class=token.content == defaults.get(role)))
+    for token in extra:
+        by_content.setdefault(token.content, Added(token))
+    return list(by_content.values())
 
 
 def _missing(tokenizer: Tokenizer, added: Iterable[Added]) -> list[Added]:
-    return [one for one in added if tokenizer.token_to_id(one.token.content) is None]
+    return [entry for entry in added if tokenizer.token_to_id(entry.token.content) is None]
 
 
 def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, complete: bool) -> None:
@@ -105,29 +105,30 @@ def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, co
 
     `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
     """
-    check_added(folder, [one.token.content for one in added if one.token.normalized], growth_of(tokenizer).total)
-    longest = max((one.token.content for one in added), key=len, default="")
+    check_added(folder, [entry.token.content for entry in added if entry.token.normalized], growth_of(tokenizer).total)
+    longest = max((entry.token.content for entry in added), key=len, default="")
     if len(longest) > MAX_TOKEN:
         raise TokenizerError(
             f"{folder}: added token {longest!r:.40} has {len(longest):,} characters, expected at most {MAX_TOKEN:,}"
         )
-    known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    present = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     # If the vocabulary lacks a token of its class, the model has no embedding for it, unless embeddings were added for
     # other tokens as well.
-    complete = complete or any(one.number is None and not one.from_class for one in _missing(tokenizer, added))
+    complete = complete or any(entry.number is None and not entry.from_class for entry in _missing(tokenizer, added))
     chosen = [
-        one.token
-        for one in added
-        if (complete or not one.from_class or tokenizer.token_to_id(one.token.content) is not None)
-        and (one.token.content not in known or (one.overrides and one.token != known[one.token.content]))
+        entry.token
+        for entry in added
+        if (complete or not entry.from_class or tokenizer.token_to_id(entry.token.content) is not None)
+        and (entry.token.content not in present or (entry.overrides and entry.token != present[entry.token.content]))
     ]
-    # Many at once: the library makes its tables anew each time, and Gemma has thousands.
+    # Many at once: the library rebuilds its tables with each call, and Gemma has thousands of tokens.
     for special, tokens in groupby(chosen, key=lambda token: token.special):
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([*tokens])
-    for one in added:
-        got = tokenizer.token_to_id(one.token.content)
-        if one.number not in (None, got):
+    for entry in added:
+        got = tokenizer.token_to_id(entry.token.content)
+        if entry.number not in (None, got):
             raise TokenizerError(
-                f"{folder}: added token {one.token.content!r} has id {got} in the vocabulary, expected {one.number}",
+                f"{folder}: added token {entry.token.content!r} has id {got} in the vocabulary, expected "
+                f"{entry.number}",
                 hint="the vocabulary, added_tokens.json and tokenizer_config.json must be from the same model",
             )

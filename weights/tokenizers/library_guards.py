@@ -1,4 +1,4 @@
-"""Guards against files on which the `tokenizers` library aborts the process or allocates without bound.
+"""Guards against files that make the `tokenizers` library abort the process or allocate without bound.
 
 The bytes of a file are checked here before the library sees them. Exceptions and panics of the library become
 TokenizerErrors.
@@ -15,15 +15,15 @@ from pathlib import Path
 from tokenizers import Tokenizer, models
 
 from mlxbert.errors import InputError, TokenizerError
-from mlxbert.weights.tokenizers.text_growth import check_growth, longest_output, places
+from mlxbert.weights.tokenizers.text_growth import check_growth, longest_output, offsets
 
 MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the library recurses over them
 MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
-MAX_ID = 2**24  # when it writes a vocabulary, the library lists every id without a token
-MAX_OUTPUT = 256  # bytes, of a replacement in the table of a normalizer; those of NFKC have up to 33
+MAX_ID = 2**24  # when the library writes a vocabulary, it lists every id without a token
+MAX_OUTPUT = 256  # bytes of a replacement in the table of a normalizer; NFKC has up to 33
 _AGAIN = "download it again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
-# An odd number of backslashes, and a plain character after it. The literal comes first: `re` looks for it fast.
+# An odd number of backslashes and an escaped plain character. The literal comes first: `re` searches for it fast.
 _ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
 
 
@@ -42,7 +42,7 @@ def guarded(what: str, *, text: bool = False) -> Iterator[None]:
 
 
 def check_charsmap(path: Path, table: bytes) -> None:
-    """Refuses a table of character replacements that declares more bytes than it has, which the library allocates."""
+    """Refuses a table of character replacements that declares more bytes than it has: the library allocates them."""
     declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
     if declared > max(len(table) - 4, 0):
         raise TokenizerError(
@@ -56,8 +56,8 @@ def check_charsmap(path: Path, table: bytes) -> None:
         )
 
 
-def _unescaped(path: Path, data: bytes) -> bytes:
-    """The same JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
+def _unescape(path: Path, data: bytes) -> bytes:
+    """Rewrites JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
@@ -71,7 +71,7 @@ def read_checked(path: Path) -> bytes:
         raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
     data = path.read_bytes()
     if _ESCAPED.search(data):
-        data = _unescaped(path, data)
+        data = _unescape(path, data)
     _check(path, data)
     check_growth(path, data)
     return data
@@ -79,21 +79,21 @@ def read_checked(path: Path) -> bytes:
 
 def _check(path: Path, data: bytes) -> None:
     charsmaps = set()
-    for at in places(data, b'"precompiled_charsmap"'):
-        found = _CHARSMAP.match(data, at)
-        if found is None:
+    for at in offsets(data, b'"precompiled_charsmap"'):
+        charsmap = _CHARSMAP.match(data, at)
+        if charsmap is None:
             continue
-        charsmaps.add(found.start(1))
+        charsmaps.add(charsmap.start(1))
         try:
-            table = base64.b64decode(found[1])
+            table = base64.b64decode(charsmap[1])
         except ValueError:
             continue  # the library refuses it as well
         check_charsmap(path, table)
-    at = 0  # behind a quotation mark
+    at = 0  # after a quotation mark
     while at + MAX_TOKEN < len(data):
-        near = data[at : at + MAX_TOKEN + 1]
-        if near[(last := near.rfind(b'"')) - 1 : last] == b"\\":  # it may be one of a token
-            last = near.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
+        window = data[at : at + MAX_TOKEN + 1]
+        if window[(last := window.rfind(b'"')) - 1 : last] == b"\\":  # it may be part of a token
+            last = window.replace(b"\\\\", b"__").replace(b'\\"', b"__").rfind(b'"')
         if last >= 0:
             at += last + 1
             continue
@@ -106,8 +106,8 @@ def _check(path: Path, data: bytes) -> None:
 
 
 def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
-    """The largest id of a token, added ones included, but for those set aside; -1 without tokens."""
-    if isinstance(tokenizer.model, models.Unigram):  # its ids are places in a list: no need to copy all its tokens
+    """Returns the largest id of all tokens, including added tokens, except the ids in `aside`; -1 without tokens."""
+    if isinstance(tokenizer.model, models.Unigram):  # ids are list indexes: no need to copy all tokens
         added = tokenizer.get_added_tokens_decoder().keys() - aside
         return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *added, -1)
     return max({*tokenizer.get_vocab(with_added_tokens=True).values()} - aside, default=-1)

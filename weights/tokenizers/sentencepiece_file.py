@@ -1,7 +1,7 @@
 """Reads SentencePiece models by parsing and checking the protobuf message in the file.
 
-The sentencepiece library is not used: for decomposed texts its ids are not those of transformers, and some versions
-abort the process on a piece that is too long.
+The sentencepiece library is not used: for decomposed texts its ids differ from transformers' ids, and some versions
+abort the process if a piece is too long.
 """
 
 import math
@@ -23,7 +23,7 @@ _PIECE_KEY, _TEXT_KEY = _PIECES << 3 | protobuf.BYTES, _TEXT << 3 | protobuf.BYT
 _SCORE_KEY, _SCORE_SIZE = _SCORE << 3 | FIXED32, 5
 _NORMAL_TYPE = (b"", bytes([_TYPE << 3 | VARINT, NORMAL]))
 _FLOAT, _TAGGED = struct.Struct("<f"), struct.Struct("<xf")
-_START = struct.Struct("4B")  # of a short piece: its key and size, and those of its text
+_START = struct.Struct("4B")  # of a short piece: the key and size of the piece, then of its text
 _KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
 _CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
 
@@ -35,8 +35,8 @@ class SentencePieceModel:
     Attributes:
         kind: `unigram` or `bpe`.
         texts: The pieces, in order of the ids.
-        scores: Their scores.
-        types: The types of those pieces that are not normal, by id.
+        scores: The scores of the pieces.
+        types: The types of pieces that are not normal, by id.
         charsmap: The compiled table of character replacements; empty if texts are not normalized.
         dummy_prefix: Whether a space is added before every text.
         collapse_spaces: Whether spaces at the ends are removed and runs of spaces become one.
@@ -58,16 +58,16 @@ class SentencePieceModel:
         return self.of_type(UNKNOWN)[0]
 
     def of_type(self, kind: int) -> list[str]:
-        """The pieces of a type that is not the normal one."""
-        return [self.texts[number] for number, found in self.types.items() if found == kind]
+        """Returns the pieces of a type other than `NORMAL`."""
+        return [self.texts[number] for number, type_ in self.types.items() if type_ == kind]
 
 
 @dataclass
 class _PieceTable:
-    """What is read of the pieces; see `SentencePieceModel`.
+    """The pieces read so far; see `SentencePieceModel`.
 
     Attributes:
-        plain: Whether `add_short` could read all that looked like a short piece; otherwise it is not tried again.
+        plain: Whether all calls of `add_short` succeeded; after a failure it is not tried again.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -76,9 +76,9 @@ class _PieceTable:
     plain: bool = True
 
     def add_short(self, data: bytes, at: int) -> int:
-        """Reads normal pieces with a short text and a score: nearly all, and fast.
+        """Reads normal pieces with a short text and a score, which are nearly all pieces; this is fast.
 
-        Returns the offset of the first other field; `at` if a piece is damaged or has a line feed.
+        Returns the offset of the first other field; `at` if a piece is damaged or contains a line feed.
         """
         if not self.plain:
             return at
@@ -97,12 +97,12 @@ class _PieceTable:
                 at = following
         except struct.error:  # the end
             pass
-        found = _decoded(texts), _unpacked(scores)
-        if found[0] is None or found[1] is None or at > len(data):
+        columns = _decode(texts), _unpack(scores)
+        if columns[0] is None or columns[1] is None or at > len(data):
             self.plain = False
             return start
-        self.texts += found[0]
-        self.scores += found[1]
+        self.texts += columns[0]
+        self.scores += columns[1]
         return at
 
     def add(self, data: bytes, at: int, end: int) -> None:
@@ -125,22 +125,22 @@ class _PieceTable:
             self.types[len(self.texts) - 1] = kind
 
 
-def _decoded(texts: list[bytes]) -> list[str] | None:
-    """Decodes all at once; `None` if that cannot be done."""
+def _decode(texts: list[bytes]) -> list[str] | None:
+    """Decodes all texts at once; `None` if one is not UTF-8 or contains a line feed."""
     try:
-        found = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
+        lines = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
     except UnicodeDecodeError:
         return None
-    return found if len(found) == len(texts) else None
+    return lines if len(lines) == len(texts) else None
 
 
-def _unpacked(scores: list[bytes]) -> list[float] | None:
-    """The values of fields of scores; `None` if one of them is damaged."""
+def _unpack(scores: list[bytes]) -> list[float] | None:
+    """Unpacks the fields of scores; `None` if a field is damaged."""
     content = b"".join(scores)
     if len(content) != _SCORE_SIZE * len(scores) or content[::_SCORE_SIZE].strip(bytes([_SCORE_KEY])):
         return None
-    found = [score for (score,) in _TAGGED.iter_unpack(content)]
-    return found if math.isfinite(sum(found)) else None
+    values = [score for (score,) in _TAGGED.iter_unpack(content)]
+    return values if math.isfinite(sum(values)) else None
 
 
 def _parse(data: bytes, *, symbols: bool) -> SentencePieceModel:
@@ -172,8 +172,8 @@ def _parse(data: bytes, *, symbols: bool) -> SentencePieceModel:
         "it has unused pieces": UNUSED in types,
         "it is a bpe model with user-defined symbols": method == "bpe" and USER_DEFINED in types and not symbols,
     }
-    for what, found in unsupported.items():
-        if found:
+    for what, applies in unsupported.items():
+        if applies:
             raise TokenizerError(what)
     return SentencePieceModel(
         method, pieces.texts, pieces.scores, pieces.types, charsmap,
@@ -188,7 +188,7 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
 
     Args:
         path: The file.
-        symbols: Whether the caller knows what to do with user-defined symbols in a bpe model.
+        symbols: Whether the caller supports user-defined symbols in a bpe model.
     """
     try:
         model = _parse(path.read_bytes(), symbols=symbols)

@@ -22,7 +22,7 @@ _SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 
 def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """The ids of the SentencePiece model."""
+    """Keeps the ids of the SentencePiece model."""
     entries = list(zip(model.texts, model.scores, strict=True))
     for number, kind in model.types.items():
         if kind == USER_DEFINED:  # sentencepiece 0.2 gives it this score, whatever the file states
@@ -32,13 +32,13 @@ def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Ent
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
-    """The ids of models trained by fairseq: its own special tokens first (roles or strings), the mask token last."""
+    """Assigns the ids of models trained by fairseq: its special tokens first (roles or strings), the mask last."""
     expected = ("<unk>", "<s>", "</s>")
 
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-        found = tuple(model.texts[:3])
-        if found != expected:
-            raise TokenizerError(f"{path}: starts with {' '.join(found)}, expected {' '.join(expected)}")
+        start = tuple(model.texts[:3])
+        if start != expected:
+            raise TokenizerError(f"{path}: starts with {' '.join(start)}, expected {' '.join(expected)}")
         first = [(special.get(name, name), -100.0 if name == "<unk>NOTUSED" else 0.0) for name in head]
         return [*first, *plain_layout(model, special, path)[skipped:], (special["mask"], 0.0)]
 
@@ -50,33 +50,33 @@ camembert_layout = _fairseq_layout(("<s>NOTUSED", "pad", "</s>NOTUSED", "unk", "
 
 
 def albert_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """The model's own ids; pieces like `2019,` get a score so low that they are never used, as ALBERT splits them."""
+    """Keeps the model's ids; pieces like `2019,`, which ALBERT splits, get a score so low that they are never used."""
     return [
         (text, score - 100 if re.search(r"\d,$", text) else score) for text, score in plain_layout(model, special, path)
     ]
 
 
 def _merges_of(entries: Entries) -> list[tuple[str, str]]:
-    """The merges of a BPE vocabulary: every way to split a piece in two known pieces, best scores first."""
+    """Returns the merges of a BPE vocabulary: every way to split a piece into two pieces, best scores first."""
     numbers = {text: number for number, (text, _) in enumerate(entries)}
-    found = []
+    merges = []
     for text, score in entries:
         for at in range(1, len(text)):
             left, right = text[:at], text[at:]
             if left in numbers and right in numbers:
-                found.append((-score, numbers[left], numbers[right], left, right))
-    return [(left, right) for *_, left, right in sorted(found)]
+                merges.append((-score, numbers[left], numbers[right], left, right))
+    return [(left, right) for *_, left, right in sorted(merges)]
 
 
 def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.Model:
-    """The model with the ids of a layout; text that no piece covers becomes `unknown`."""
-    place = next((place for place, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
+    """Builds the model with the ids of a layout; text that no piece covers becomes `unknown`."""
+    index = next((index for index, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
     if model.kind == "unigram":
-        return models.Unigram(entries, unk_id=place, byte_fallback=model.byte_fallback)
+        return models.Unigram(entries, unk_id=index, byte_fallback=model.byte_fallback)
     return models.BPE(
         vocab={text: number for number, (text, _) in enumerate(entries)},
         merges=_merges_of(entries),
-        unk_token=entries[place][0],
+        unk_token=entries[index][0],
         fuse_unk=True,
         byte_fallback=model.byte_fallback,
     )
@@ -90,9 +90,9 @@ class PieceRules:
         file: The file name of the SentencePiece model.
         layout: Assigns ids to the pieces.
         lower_case: The default of the `do_lower_case` setting; `None` if the class has no such setting.
-        accents_and_quotes: Whether it removes accents by default, and replaces '' and `` by ".
-        words: Whether it splits at spaces first, so that offsets never include a space.
-        punctuation: Whether it has a setting to split at punctuation.
+        accents_and_quotes: Whether the class removes accents by default, and replaces '' and `` by ".
+        words: Whether the class splits at spaces first, so that offsets never include a space.
+        punctuation: Whether the class has a setting to split at punctuation.
     """
 
     file: str
@@ -103,7 +103,7 @@ class PieceRules:
     punctuation: bool = False
 
     def _cleaning(self, folder: Path, settings: Settings) -> list[normalizers.Normalizer]:
-        """What the settings ask for, before the model's own replacements."""
+        """Returns the steps that settings ask for; they run before the model's own replacements."""
         steps: list[normalizers.Normalizer] = []
         if self.accents_and_quotes:
             steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -114,7 +114,7 @@ class PieceRules:
         return steps
 
     def steps(self, folder: Path, settings: Settings) -> dict[str, Any]:
-        """The normalizer of a `tokenizer.json` without one."""
+        """Returns the normalizer for a `tokenizer.json` that has none."""
         steps = self._cleaning(folder, settings)
         if self.punctuation:  # DeBERTa
             spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
@@ -158,19 +158,19 @@ class PieceRules:
             [*splits, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)]
         )
         tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
-        known = [text for text in model.of_type(CONTROL) if tokenizer.token_to_id(text) is not None]
-        tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in known])
+        control_tokens = [text for text in model.of_type(CONTROL) if tokenizer.token_to_id(text) is not None]
+        tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in control_tokens])
         return tokenizer
 
 
 def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenizer:
-    """Builds the tokenizer of Gemma: pairs, in the order of the pieces, and bytes for what no piece covers."""
+    """Builds the tokenizer of Gemma: merges in the order of the pieces, and bytes for text that no piece covers."""
     path = folder / GEMMA_FILE
     model = read_sentencepiece(path, symbols=True)
     if model.kind != "bpe" or model.dummy_prefix or model.collapse_spaces or model.charsmap:
         raise TokenizerError(
-            f"{path}: a {model.kind} model that changes spaces or characters, expected a bpe model that does not, as "
-            "Gemma has",
+            f"{path}: a {model.kind} model that changes spaces or characters, expected Gemma's bpe model, which "
+            "changes neither",
             hint="add the model's tokenizer.json to the folder",
         )
     numbers = {text: number for number, text in enumerate(model.texts)}

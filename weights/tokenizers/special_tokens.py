@@ -1,4 +1,4 @@
-"""The special tokens around texts: those of a tokenizer class, and what a `tokenizer.json` has instead."""
+"""The special tokens around texts: as a tokenizer class defines them, and as a `tokenizer.json` overrides them."""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ class Ends:
 
     Attributes:
         first: The role of the token before a text.
-        last: The role of the token behind a text.
-        pair: How two texts stand: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
-            `<s> A </s></s> B </s>` in one segment; `trimmed`, the same with offsets that exclude the spaces at the ends
-            of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        used: When they are used with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
+        last: The role of the token after a text.
+        pair: The layout of two texts: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
+            `<s> A </s></s> B </s>` in one segment; `trimmed`, like `doubled`, but offsets exclude the spaces at the
+            ends of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
+        used: When to use them with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
     """
 
     first: str
@@ -29,13 +29,13 @@ class Ends:
     used: Literal["always", "missing", "never"] = "always"
 
     def applies(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
-        """Whether they are to be used with a `tokenizer.json`, and its vocabulary has them."""
-        wanted = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
+        """Whether the tokens apply to a `tokenizer.json`, and its vocabulary has them."""
+        enabled = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
         names = [tokens[role].content for role in (self.first, self.last) if role in tokens]
-        return wanted and len(names) == 2 and None not in map(tokenizer.token_to_id, names)
+        return enabled and len(names) == 2 and None not in map(tokenizer.token_to_id, names)
 
     def build(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken], settings: Mapping[str, Any]) -> Any:
-        """The post-processor, with the ids that the vocabulary has; `tokens` are the special tokens by role."""
+        """Builds the post-processor with the ids of the vocabulary; `tokens` are the special tokens by role."""
         first, last = ((name := tokens[role].content, _id(tokenizer, name)) for role in (self.first, self.last))
         if self.pair == "each":
             return _around_each(first, last, settings)
@@ -55,9 +55,9 @@ def _id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def _around_each(bos: tuple[str, int], eos: tuple[str, int], settings: Mapping[str, Any]) -> Any:
-    """`<bos> A <eos> <bos> B <eos>`, each end unless `add_bos_token` or `add_eos_token` is false.
+    """Builds `<bos> A <eos> <bos> B <eos>`; `add_bos_token` or `add_eos_token` can be false to omit one of the tokens.
 
-    Where these settings are missing, both tokens are added, as EmbeddingGemma was trained; transformers would add
+    If these settings are missing, both tokens are added, as in the training of EmbeddingGemma; transformers would add
     neither.
     """
     before, after = (
@@ -71,17 +71,17 @@ def _around_each(bos: tuple[str, int], eos: tuple[str, int], settings: Mapping[s
 
 
 def effect(tokenizer: Tokenizer) -> tuple[list[tuple[int, int]], ...]:
-    """The ids and segments that a tokenizer gives a text and a pair, to compare two post-processors."""
-    found = (tokenizer.encode("a"), tokenizer.encode("a", "a"))
-    return tuple(list(zip(one.ids, one.type_ids, strict=True)) for one in found)
+    """Returns the ids and segments of a sample text and a sample pair, to compare two post-processors."""
+    encodings = (tokenizer.encode("a"), tokenizer.encode("a", "a"))
+    return tuple(list(zip(encoding.ids, encoding.type_ids, strict=True)) for encoding in encodings)
 
 
 def other_ids(tokenizer: Tokenizer) -> dict[str, tuple[int, int | None]]:
-    """The special tokens to which the post-processor gives other ids than the vocabulary: both ids."""
-    before, found = tokenizer.post_processor, dict[str, tuple[int, int | None]]()
+    """Returns both ids of each special token whose id in the post-processor differs from the vocabulary."""
+    before, numbers = tokenizer.post_processor, dict[str, tuple[int, int | None]]()
     for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
         pairs = [tuple(step[role]) for role in ("cls", "sep") if role in step]
         for special in step.get("special_tokens", {}).values():
             pairs += zip(special["tokens"], special["ids"], strict=False)
-        found |= {token: (number, tokenizer.token_to_id(token)) for token, number in pairs}
-    return {token: ids for token, ids in found.items() if ids[0] != ids[1]}
+        numbers |= {token: (number, tokenizer.token_to_id(token)) for token, number in pairs}
+    return {token: ids for token, ids in numbers.items() if ids[0] != ids[1]}

@@ -1,6 +1,6 @@
-"""How much longer the steps of a tokenizer can make a text, known before the `tokenizers` library runs them.
+"""Bounds how much longer the steps of a tokenizer can make a text, before the `tokenizers` library runs them.
 
-The library allocates what its steps ask for: twelve replacements of "a" by ten make 10**12 characters of one.
+The library allocates whatever its steps need: twelve replacements of "a" by ten turn one character into 10**12.
 """
 
 import base64
@@ -17,14 +17,14 @@ from tokenizers import Tokenizer
 from mlxbert.errors import InputError, TokenizerError
 
 MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization: up to a kilobyte of memory each
-MAX_GROWTH = 4096  # of the bytes of a text, by a normalizer; the largest of a model that is known: ALBERT's, 1,089
-_MAX_WRITTEN = 64  # of its code points, by the replacements that are written in the file
+MAX_GROWTH = 4096  # of the bytes of a text, by a normalizer; the largest known value is ALBERT's, 1,089
+_MAX_WRITTEN = 64  # of the code points of a text, by replacements that are written in the file
 _MAX_OTHER = 16  # by a pre-tokenizer, and by a decoder
-_USUAL = 5  # by a pre-tokenizer
+_TYPICAL = 5  # by a pre-tokenizer
 _MAX_STEPS = 64
 _MAX_ADDED = 2**24  # bytes of all added tokens, normalized
 _PIECE = 512  # code points that are normalized at once to measure the result
-# Bytes by which steps can multiply those of one character; the largest of all characters.
+# By how much steps can multiply the bytes of a character, the maximum over all characters.
 _FACTORS = {
     **{"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 5, "ByteLevel": 2},
     "Metaspace": 5,
@@ -37,34 +37,34 @@ _VALUE = re.compile(rb'[^"]*"\s*:\s*(?=[{\[])')
 
 @dataclass(frozen=True)
 class Growth:
-    """By how much the steps of a tokenizer can multiply the length of a text.
+    """The factors by which the steps of a tokenizer can multiply the length of a text.
 
     Attributes:
-        total: The bytes, by all steps of the normalizer.
-        own: The code points, by steps whose result is written in the file, and by more steps before the model than
-            usual.
+        total: The factor of the bytes, by all steps of the normalizer.
+        written: The factor of the code points, by replacements that are written in the file, and by a pre-tokenizer
+            with unusually many steps.
     """
 
     total: float
-    own: float
+    written: float
 
     @property
-    def most(self) -> int:
-        """Code points of a text that can be tokenized at once."""
-        return int(MAX_TEXT / self.own)
+    def max_text(self) -> int:
+        """The maximum number of code points of a text that is tokenized at once."""
+        return int(MAX_TEXT / self.written)
 
 
 def growth_of(tokenizer: Tokenizer) -> Growth:
-    """That of a tokenizer."""
+    """Computes the growth by a tokenizer's steps."""
     normal, before = (
         [] if step is None else list(steps_of(json.loads(step.__getstate__())))
         for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
     )
-    return Growth(_total(normal), _written(normal) * max(_total(before) / _USUAL, 1))
+    return Growth(_total(normal), _written(normal) * max(_total(before) / _TYPICAL, 1))
 
 
 def longest_output(table: bytes) -> int:
-    """Bytes of the longest string in a table of character replacements, as SentencePiece compiles them."""
+    """Returns the bytes of the longest string in a table of character replacements that SentencePiece compiled."""
     return max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
 
 
@@ -80,10 +80,10 @@ def check_growth(path: Path, data: bytes) -> None:
         if len(steps) > _MAX_STEPS:
             raise TokenizerError(f"{path}: the {name} has {len(steps):,} steps, expected at most {_MAX_STEPS}")
         limits = [(_total(steps), MAX_GROWTH if name == "normalizer" else _MAX_OTHER), (_written(steps), _MAX_WRITTEN)]
-        for growth, most in limits:
-            if growth > most:
+        for growth, limit in limits:
+            if growth > limit:
                 raise TokenizerError(
-                    f"{path}: the {name} can make a text {growth:,.0f} times as long, expected at most {most:,} times"
+                    f"{path}: the {name} can make a text {growth:,.0f} times as long, expected at most {limit:,} times"
                 )
         if name == "normalizer":
             normalizer = max(normalizer, limits[0][0])
@@ -102,39 +102,39 @@ def check_templates(path: Path, tokenizer: Tokenizer) -> None:
             if len(texts) != len(set(texts)):
                 raise TokenizerError(f"{path}: the post_processor repeats a text, expected each text once")
             added += sum(ids.get(piece["SpecialToken"]["id"], 0) for piece in pieces if "SpecialToken" in piece)
-        added += 0 if "single" in step else 1  # others add a few
+        added += 0 if "single" in step else 1  # other steps add a few
     if added > _MAX_SPECIAL:
         raise TokenizerError(f"{path}: the post_processor adds {added:,} tokens, expected at most {_MAX_SPECIAL}")
 
 
-def places(data: bytes, found: bytes) -> Iterator[int]:
-    """Where some bytes are in others; `re` takes several times as long, which is felt in the largest vocabularies."""
-    at = data.find(found)
+def offsets(data: bytes, part: bytes) -> Iterator[int]:
+    """Yields the offsets of `part` in `data`; `re` is several times slower, which matters for large vocabularies."""
+    at = data.find(part)
     while at >= 0:
         yield at
-        at = data.find(found, at + 1)
+        at = data.find(part, at + 1)
 
 
 def _sections(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
-    """The parts of a `tokenizer.json` that can make a text longer, wherever they are."""
+    """Yields the sections of a `tokenizer.json` that can make a text longer, wherever they are in the file."""
     for name in _SECTIONS:
-        for at in places(data, f'"{name}"'.encode()):
-            if (found := _VALUE.match(data, at + 1)) is not None:
-                yield name, _read(path, data, found.end())
+        for at in offsets(data, f'"{name}"'.encode()):
+            if (key := _VALUE.match(data, at + 1)) is not None:
+                yield name, _read(path, data, key.end())
 
 
 def _read(path: Path, data: bytes, start: int) -> Any:
-    """The JSON value at an offset of a file, which may be large behind it."""
+    """Parses the JSON value at an offset; reads as little as possible, as the rest of the file may be large."""
     for size in (2**18, 2**22, len(data)):
         try:
             return json.JSONDecoder().raw_decode(data[start : start + size].decode("utf-8", "replace"))[0]
-        except (ValueError, RecursionError) as found:
-            problem = found
+        except (ValueError, RecursionError) as error:
+            problem = error
     raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again")
 
 
 def check_added(path: Path, added: Sequence[str], growth: float) -> None:
-    """Refuses added tokens that would be too long when they are normalized."""
+    """Refuses added tokens that would be too long after normalization."""
     size = sum(map(_bytes, added))
     if size * growth > _MAX_ADDED:
         raise TokenizerError(
@@ -144,29 +144,29 @@ def check_added(path: Path, added: Sequence[str], growth: float) -> None:
 
 
 def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
-    """Refuses a text that is too long to be tokenized at once, or would be when it is normalized."""
-    size, most = len(text), growth.most
+    """Refuses a text that is too long to be tokenized at once, before or after normalization."""
+    size, limit = len(text), growth.max_text
     normalizer = tokenizer.normalizer if size * (1 if text.isascii() else 4) * growth.total > MAX_TEXT else None
-    if normalizer is not None and size <= most:
+    if normalizer is not None and size <= limit:
         size = 0
         for start in range(0, len(text), _PIECE):
             size += len(normalizer.normalize_str(text[start : start + _PIECE]))
-            if size > most:
+            if size > limit:
                 break
-    if size > most:
+    if size > limit:
         raise InputError(
-            f"the text has more than {most:,} characters that have to be tokenized at once",
-            hint="split the text, or cut it with overflow='truncate', which tokenizes its beginning only",
+            f"the text has more than {limit:,} characters that must be tokenized at once",
+            hint="split the text, or use overflow='truncate', which tokenizes only the beginning",
         )
 
 
 def steps_of(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normalizer, a pre-tokenizer or a decoder; those of sequences one by one."""
+    """Yields the steps of a normalizer, a pre-tokenizer or a decoder; sequences are flattened."""
     waiting = [value]
     while waiting:
         step = waiting.pop()
         inside = [step[name] for name in _LISTS if name in step] if isinstance(step, Mapping) else []
-        waiting += [one for several in inside if isinstance(several, list) for one in several]
+        waiting += [item for items in inside if isinstance(items, list) for item in items]
         if isinstance(step, Mapping) and not inside:
             yield step
 
@@ -184,14 +184,14 @@ def _bytes(text: str) -> int:
 
 
 def _replacement(step: Mapping[str, Any], size: Callable[[str], int]) -> float:
-    """By how much a replacement can multiply the size of a text; 1 for other steps."""
+    """Returns the factor by which a replacement can multiply the size of a text; 1 for other steps."""
     pattern, content = step.get("pattern"), step.get("content")
     if not isinstance(content, str) or pattern is None:
         return 1.0
     exact = pattern.get("String") if isinstance(pattern, Mapping) else pattern
     if isinstance(exact, str) and exact:
         return max(size(content) / size(exact), 1.0)
-    return 1.0 + size(content)  # a regular expression may match nothing, between any two characters
+    return 1.0 + size(content)  # a regular expression may match the empty string between any two characters
 
 
 def _factor(step: Mapping[str, Any]) -> float:

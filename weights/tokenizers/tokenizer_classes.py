@@ -1,4 +1,4 @@
-"""Tokenizer classes, by their names in model folders; an entry holds everything in which a class differs."""
+"""The tokenizer classes, by their names in model folders; an entry holds all properties that differ between classes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,17 +34,17 @@ class TokenizerClass:
     """How a class builds a tokenizer from its vocabulary files.
 
     Attributes:
-        files: The files that it needs if there is no `tokenizer.json`.
+        files: The required files if there is no `tokenizer.json`.
         build: Builds a tokenizer from the folder, its settings and the special tokens by role.
-        steps: Builds the steps of the class: its `normalizer`, its `pre_tokenizer`, or neither where the steps of the
+        steps: Builds the steps of the class: its `normalizer`, its `pre_tokenizer`, or neither if the steps of the
             `tokenizer.json` are used.
-        keeps_steps: Whether the steps of the class are used only where a `tokenizer.json` has none.
+        keeps_steps: Whether the steps of the class are used only if a `tokenizer.json` has none.
         special: The default special tokens by role, bos and eos included; settings override them.
-        model: The kind of vocabulary that it has: a `tokenizer.json` of another kind is not of this class.
-        ends: The special tokens that it puts around texts.
+        model: The type of the vocabulary; a `tokenizer.json` with another type does not belong to this class.
+        ends: The special tokens around texts.
         mask_lstrip: Whether the mask token includes the spaces before it.
         appends_missing: Whether special tokens that the files lack are appended to the vocabulary.
-        segments: Whether transformers gives the model the segments (`token_type_ids`); `None` if version 4 does and
+        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does and
             version 5 does not.
     """
 
@@ -61,7 +61,7 @@ class TokenizerClass:
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: Any) -> TokenizerClass:
-    """A class with a SentencePiece model, whose own replacements of characters only the file knows."""
+    """Defines a class with a SentencePiece model; its replacements of characters are only in the file."""
     return TokenizerClass((rules.file,), rules, special, Unigram, ends, steps=rules.steps, keeps_steps=True, **facts)
 
 
@@ -118,7 +118,7 @@ _SAME = {
 CLASSES |= {name: CLASSES[like] for like, names in _SAME.items() for name in names}
 CLASSES["DistilBertTokenizer"] = replace(CLASSES["BertTokenizer"], segments=False)
 
-# The class of a model whose files do not name one, by model_type. For others a tokenizer.json is used as it is.
+# The class, by model_type, of models whose files name no class. For other types a tokenizer.json is used unchanged.
 MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
@@ -131,11 +131,11 @@ MODEL_TYPES = {
     "gemma3_text": "GemmaTokenizer",
 }
 
-# The models of which transformers uses a tokenizer.json as it is, whatever class their files name.
-AS_IT_IS = ("modernbert", "qwen2")
+# The types of models whose tokenizer.json transformers uses unchanged, whatever class their files name.
+UNCHANGED_TYPES = ("modernbert", "qwen2")
 
 _OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
-# Read as a similar class, or from a tokenizer.json that someone added, these would give wrong ids.
+# These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json of other origin.
 REFUSED = {
     "BertJapaneseTokenizer": "it splits texts into words with MeCab, Sudachi or Juman++",
     "BertweetTokenizer": "it normalizes tweets before it uses the vocabulary",

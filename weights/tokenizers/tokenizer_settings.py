@@ -11,7 +11,7 @@ from mlxbert.weights.formats.config_json import read_json
 from mlxbert.weights.model_folder import ModelFolder
 
 ROLES = ("unk", "sep", "pad", "cls", "mask")
-SPECIAL_ROLES = ("bos", "eos", *ROLES)  # in the order in which transformers adds missing ones
+SPECIAL_ROLES = ("bos", "eos", *ROLES)  # in the order in which transformers adds missing tokens
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _GENERIC = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokenizer")
@@ -39,7 +39,7 @@ def _check(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Reads `tokenizer_config.json`, completed by `special_tokens_map.json`; empty if there are none."""
+    """Reads `tokenizer_config.json`, completed by `special_tokens_map.json`; empty if neither file exists."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -50,7 +50,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """The tokenizer class that the files name, the `model_type`, and whether a generic class is named first."""
+    """Returns the tokenizer class that the files name, the `model_type`, and whether a generic class is named first."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
@@ -69,7 +69,7 @@ def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[st
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
-    """A flag in `tokenizer_config.json`; `None` if it is missing or null."""
+    """Reads a flag of `tokenizer_config.json`; `None` if it is missing or null."""
     value = settings.get(key)
     if value is not None and not isinstance(value, bool):
         raise TokenizerError(f"{folder}/tokenizer_config.json: {key} is {value!r}, expected true, false or null")
@@ -77,20 +77,20 @@ def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
 
 
 def switch(folder: Path, settings: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    """A flag in `tokenizer_config.json`, or its default."""
+    """Reads a flag of `tokenizer_config.json`, or returns its default."""
     value = flag(folder, settings, key)
     return default if value is None else value
 
 
 def content_of(value: object) -> str | None:
-    """The string of a token entry: the entry itself, or its `content`; `None` if the entry is invalid."""
+    """Returns the string of a token entry: the entry itself, or its `content`; `None` if the entry is invalid."""
     if isinstance(value, Mapping):
         value = value.get("content")
     return value if isinstance(value, str) else None
 
 
 def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
-    """A token to be matched before the text is split, with the flags of its entry."""
+    """Creates a token that is matched before a text is split, with the flags of its entry."""
     if isinstance(entry, Mapping):
         flags |= {key: bool(entry[key]) for key in _FLAGS if key in entry}
     return AddedToken(content, **flags)
@@ -99,19 +99,19 @@ def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
 def special_tokens(
     settings: Mapping[str, Any], defaults: Mapping[str, str], *, mask_lstrip: bool
 ) -> dict[str, AddedToken]:
-    """The special tokens by role, bos and eos included: from the settings, else the defaults."""
-    found = {}
+    """Returns the special tokens by role, bos and eos included: from the settings, else the defaults."""
+    tokens = {}
     for role in SPECIAL_ROLES:
         entry = settings.get(f"{role}_token")
         content = content_of(entry) or defaults.get(role)
         if content is not None:
             lstrip = role == "mask" and mask_lstrip
-            found[role] = make_token(content, entry, lstrip=lstrip, normalized=False, special=True)
-    return found
+            tokens[role] = make_token(content, entry, lstrip=lstrip, normalized=False, special=True)
+    return tokens
 
 
 def never_split(folder: Path, settings: Mapping[str, Any], vocab: Mapping[str, int]) -> list[AddedToken]:
-    """The words of the vocabulary that the tokenizer must not split."""
+    """Reads the words of the vocabulary that the tokenizer must not split."""
     tokens = settings.get("never_split") or []
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise TokenizerError(f"{folder}/tokenizer_config.json: never_split is {tokens!r}, expected a list of strings")

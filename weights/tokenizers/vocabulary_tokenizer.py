@@ -33,7 +33,7 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
 
 
 def bert_steps(folder: Path, settings: Mapping[str, Any], *, lower_case: bool = True) -> dict[str, Any]:
-    """The normalizer and the pre-tokenizer of BERT; `lower_case` is meant where the settings do not say it."""
+    """Returns the normalizer and the pre-tokenizer of BERT; `lower_case` is the default of `do_lower_case`."""
     normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=switch(folder, settings, "tokenize_chinese_chars", default=True),
@@ -44,7 +44,7 @@ def bert_steps(folder: Path, settings: Mapping[str, Any], *, lower_case: bool = 
 
 
 def byte_steps(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The steps of byte-level vocabularies: no normalizer."""
+    """Returns the steps of byte-level vocabularies, which have no normalizer."""
     spaced = switch(folder, settings, "add_prefix_space", default=False)
     return {"normalizer": None, "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=spaced)}
 
@@ -53,7 +53,7 @@ def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> T
     """Builds a WordPiece tokenizer from a `vocab.txt` with one token per line."""
     vocab = {line: number for number, line in enumerate(_lines(folder / "vocab.txt"))}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
-    # transformers lower-cases by default, which breaks a cased vocabulary that has no settings.
+    # transformers lowercases by default, which breaks a cased vocabulary without settings.
     for part, step in bert_steps(folder, settings, lower_case=not _is_cased(vocab)).items():
         setattr(tokenizer, part, step)
     tokenizer.decoder = decoders.WordPiece(prefix="##")

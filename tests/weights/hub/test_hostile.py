@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.weights.hub.guard import guard_library, problem_of
+from mlxbert.weights.hub.guard import guard_library, metadata_problem
 from tests.helpers.fake_hub import FakeHub, client_settings
 from tests.helpers.hub_machine import NAME, Machine
 
@@ -57,9 +57,9 @@ def test_a_commit_of_a_missing_file_is_checked_too(machine: Machine, tmp_path: P
 )
 def test_an_etag_is_a_hash(etag: str | None) -> None:
     found = SimpleNamespace(commit_hash="0" * 40, etag=etag, size=5)
-    assert problem_of(found)
+    assert metadata_problem(found)
     for good in ("0" * 40, "a" * 64, "d41d8cd98f00b204e9800998ecf8427e-12", "CJ+_4w=="):
-        assert problem_of(SimpleNamespace(commit_hash="0" * 40, etag=good, size=None)) is None
+        assert metadata_problem(SimpleNamespace(commit_hash="0" * 40, etag=good, size=None)) is None
 
 
 @pytest.mark.parametrize("lie", ["ETag", "X-Repo-Commit", "missing"])

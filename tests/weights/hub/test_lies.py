@@ -30,7 +30,7 @@ TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
     "other bytes": (lies.other_bytes, "expected JSON", "has the hash {other}, expected {hash}"),
     "other hash": (lies.other_hash, None, "announces the hash {reversed}, and lists {hash}"),
     "redirect to nothing": (lies.redirect(DEAD), "http://127.0.0.1:9 cannot be reached", "http://127.0.0.1:9"),
-    "redirect in a circle": (lies.redirect("?again"), "redirects without end", "redirects without end"),
+    "redirect in a circle": (lies.redirect("?again"), "redirects endlessly", "redirects endlessly"),
     "stall": (lies.stall, "nothing received for", "nothing received for"),
     "silence": (lies.silence, "nothing received for", "nothing received for"),
     "trickle": (lies.trickle(0.05), "per second", "per second"),
@@ -53,7 +53,7 @@ def quick() -> Iterator[None]:
     constants = huggingface_hub.constants
     clock = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
     with (
-        mock.patch.multiple(guard, OVER=0.4),
+        mock.patch.multiple(guard, SPEED_WINDOW=0.4),
         mock.patch.multiple(constants, HF_HUB_DOWNLOAD_TIMEOUT=0.5, HF_HUB_ETAG_TIMEOUT=0.5),
         mock.patch("huggingface_hub.utils._http.time", clock),
         mock.patch("huggingface_hub.file_download.time", clock),

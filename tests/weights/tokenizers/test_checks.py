@@ -209,13 +209,13 @@ def test_a_vocabulary_that_cannot_be_written_is_no_foreign_error(tmp_path: Path)
 def test_a_backslash_before_a_slash_is_no_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte pairs of code have such tokens, and to write the whole file anew takes seconds."""
     calls: list[Path] = []
-    unescaped = library_guards._unescaped
+    unescaped = library_guards._unescape
 
     def counted(path: Path, data: bytes) -> bytes:
         calls.append(path)
         return unescaped(path, data)
 
-    monkeypatch.setattr(library_guards, "_unescaped", counted)
+    monkeypatch.setattr(library_guards, "_unescape", counted)
     for tokens, rewritten in (
         (["\\/", "\\\\/", "\\u0041", "\\\\\\u0041", '\\"', "\\"], False),
         (["x/y"], True),

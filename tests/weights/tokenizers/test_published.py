@@ -187,7 +187,7 @@ def test_a_model_that_is_not_like_gemmas_is_refused(tmp_path: Path) -> None:
     for number, changes in enumerate(({}, {3: 1}, {3: 0, 4: 1}, {3: 0, 4: 0, 2: b"\0" * 8})):
         settings: dict[str, Any] = {"normalizer": changes, "trainer": {3: 2}}
         folder = put(tmp_path / str(number), {"tokenizer.model": pieces_file(entries, **settings)})
-        with pytest.raises(TokenizerError, match="as Gemma has"):
+        with pytest.raises(TokenizerError, match="Gemma"):
             opened(folder)
     unigram = pieces_file(entries, normalizer={3: 0, 4: 0})
     with pytest.raises(TokenizerError, match="a unigram model"):

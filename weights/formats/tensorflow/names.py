@@ -1,7 +1,7 @@
-"""Maps the tensor names of Google's BERT, ALBERT and ELECTRA to those of transformers.
+"""Maps the tensor names of Google's BERT, ALBERT and ELECTRA to the names in transformers.
 
-The names come from https://github.com/google-research (bert, albert, electra); the mapping is that of transformers'
-converters. The `kernel` of a dense layer is stored transposed.
+The names come from https://github.com/google-research (bert, albert, electra); the mapping is the same as in the
+converters of transformers. The `kernel` of a dense layer is stored transposed.
 """
 
 import re
@@ -58,19 +58,19 @@ _GENERATOR: _Rules = {
 
 
 class Translated(NamedTuple):
-    """The checkpoint's name of each tensor, by its name in transformers; and of variables that are not weights."""
+    """The names in the checkpoint of all tensors, by name in transformers, and of variables that are not weights."""
 
     names: dict[str, str]
     skipped: tuple[str, ...]
 
 
 def is_transposed(name: str) -> bool:
-    """Whether the checkpoint stores the tensor of this name transposed."""
+    """Whether the checkpoint stores the tensor with this name transposed."""
     return name.endswith("/kernel")
 
 
 def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
-    """Why a checkpoint with these names is not supported, and a hint; `None` if it is supported."""
+    """Returns why a checkpoint with these names is not supported, and a hint; `None` if it is supported."""
     for name in names:
         if any(mark in name for mark in _OBJECTS):
             return (
@@ -94,7 +94,7 @@ def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Pattern[str] | None]:
-    """The rules for renaming, and a pattern for the tensors of a second network that was not requested."""
+    """Returns the rules for renaming, and a pattern for the tensors of a second network that was not requested."""
     if not any(name.startswith(("electra/", "generator/")) for name in names):
         albert = any("/transformer/group_" in name for name in names)
         return (_HEADS | _ALBERT if albert else _HEADS | _BERT), None
@@ -105,7 +105,7 @@ def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Patt
     return _DISCRIMINATOR, re.compile(r"generator(_predictions)?/.*")
 
 
-def _translated(name: str, rules: _Rules) -> str:
+def _translate_name(name: str, rules: _Rules) -> str:
     for old, new in rules.items():
         name = re.sub(old, new, name)
     stem, _, leaf = name.rpartition("/")
@@ -115,7 +115,7 @@ def _translated(name: str, rules: _Rules) -> str:
 
 
 def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
-    """Translates names to those of transformers; unknown names only get dots for slashes.
+    """Translates names to the names in transformers; in unknown names only slashes become dots.
 
     Args:
         names: All tensor names of the checkpoint.
@@ -124,17 +124,16 @@ def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
     """
     names = tuple(names)
     skipped = {name for name in names if _SLOTS.fullmatch(name) or _COUNTERS.fullmatch(name)}
-    plain = {
-        name: name.removeprefix("module/") for name in names if name not in skipped
-    }  # the prefix of TensorFlow Hub
+    # TensorFlow Hub adds the prefix.
+    plain = {name: name.removeprefix("module/") for name in names if name not in skipped}
     rules, other = _plan(tuple(plain.values()), classes)
-    found: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for name, short in plain.items():
         if other is not None and other.fullmatch(short):
             skipped.add(name)
             continue
-        new = _translated(short, rules)
-        if new in found:
-            raise MalformedError(f"{found[new]!r} and {name!r} are two spellings of one tensor")
-        found[new] = name
-    return Translated(found, tuple(name for name in names if name in skipped))
+        new = _translate_name(short, rules)
+        if new in translated:
+            raise MalformedError(f"{translated[new]!r} and {name!r} are two spellings of one tensor")
+        translated[new] = name
+    return Translated(translated, tuple(name for name in names if name in skipped))

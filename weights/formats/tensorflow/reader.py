@@ -1,6 +1,6 @@
-"""Checkpoints of TensorFlow 1, as Google published BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
+"""Reads the checkpoints of TensorFlow 1 of BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
 
-Names and shapes are those of transformers. Format: see `table`.
+Names and shapes are the same as in transformers. Format: see `table`.
 """
 
 import math
@@ -37,8 +37,8 @@ def _ends_as_table(path: Path) -> bool:
         return False
 
 
-def _chosen(folder: Path, indexes: list[str]) -> str:
-    """Selects from several indexes the one that the file `checkpoint` names."""
+def _choose(folder: Path, indexes: list[str]) -> str:
+    """Selects, from several indexes, the index that the file `checkpoint` names."""
     text = ""
     if (folder / TF_STATE).is_file():
         try:
@@ -47,27 +47,26 @@ def _chosen(folder: Path, indexes: list[str]) -> str:
         except OSError as problem:
             raise CheckpointError(f"{folder / TF_STATE}: cannot be read ({problem.strerror})") from None
     named = re.search(r'^\s*model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
-    name = (
-        re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
-    )  # its folder is on the machine that trained it
+    # Only the name matters: the folder is on the machine that trained the model.
+    name = re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
     if name in indexes:
         return str(name)
-    found = f"a file '{TF_STATE}' that names {name!r}" if name else f"no file '{TF_STATE}' that names one"
+    state = f"a file '{TF_STATE}' that names {name!r}" if name else f"no file '{TF_STATE}' that names one of them"
     raise CheckpointError(
-        f"{folder}: {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}) and {found}, expected one",
-        hint="keep the one to load in a separate folder",
+        f"{folder}: {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}) and {state}, expected one",
+        hint="move the checkpoint to load to a separate folder",
     )
 
 
 def find_index(folder: Path) -> Path | None:
-    """The `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint."""
+    """Finds the `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint."""
     inside = [*folder.iterdir()] if folder.is_dir() else []
     names = sorted(path.name for path in inside if path.is_file() and not is_system_file(path.name))
-    stems = {found[1] for name in names if (found := _SHARD.fullmatch(name))}
+    stems = {shard[1] for name in names if (shard := _SHARD.fullmatch(name))}
     indexes = [name for name in names if name.endswith(TF_INDEX)]
     indexes = [name for name in indexes if name.removesuffix(TF_INDEX) in stems or _ends_as_table(folder / name)]
     if indexes:
-        return folder / (indexes[0] if len(indexes) == 1 else _chosen(folder, indexes))
+        return folder / (indexes[0] if len(indexes) == 1 else _choose(folder, indexes))
     if stems:
         raise CheckpointError(
             f"{folder}: {min(stems)}{TF_INDEX} is missing next to the data of the checkpoint", hint=_AGAIN
@@ -84,18 +83,18 @@ def find_index(folder: Path) -> Path | None:
 
 def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
     stem = path.name.removesuffix(TF_INDEX)
-    found = []
+    shards = []
     for number in range(count):
         shard = path.with_name(f"{stem}.data-{number:05}-of-{count:05}")
         if not shard.is_file():
             raise CheckpointError(f"{path}: {shard.name}, one of {count} data files, is not in the folder", hint=_AGAIN)
-        found.append((shard, shard.stat().st_size))
-    return found
+        shards.append((shard, shard.stat().st_size))
+    return shards
 
 
-def _check_places(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]) -> None:
+def _check_offsets(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]) -> None:
     """Refuses tensors that extend past their file or overlap."""
-    place, before = (0, 0), ""
+    position, before = (0, 0), ""
     for name, entry in sorted(bundle.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)):
         if entry.shard >= len(shards):
             raise CheckpointError(
@@ -108,9 +107,9 @@ def _check_places(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]
                 f"but the file has {size}",
                 hint=_AGAIN,
             )
-        if (entry.shard, entry.offset) < place:
+        if (entry.shard, entry.offset) < position:
             raise CheckpointError(f"{path}: damaged: tensors {before!r} and {name!r} overlap")
-        place, before = (entry.shard, entry.offset + entry.size), name
+        position, before = (entry.shard, entry.offset + entry.size), name
 
 
 def _info(path: Path, name: str, entry: TensorEntry) -> TensorInfo:
@@ -135,11 +134,11 @@ def _model_shape(name: str, entry: TensorEntry) -> tuple[int, ...]:
 
 def _read_header(path: Path, classes: Sequence[str]) -> Header:
     bundle = read_bundle(path)
-    refused = unsupported_reason(bundle.entries)
-    if refused is not None:
-        raise CheckpointError(f"{path}: {refused[0]}", hint=refused[1])
+    reason = unsupported_reason(bundle.entries)
+    if reason is not None:
+        raise CheckpointError(f"{path}: {reason[0]}", hint=reason[1])
     shards = _shards(path, bundle.shards)
-    _check_places(path, bundle, shards)
+    _check_offsets(path, bundle, shards)
     try:
         translated = translate(bundle.entries, classes)
     except MalformedError as problem:
@@ -156,7 +155,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
         return None
     header = _read_header(path, classes)
     if sum(not is_system_file(index.name) for index in folder.glob(f"*{TF_INDEX}")) > 1:
-        # The file that selected one of them was read, too.
+        # The file that names the selected index was read, too.
         header = replace(header, companions=(*header.companions, folder / TF_STATE))
     return {path: header}
 

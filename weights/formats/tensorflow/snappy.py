@@ -1,7 +1,7 @@
 """A decompressor for Snappy, the compression of LevelDB blocks.
 
-Forty lines replace a compiled dependency: TensorFlow writes its indexes uncompressed, and the few compressed ones have
-a few kilobytes. Format:
+Forty lines replace a compiled dependency: TensorFlow writes its indexes uncompressed, and the few compressed indexes
+have a few kilobytes. Format:
 https://github.com/google/snappy/blob/main/format_description.txt.
 """
 
@@ -31,13 +31,13 @@ def _element(data: bytes, at: int, out: bytearray) -> int:
     tag, at = data[at], at + 1
     kind, high = tag & 3, tag >> 2
     if kind == _LITERAL:
-        wide = max(0, high - 59)  # bytes of a length that does not fit in the tag
-        size = (int.from_bytes(data[at : at + wide], "little") if wide else high) + 1
-        start = at + wide
+        width = max(0, high - 59)  # bytes of a length that does not fit in the tag
+        size = (int.from_bytes(data[at : at + width], "little") if width else high) + 1
+        start = at + width
         out += data[start : start + size]
         return start + size
-    wide = (1, 2, 4)[kind - 1]
-    back = int.from_bytes(data[at : at + wide], "little")
+    width = (1, 2, 4)[kind - 1]
+    back = int.from_bytes(data[at : at + width], "little")
     size = high + 1
     if kind == 1:
         back, size = back | tag >> 5 << 8, (high & 7) + 4
@@ -46,4 +46,4 @@ def _element(data: bytes, at: int, out: bytearray) -> int:
     start = len(out) - back
     piece = bytes(out[start : start + size])
     out += (piece * (size // back + 1))[:size]  # a copy may overlap its own output
-    return at + wide
+    return at + width

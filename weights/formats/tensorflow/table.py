@@ -1,6 +1,6 @@
 """The `.index` of a TensorFlow checkpoint: the metadata and offset of each tensor, parsed and checked.
 
-It is a LevelDB table, https://github.com/google/leveldb/blob/main/doc/table_format.md, of messages of
+The file is a LevelDB table, https://github.com/google/leveldb/blob/main/doc/table_format.md, of messages of
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
@@ -15,7 +15,7 @@ from mlxbert.weights.formats.protobuf import FIXED32, VARINT, MalformedError, fi
 from mlxbert.weights.formats.tensorflow.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-MAX_INDEX = 2**22  # bytes; real ones have a few kilobytes, and compressed ones expand up to 22 times
+MAX_INDEX = 2**22  # bytes; real indexes have a few kilobytes, and compressed indexes expand up to 22 times
 _MAX_ENTRIES, _MAX_KEY = 100_000, 1024  # keys share prefixes, so a small file can hold long keys
 _MAX_RANK = 254  # the limit of TensorFlow
 _FOOTER, _TRAILER = 48, 5
@@ -49,7 +49,7 @@ class Bundle(NamedTuple):
 
 
 def checksum(data: Any) -> int:
-    """The masked CRC-32C of bytes, as LevelDB and TensorFlow store it."""
+    """Returns the masked CRC-32C of bytes, as LevelDB and TensorFlow store it."""
     import google_crc32c
 
     crc = google_crc32c.value(data)
@@ -85,12 +85,12 @@ def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     key, at = b"", 0
     while at < end:
         shared, at = varint(block, at, end)
-        own, at = varint(block, at, end)
+        unshared, at = varint(block, at, end)
         size, at = varint(block, at, end)
-        if shared > len(key) or shared + own > _MAX_KEY or at + own + size > end:
+        if shared > len(key) or shared + unshared > _MAX_KEY or at + unshared + size > end:
             raise MalformedError(f"no valid entry at byte {at} of a block")
-        key = key[:shared] + block[at : at + own]
-        at += own + size
+        key = key[:shared] + block[at : at + unshared]
+        at += unshared + size
         yield key, block[at - size : at]
 
 
@@ -101,12 +101,12 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     offset, size, at = _handle(data, len(data) - _FOOTER, end)
     _block(data, offset, size)  # the metaindex; TensorFlow writes no filters
     offset, size, _ = _handle(data, at, end)
-    place, last = 0, b""
+    position, last = 0, b""
     for _, handle in _pairs(_block(data, offset, size)):
         offset, size, _ = _handle(handle, 0, len(handle))
-        if offset < place:
+        if offset < position:
             raise MalformedError(f"the block at byte {offset} overlaps the previous one")
-        place = offset + size + _TRAILER
+        position = offset + size + _TRAILER
         for key, value in _pairs(_block(data, offset, size)):
             if key < last or (key == last and key):
                 raise MalformedError(_BAD_ORDER)
@@ -115,19 +115,19 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _shards(message: bytes) -> int:
-    """The number of data files, from the message under the empty key."""
+    """Returns the number of data files, from the message under the empty key."""
     version = 0
     for number, wire, start, end in fields(message, 0, len(message)):
         if (number, wire) == (3, protobuf.BYTES):
             version = protobuf.numbers(message, start, end).get(2, 0)
-    found = protobuf.numbers(message, 0, len(message))
-    if found.get(2, 0) != 0:
+    values = protobuf.numbers(message, 0, len(message))
+    if values.get(2, 0) != 0:
         raise _Unread("its numbers are big-endian, expected little-endian")
     if version > _VERSION:
         raise _Unread(f"version {version} of the format, expected {_VERSION}")
-    if not 1 <= found.get(1, 0) <= _MAX_ENTRIES:
-        raise MalformedError(f"{found.get(1, 0)} data files")
-    return found[1]
+    if not 1 <= values.get(1, 0) <= _MAX_ENTRIES:
+        raise MalformedError(f"{values.get(1, 0)} data files")
+    return values[1]
 
 
 def _shape(message: bytes, at: int, end: int) -> tuple[int, ...]:
@@ -152,8 +152,8 @@ def _entry(name: str, message: bytes) -> TensorEntry:
             (crc,) = _U32.unpack_from(message, start)
         elif (number, wire) == (7, protobuf.BYTES):
             raise _Unread(f"tensor {name!r} is stored in slices (a partitioned variable), expected a whole tensor")
-    found = protobuf.numbers(message, 0, len(message))
-    return TensorEntry(found.get(1, 0), shape, found.get(3, 0), found.get(4, 0), found.get(5, 0), crc)
+    values = protobuf.numbers(message, 0, len(message))
+    return TensorEntry(values.get(1, 0), shape, values.get(3, 0), values.get(4, 0), values.get(5, 0), crc)
 
 
 def _bundle(data: bytes) -> Bundle:
@@ -177,7 +177,7 @@ def _bundle(data: bytes) -> Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not those of the data."""
+    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not of the data."""
     try:
         size = path.stat().st_size
         if size > MAX_INDEX:

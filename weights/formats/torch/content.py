@@ -1,7 +1,7 @@
 """The checked content of a torch checkpoint: its tensors, and the offsets of the storages that hold their data.
 
-There are two forms: the zip archive of torch ≥ 1.6, and the stream of pickles of older versions. Both contain a pickle
-that describes the tensors (see pickle.py: it is never executed) and the storages themselves.
+There are two formats: the zip archive of torch ≥ 1.6, and the stream of pickles of older versions. Both contain a
+pickle that describes the tensors and is never executed (see pickle.py), and the storages themselves.
 https://docs.pytorch.org/docs/stable/notes/serialization.html
 """
 
@@ -19,7 +19,7 @@ from mlxbert.weights.formats.torch.records import TorchTensor
 from mlxbert.weights.formats.zip_archive import Member, read_members
 
 MAX_AXES = 32
-MAX_RATIO = 100  # bytes of all tensors to bytes of the file; tensors may share storage, and expanded ones repeat it
+MAX_RATIO = 100  # bytes of all tensors to bytes of the file; tensors may share storage, and expanded tensors repeat it
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a stream
 _AGAIN = "download the model again"
 _SAVE_AGAIN = "save the model again with a current torch, or as safetensors"
@@ -30,9 +30,9 @@ class Content:
     """The content of a file.
 
     Attributes:
-        tensors: By name, checked against the storages.
+        tensors: The tensors by name, checked against the storages.
         skipped: Names of the other entries.
-        spans: The bytes of each storage, by its key.
+        spans: The bytes of each storage, by the key of the storage.
         size: The size of the file in bytes.
     """
 
@@ -43,7 +43,7 @@ class Content:
 
 
 def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], tuple[str, ...]]:
-    """The tensors of a pickle, and the names of its other entries."""
+    """Returns the tensors of a pickle, and the names of its other entries."""
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a dict of tensors", hint=_SAVE_AGAIN)
     tensors, skipped = {}, []
@@ -53,7 +53,7 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], t
         elif entry is None or type(entry) in (bool, int, float, str):
             skipped.append(str(name)[:200])
         else:
-            inner = _inner(value)
+            inner = _key_of_tensors(value)
             hint = None if inner is None else f"the tensors are in {inner!r:.80}: save only that dict, as safetensors"
             raise CheckpointError(
                 f"{path}: {name!r:.200} is a {type(entry).__name__}, expected only tensors, by name", hint=hint
@@ -63,12 +63,12 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], t
     return tensors, tuple(skipped)
 
 
-def _inner(value: dict[Any, Any]) -> object | None:
+def _key_of_tensors(value: dict[Any, Any]) -> object | None:
     seen: set[int] = set()  # many keys may share one dict
-    for key, found in value.items():
-        if isinstance(found, dict) and id(found) not in seen:
-            seen.add(id(found))
-            if any(isinstance(entry, TorchTensor) for entry in found.values()):
+    for key, entry in value.items():
+        if isinstance(entry, dict) and id(entry) not in seen:
+            seen.add(id(entry))
+            if any(isinstance(item, TorchTensor) for item in entry.values()):
                 return key
     return None
 
@@ -124,19 +124,19 @@ def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[s
     value, storages = read_pickle(path, file)
     keys, _ = read_pickle(path, file)
     if type(keys) is not list or not all(type(key) is str and key in storages for key in keys):
-        raise CheckpointError(f"{path}: damaged: the storage keys do not match those of the tensors", hint=_AGAIN)
+        raise CheckpointError(f"{path}: damaged: the storage keys do not match the tensors", hint=_AGAIN)
     spans: dict[str, Member] = {}
-    place = file.tell()
+    position = file.tell()
     for key in keys:
-        file.seek(place)
+        file.seek(position)
         count = file.read(8)
-        start, size = place + 8, storages[key].count * BYTES[storages[key].dtype]
+        start, size = position + 8, storages[key].count * BYTES[storages[key].dtype]
         if key in spans or start + size > total or struct.unpack("<q", count)[0] != storages[key].count:
-            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {place}", hint=_AGAIN)
+            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {position}", hint=_AGAIN)
         spans[key] = Member(start, size, None)
-        place = start + size
-    if place != total:
-        raise CheckpointError(f"{path}: damaged: {total - place} bytes after the last storage", hint=_AGAIN)
+        position = start + size
+    if position != total:
+        raise CheckpointError(f"{path}: damaged: {total - position} bytes after the last storage", hint=_AGAIN)
     return value, spans
 
 
@@ -156,7 +156,7 @@ def _refuse_start(path: Path, start: bytes, total: int) -> None:
 
 
 def read_content(path: Path) -> Content:
-    """Reads and checks the metadata of a file's tensors, but no tensor."""
+    """Reads and checks the metadata of a file's tensors; reads no tensor."""
     try:
         with path.open("rb") as file:
             total = path.stat().st_size

@@ -1,7 +1,7 @@
-"""A safe reader for the pickles of torch checkpoints: nothing that they name is imported or called.
+"""A safe reader for the pickles of torch checkpoints: it never imports or calls the objects that they name.
 
 A pickle is a program, and unpickling executes it. This reader supports only the opcodes that torch writes for a dict of
-tensors; what they name (a storage, a tensor, an OrderedDict) becomes a plain record.
+tensors; named objects (a storage, a tensor, an OrderedDict) become plain records.
 Opcodes: https://docs.python.org/3/library/pickletools.html. What torch writes with them:
 https://docs.pytorch.org/docs/stable/notes/serialization.html.
 """
@@ -33,20 +33,20 @@ class _Limited:
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file = file
-        self._left = limit
+        self._remaining = limit
 
     def full(self) -> bool:
-        return not self._left
+        return not self._remaining
 
     def read(self, size: int) -> bytes:
-        found = self._file.read(min(size, self._left))
-        self._left -= len(found)
-        return found
+        data = self._file.read(min(size, self._remaining))
+        self._remaining -= len(data)
+        return data
 
     def readline(self) -> bytes:
-        found = self._file.readline(self._left)
-        self._left -= len(found)
-        return found
+        line = self._file.readline(self._remaining)
+        self._remaining -= len(line)
+        return line
 
 
 class _PickleReader:
@@ -75,8 +75,8 @@ class _PickleReader:
         """Pops everything above the last mark."""
         if not self.outer_stacks:
             self.raise_damaged("a mark is missing")
-        found, self.stack = self.stack, self.outer_stacks.pop()
-        return found
+        items, self.stack = self.stack, self.outer_stacks.pop()
+        return items
 
     def mark(self) -> None:
         self.outer_stacks.append(self.stack)
@@ -96,20 +96,20 @@ class _PickleReader:
         self.stack.append(self.memo[index])
 
     def extend(self, items: list[Any]) -> None:
-        found = self.pop()
-        if type(found) is not list:
-            self.raise_damaged(f"items for a {type(found).__name__}, expected a list")
-        found.extend(items)
-        self.stack.append(found)
+        target = self.pop()
+        if type(target) is not list:
+            self.raise_damaged(f"items for a {type(target).__name__}, expected a list")
+        target.extend(items)
+        self.stack.append(target)
 
     def update(self, items: list[Any]) -> None:
-        found = self.pop()
-        if not isinstance(found, dict):
-            self.raise_damaged(f"entries for a {type(found).__name__}, expected a dict")
+        target = self.pop()
+        if not isinstance(target, dict):
+            self.raise_damaged(f"entries for a {type(target).__name__}, expected a dict")
         if len(items) % 2:
             self.raise_damaged("a key without a value")
-        found.update(self.push_result(ordered_dict, zip(items[::2], items[1::2], strict=True)))
-        self.stack[-1] = found
+        target.update(self.push_result(ordered_dict, zip(items[::2], items[1::2], strict=True)))
+        self.stack[-1] = target
 
     def name(self, text: str) -> None:
         self.push_result(resolve_name, text)
@@ -142,7 +142,7 @@ class _PickleReader:
             self.raise_unsupported(f"has two storages with the key {storage.key}")
 
     def push_result(self, make: Callable[..., Any], *values: object) -> Any:
-        """Pushes the record of what torch would have built from these values."""
+        """Pushes the record of the object that torch would have built from these values."""
         try:
             self.stack.append(make(*values))
         except UnsupportedError as problem:
@@ -158,12 +158,12 @@ def _push(reader: _PickleReader, value: object) -> None:
     reader.stack.append(value)
 
 
-def _nothing(reader: _PickleReader, value: object) -> None:
+def _ignore(reader: _PickleReader, value: object) -> None:
     pass
 
 
 _HANDLERS: dict[str, _Handler] = {
-    **dict.fromkeys(("PROTO", "FRAME"), _nothing),
+    **dict.fromkeys(("PROTO", "FRAME"), _ignore),
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _push),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"), _push),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), _PickleReader.put),
@@ -192,10 +192,10 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
-    """Reads one pickle of at most `limit` bytes from where the file stands; afterwards it stands behind it.
+    """Reads one pickle of at most `limit` bytes from the file's position, which is moved to the end of the pickle.
 
     Returns:
-        The value, made of dicts, lists, tuples, strings, numbers, `Name` and `Tensor`; and all storages by key.
+        The value, made of dicts, lists, tuples, strings, numbers, `Name` and `TorchTensor`; and all storages by key.
     """
     reader = _PickleReader(path)
     limited: Any = _Limited(file, limit)

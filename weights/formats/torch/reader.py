@@ -1,6 +1,6 @@
-"""Reading checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
+"""Reads checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
 
-See content.py for their two forms.
+See content.py for the two formats.
 """
 
 import math
@@ -26,7 +26,7 @@ _CHANGED = "changed while it was read"
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of a file's tensors, but no tensor."""
+    """Reads and checks the metadata of a file's tensors; reads no tensor."""
     content = read_content(path)
     infos = {name: TensorInfo(each.storage.dtype, each.shape, path) for name, each in content.tensors.items()}
     return Header(infos, {}, content.size, content.skipped)
@@ -42,7 +42,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[Any, Any]":
-    """The row-major bytes of a tensor, from those of its storage; not copied if the storage is row-major already."""
+    """Returns the row-major bytes of a tensor from its storage; not copied if the storage is already row-major."""
     import numpy as np
     from numpy.lib.stride_tricks import as_strided
 
@@ -56,7 +56,7 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[A
     return np.ascontiguousarray(strided).reshape(-1).view(np.uint8)
 
 
-def _mapped(path: Path, span: Member) -> "np.ndarray[Any, Any]":
+def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
     """Maps the bytes of a storage; mapped pages count as memory of this process until they are released."""
     import numpy as np
 
@@ -81,7 +81,7 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
         if storage.dtype == "F64":
             raise CheckpointError(f"{path}: tensor {name!r} has dtype F64, expected at most 32 bits per number")
         span = content.spans[storage.key]
-        raw = _mapped(path, span)
+        raw = _map(path, span)
         if storage not in checked:
             span.check(path, f"the data of {name!r}", raw)
             checked.add(storage)

@@ -1,4 +1,4 @@
-"""Everything that the pickle of a torch checkpoint may name, as plain records: storages, tensors, ordered dicts.
+"""The objects that the pickle of a torch checkpoint may name, as plain records: storages, tensors, ordered dicts.
 
 What torch writes: https://github.com/pytorch/pytorch/blob/main/torch/_utils.py, `_rebuild_tensor_v2` and similar.
 """
@@ -50,15 +50,15 @@ class TorchTensor:
 
 
 def resolve_name(text: str) -> Name:
-    """The record of a name that includes its module."""
+    """Returns the record of a qualified name."""
     if text not in _NAMES:
         raise UnsupportedError(f"names {text[:200]!r}")
     return Name(text)
 
 
 def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
-    """An ordered dict of key-value pairs."""
-    found: OrderedDict[str | int, Any] = OrderedDict()
+    """Creates an ordered dict from key-value pairs; refuses keys that no checkpoint needs."""
+    ordered: OrderedDict[str | int, Any] = OrderedDict()
     for item in items:
         if type(item) not in (list, tuple) or len(item) != 2:
             raise UnsupportedError("makes a dict of items that are not pairs")
@@ -67,12 +67,12 @@ def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
             raise UnsupportedError(f"has a key of type {type(key).__name__}")
         if type(key) is int and abs(key) >= _MAX_KEY:
             raise UnsupportedError("has a key of more than 60 bits")
-        found[key] = value
-    return found
+        ordered[key] = value
+    return ordered
 
 
 def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | TorchTensor:
-    """The record of what torch would build with a call."""
+    """Returns the record of the object that torch would build with a call."""
     match function.qualified, arguments:
         case "collections.OrderedDict", ():
             return OrderedDict()
@@ -81,7 +81,7 @@ def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | 
         case "torch._utils._rebuild_parameter", (TorchTensor() as tensor, _, _):
             return tensor
         case name, (Storage() as storage, offset, tuple(shape), tuple(strides), *rest) if name in _TENSORS:
-            # The rest is for training; metadata that is not empty says that the stored numbers are not the values.
+            # The rest is for training; metadata that is not empty means that the stored numbers are not the values.
             plain = len(rest) in (0, 2) or (len(rest) == 3 and (rest[2] is None or rest[2] == {}))
             if plain and all(type(number) is int for number in (offset, *shape, *strides)):
                 return TorchTensor(storage, offset, shape, strides)
@@ -89,7 +89,7 @@ def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | 
 
 
 def resolve_storage(reference: object) -> Storage:
-    """The storage that a persistent id refers to."""
+    """Returns the storage that a persistent id refers to."""
     match reference:
         case ("storage", Name(kind), str(key), _, count) | ("storage", Name(kind), str(key), _, count, None):
             pass
