@@ -142,7 +142,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "deep key": (lambda: archive(PROTOCOL + b"})" + b"\x85" * 200_000 + b"Ns."), "a key of type tuple"),
     "list as key": (lambda: archive(PROTOCOL + b"}]Ns."), "a key of type list"),
     "tensor as key": (lambda: archive(state(tensor(), tensor())), "a key of type TorchTensor"),
-    "number as name": (lambda: archive(state(number(5), tensor())), "5 is a TorchTensor"),
+    "number as name": (lambda: archive(state(number(5), tensor())), "5 is a tensor"),
     "deep lists": (lambda: _with(b"]" * 100_000 + b"a" * 99_999), "'x' is a list"),
     "deep tuples": (lambda: _with(b")" + b"\x85" * 200_000), "'x' is a tuple"),
     "deep tables": (

@@ -79,6 +79,8 @@ def test_a_body_that_is_slow_or_long_is_refused(monkeypatch: pytest.MonkeyPatch,
 def test_of_an_error_only_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     body = TimedBody(0, *[b"x" * 2**15] * 2, HubError("it was read on"))
     assert len(received(monkeypatch, TimedBody(0, *body.pieces[:1] * 1000), AnswerLimits("it", 1), status=404)) == 2**16
+    slow = TimedBody(1, *[b"x" * 2**11] * 1000)
+    assert len(received(monkeypatch, slow, AnswerLimits("it", 1), status=404)) == 2**16
 
 
 def test_a_compressed_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

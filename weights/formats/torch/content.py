@@ -42,10 +42,15 @@ class Content:
     size: int
 
 
+def _kind(value: object) -> str:
+    """The name of a value's type, for messages."""
+    return "tensor" if isinstance(value, TorchTensor) else type(value).__name__
+
+
 def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], tuple[str, ...]]:
     """Returns the tensors of a pickle, and the names of its other entries."""
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a dict of tensors", hint=_SAVE_AGAIN)
+        raise CheckpointError(f"{path}: holds a {_kind(value)}, expected a dict of tensors", hint=_SAVE_AGAIN)
     tensors, skipped = {}, []
     for name, entry in value.items():
         if isinstance(entry, TorchTensor) and type(name) is str:
@@ -56,7 +61,7 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], t
             inner = _key_of_tensors(value)
             hint = None if inner is None else f"the tensors are in {inner!r:.80}: save only that dict, as safetensors"
             raise CheckpointError(
-                f"{path}: {name!r:.200} is a {type(entry).__name__}, expected only tensors, by name", hint=hint
+                f"{path}: {name!r:.200} is a {_kind(entry)}, expected only tensors, by name", hint=hint
             )
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensors")
