@@ -217,7 +217,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "tests/cli/test_progress.py::test_what_is_read_ahead_is_not_done"),
     ("documents go into an index as they were read", "mlxbert/search/index_writer.py", "in map(_cleaned, documents)",
      "in documents", "tests/search/test_index.py::test_what_no_database_stores_is_replaced_in_files"),
-    ("a window of a GPU has any number of characters", "mlxbert/readers/stream.py", "each > _EACH * usual", "False",
+    ("a window of a GPU has any number of characters", "mlxbert/readers/stream.py", "total > _MAX_PER_ITEM * usual", "False",
      "tests/readers/test_stream.py::test_larger_windows_hold_no_more_text_than_usual_ones"),
     ("ids of batches are not checked", "mlxbert/text/batch.py", "ids.check(config)", "pass",
      "tests/text/test_batch.py::test_ids_that_are_not_in_the_vocabulary_make_no_batch"),

@@ -128,7 +128,7 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
         ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a row of csv"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
-        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' is there twice"),
+        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' occurs twice"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "semicolons"),
         ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),

@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process of its own for each test, which finds `hostile`."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    isolated_parser._OWN.__dict__.clear()
+    isolated_parser._THREAD.__dict__.clear()
     yield
-    isolated_parser._OWN.__dict__.clear()
+    isolated_parser._THREAD.__dict__.clear()
 
 
 Read = Callable[..., Iterator[Document]]
@@ -143,7 +143,7 @@ import sys
 from mlxbert.readers.documents import apart
 from tests.readers.documents import hostile
 list(apart.read_apart(hostile.crash, b"1", "a", apart.Limits()))
-print(apart._OWN.worker.process.pid, flush=True)
+print(apart._THREAD.worker.process.pid, flush=True)
 if sys.argv[1] == "busy":
     list(apart.read_apart(hostile.hang, b"1", "a", apart.Limits()))
 else:
