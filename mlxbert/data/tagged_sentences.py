@@ -178,14 +178,14 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
     if start < 0 or end > len(text):
         raise InputError(
             f"span {number} is [{start}, {end}), the text has {len(text)} code points",
-            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     if not text[start:end].strip():
         raise InputError(f"span {number} is [{start}, {end}), which is {'blank' if end > start else 'empty'}")
     if isinstance(span_text, str) and span_text != text[start:end]:
         raise InputError(
             f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, but its text is {span_text!r:.60}",
-            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     return start, end, label, number
 

@@ -14,11 +14,11 @@ from mlxbert.options import SHARE
 MOST = 5000
 
 T = TypeVar("T")
-_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `Labelled`
+_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `LabelledText`
 
 
 def check_fraction(valid: object, fraction: float | None) -> None:
-    """Refuses an invalid share of validation data, and a share next to validation data."""
+    """Refuses an invalid share of validation data, and a share in addition to validation data."""
     if fraction is None:
         return
     SHARE.check_number("validation_fraction", fraction)

@@ -194,8 +194,8 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
 def _broken(first: int, last: int, format: str, problem: str) -> InputError:
     """The error of an invalid row, which may have swallowed the rows after it."""
     if last == first:
-        return InputError(f"not a row of {format} ({problem})")
+        return InputError(f"not a valid {format} row ({problem})")
     return InputError(
-        f"not a row of {format} ({problem}); it extends to line {last}, and all of these lines are skipped",
+        f"not a valid {format} row ({problem}); it extends to line {last}, and all of these lines are skipped",
         hint=f"is a quote missing in line {first}? write a quote inside quotes twice",
     )

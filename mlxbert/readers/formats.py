@@ -215,7 +215,7 @@ def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tupl
     """The items of an open file, and the `Lines` or `Binary` that they are read from."""
     chosen = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
-        raise ArgumentError(f"{name}: a table without a header is .csv or .tsv, the input is {format}")
+        raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")
     if chosen.binary:
         binary = Binary(name, file)
         return chosen.read(binary, wanted), binary

@@ -24,7 +24,7 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
         import datasets
     except ImportError:
         raise MlxbertError(
-            f"{name}: datasets on the hub are read with the package datasets, which is not installed",
+            f"{name}: reading datasets from the hub needs the package datasets, which is not installed",
             hint='pip install "mlxbert[datasets]"',
         ) from None
     guard_library()

@@ -41,7 +41,7 @@ class LabelFolder(Opened):
         except OSError as problem:
             raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
         if not labels:
-            raise InputError(f"{name}: a folder without folders in it, expected one for each label", hint=_LAYOUT)
+            raise InputError(f"{name}: has no subfolders, expected one for each label", hint=_LAYOUT)
         for _, file in self._files:
             if file.suffix.lower() != ".txt" or not file.is_file():
                 raise InputError(f"{file}: expected only .txt files in the folder of a label", hint=_LAYOUT)

@@ -133,7 +133,7 @@ def _sources(source: Any) -> list[Any]:
         return [source]
     for path in source:
         if not isinstance(path, str | Path):
-            raise ArgumentError(f"{path!r:.60} is among paths, expected a path")
+            raise ArgumentError(f"one of the paths is {path!r:.60}, expected a path")
     if len({*map(identity, source)}) < len(source):
         raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
     return list(source)

@@ -22,7 +22,7 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
         import pyarrow.parquet as pq
     except ImportError:
         raise MlxbertError(
-            f"{source.name}: a .parquet file is read with pyarrow, which is not installed",
+            f"{source.name}: reading .parquet needs pyarrow, which is not installed",
             hint='pip install "mlxbert[parquet]"',
         ) from None
     if not source.file.seekable():
@@ -60,7 +60,7 @@ def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
 
 
 def _problem(item: tuple[str, Any]) -> InputError | None:
-    """The error of a value that cannot be used, else `None`."""
+    """The error of an unusable value, else `None`."""
     column, value = item
     if isinstance(value, UnicodeDecodeError):
         return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")

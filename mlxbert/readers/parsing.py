@@ -65,7 +65,7 @@ class Wanted:
         return columns
 
     def hint(self, what: str) -> str:
-        """The hint how to choose a field or a column."""
+        """The hint on how to choose a field or a column."""
         return f"choose the {what} with {self.choose}"
 
 

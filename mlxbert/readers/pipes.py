@@ -43,7 +43,7 @@ class Pipe(io.RawIOBase):
         self._file, self._closes = file, closes
         self._descriptor = file.fileno()
         self._buffer = bytearray()
-        self._seen = 0  # bytes of the buffer without a newline
+        self._seen = 0  # leading bytes of the buffer that contain no newline
         self._ended = False
 
     def readable(self) -> bool:

@@ -192,8 +192,8 @@ def answer(
 
     A text of any length is split into overlapping windows, in constant memory. An answer consists of whole tokens,
     without the whitespace around it. Its words are separated by whitespace; each ideograph or kana counts as a word.
-    Spans may overlap. There is no answer if the score of "no answer", as a share of the sum of it and the score of the
-    best span, exceeds the threshold: a threshold of 1 always gives an answer.
+    Spans may overlap. The result has no answer if the share of "no answer" in the combined score of "no answer" and the
+    best span exceeds the threshold: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.

@@ -102,8 +102,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             about="""Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
 
             The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
-            but a model of natural language inference (NLI), which judges whether the text implies the hypothesis made
-            from a label.
+            but a model trained on natural language inference (NLI), which judges whether the text implies the
+            hypothesis made from a label.
 
             Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
             """,
@@ -124,7 +124,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             result="mlxbert.results.answer:Answer", summary="Answers to questions",
             about="""Find the answers to questions in a text, if it has any.
 
-            In a file they are the columns question and context, or others that you name.
+            In a file, they are the columns question and context, or others that you name.
 
             Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
             """,

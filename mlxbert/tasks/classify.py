@@ -80,7 +80,8 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
-            raise InputError("the model judges a text by a query, expected a pair of them", hint="rerank takes both")
+            message = "the model judges texts for a query, expected a pair of query and text"
+            raise InputError(message, hint="rerank takes a query and texts")
         if self._pairs and pair is None:
             self._pairs = False  # warns once
             _LOG.warning("%s", missing_pair(self.model.source))

@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""Computes vectors of texts."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,11 +33,11 @@ _LOG = logging.getLogger("mlxbert")
 
 
 class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
-    """The vector of a text.
+    """Computes the vector of a text.
 
     Attributes:
         embedder: Turns hidden states into vectors, with the settings of the model and the options.
-        similarity: The function that compares the vectors, see `SIMILARITIES`.
+        similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
         tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
         prompt: The text before each text; may be empty.
         prompt_length: The number of tokens before the text, the first special token included.

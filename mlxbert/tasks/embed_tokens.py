@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EmbedTokensTask(EmbedTask):
-    """The vectors (L, D) of the L tokens of a text, with its prompt."""
+    """Computes the vectors (L, D) of the L tokens of a text, with its prompt."""
 
     def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
         check_no_window(options)

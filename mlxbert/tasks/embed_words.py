@@ -23,7 +23,7 @@ _WORD_BYTES = 500  # of a `WordVector` and of the array of its vector, without t
 
 
 class EmbedWordsTask(TokenTask[Words]):
-    """The vectors of the words of a text."""
+    """Computes the vectors of the words of a text."""
 
     name = "embed"
     options: EmbedWordsOptions

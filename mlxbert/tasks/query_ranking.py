@@ -1,4 +1,4 @@
-"""Shared by tasks that rank texts for a query: scores, and the `top_k` best texts, the only ones kept in memory."""
+"""Shared by tasks that rank texts for a query: similarity scores, and a ranking that keeps only the best texts."""
 
 import heapq
 from collections.abc import Iterable, Iterator

@@ -53,7 +53,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
             if len(tokens := self.tokenizer.pieces(query)) > room:
                 raise InputError(
                     f"the query has {len(tokens)} tokens, expected at most {room}, half of the model's maximum",
-                    hint="overflow='truncate' truncates it",
+                    hint="overflow='truncate' truncates the query",
                 )
         self.tokenizer.encode(query, "", overflow="truncate")
 

@@ -29,7 +29,7 @@ def read_mail(data: bytes, name: str) -> Iterator[Document]:
             read += 1
             yield document
     if not read:
-        raise UnreadableError("has no message that can be read")
+        raise UnreadableError("has no readable message")
 
 
 def _message(data: bytes) -> Document:
@@ -37,7 +37,7 @@ def _message(data: bytes) -> Document:
 
     message = message_from_bytes(data)
     if not message.keys():
-        raise UnreadableError("has no headers of an e-mail")
+        raise UnreadableError("has no e-mail headers")
     fields: dict[str, Field] = {"from": _header(message, "From"), "to": _header(message, "To"), "date": _date(message)}
     subject, body = _header(message, "Subject"), _body(message)
     return replace(body, title=subject, fields={key: value for key, value in fields.items() if value})

@@ -43,7 +43,7 @@ def _check(data: bytes) -> str:
     with archive:
         parts = archive.infolist()
         if (growth := sum(max(part.file_size - part.compress_size, 0) for part in parts)) > _MAX_GROWTH:
-            raise UnreadableError(f"unpacks to {growth:,} bytes more than it has, the maximum is {_MAX_GROWTH:,}")
+            raise UnreadableError(f"grows by {growth:,} bytes when unpacked, the maximum is {_MAX_GROWTH:,}")
         for part in parts:  # XML bombs need a document type; Word writes none
             if _declares_type(archive, part):
                 raise UnreadableError(f"{part.filename} declares a document type, which no .docx may")
