@@ -175,8 +175,8 @@ def _name(value: Any, column: str) -> str:
 
 
 def _separator(values: Iterable[Any]) -> str:
-    seen = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
-    return next((mark for mark in _SEPARATORS if mark in seen), _SEPARATORS[0])
+    used = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
+    return next((mark for mark in _SEPARATORS if mark in used), _SEPARATORS[0])
 
 
 def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:

@@ -45,9 +45,9 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
         expected = f"expected {POSITIVES!r}, {NEGATIVES!r} or both"
         raise InputError(f"there is no text for the query {query!r:.60}, {expected}")
     positive_set = {*positives}
-    both = next((text for text in negatives if text in positive_set), None)
-    if both is not None:
-        raise InputError(f"the text {both!r:.60} is in both {POSITIVES!r} and {NEGATIVES!r} of a query")
+    shared = next((text for text in negatives if text in positive_set), None)
+    if shared is not None:
+        raise InputError(f"the text {shared!r:.60} is in both {POSITIVES!r} and {NEGATIVES!r} of a query")
     return QueryGroup(query, positives, negatives)
 
 

@@ -72,9 +72,9 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
         _take_text(search, [column for column in search.rest if column not in negatives])
     if "label" not in found and "pair" in found and not negatives and not positive:
         search.take("label")
-    if "pair" not in found and (what := found.get("label") or next(iter(negatives), None)):
+    if "pair" not in found and (other_column := found.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {what!r}, but no column with texts that belong to {found['text']!r}",
+            f"{', '.join(rows.files)}: there is {other_column!r}, but no column with texts that belong to {found['text']!r}",
             hint="choose it with pair_column=",
         )
     search.check_header()
@@ -129,7 +129,7 @@ def _related(row: Record, columns: ColumnNames) -> Related:
         if plain_name(column) != NEGATIVES:  # a list of negatives may be missing, the third text of a triplet may not
             get_value(row.values, column)
     negatives = tuple(text for column in columns.negatives for text in texts_of(row.values, column))
-    both = next((negative for negative in negatives if negative in positives), None)
-    if both is not None:
-        raise InputError(f"the text {both!r:.60} is both in {columns.pair!r} and among the negatives")
+    shared = next((negative for negative in negatives if negative in positives), None)
+    if shared is not None:
+        raise InputError(f"the text {shared!r:.60} is both in {columns.pair!r} and among the negatives")
     return Related(text, positives, negatives, None, row.where)

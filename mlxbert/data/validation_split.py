@@ -72,9 +72,9 @@ def split(
             "and questions need two different contexts",
             hint="give validation data with valid=",
         )
-    chosen = {*held_out}
-    valid = [records[index] for index in sorted(chosen)]
-    return [record for index, record in enumerate(records) if index not in chosen], valid
+    validation = {*held_out}
+    valid = [records[index] for index in sorted(validation)]
+    return [record for index, record in enumerate(records) if index not in validation], valid
 
 
 def _shuffled(

@@ -180,22 +180,22 @@ def read_records(
         encoding: The encoding of a file of text.
     """
     file_name = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    chosen = format_of(source, file_name, texts=text is not None) if format is None else check_format(format)
+    format_name = format_of(source, file_name, texts=text is not None) if format is None else check_format(format)
     texts = tuple(column for column in (text, pair) if column is not None)
-    _check_texts(file_name, chosen, texts)
-    value = FORMATS[chosen].value
+    _check_texts(file_name, format_name, texts)
+    value = FORMATS[format_name].value
     kept = None if text is None else keep if value else ()
     wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding)
     file = open_source(source, file_name)
     size = size_of(file)
     try:
-        items, opened = _read(file_name, file, chosen, wanted)
+        items, opened = _read(file_name, file, format_name, wanted)
     except BaseException:
         if file is not source:
             file.close()
         raise
     items = items if file is source else _closing(file, items)
-    read_as = (chosen, *texts)
+    read_as = (format_name, *texts)
     records = RecordSource(file_name, items, read_as, opened, wanted, value, to_read_again(file), size, is_file=True)
     return RecordStream([records])
 
@@ -213,15 +213,15 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
 
 def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
     """The items of an open file, and the `Lines` or `Binary` that they are read from."""
-    chosen = FORMATS[format]
+    record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
         raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")
-    if chosen.binary:
+    if record_format.binary:
         binary = Binary(name, file)
-        return chosen.read(binary, wanted), binary
-    limit, lenient = max(chosen.most, wanted.most), bool(wanted.texts)
+        return record_format.read(binary, wanted), binary
+    limit, lenient = max(record_format.most, wanted.most), bool(wanted.texts)
     lines = Lines(name, file, lenient=lenient, most=limit, encoding=wanted.encoding)
-    return chosen.read(lines, wanted), lines
+    return record_format.read(lines, wanted), lines
 
 
 def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:

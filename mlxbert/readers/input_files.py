@@ -117,8 +117,8 @@ def open_source(
         pipes: Whether to accept a pipe and wait for it: for paths named by a user, not for files found in a folder.
     """
     if not isinstance(source, str | Path):
-        plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not a decompressor
-        if not plain or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+        plain_file = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not a decompressor
+        if not plain_file or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return source
         file = InputFile(source.fileno(), name or str(getattr(source, "name", "input")))
         file.seek(source.tell())
@@ -156,13 +156,13 @@ def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
     """The hint for a missing file: a file with a similar name, or the folder that was searched."""
     if not isinstance(problem, FileNotFoundError):
         return None
-    folder, near = Path(path).parent, list[str]()
+    folder, similar = Path(path).parent, list[str]()
     with suppress(OSError):
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES) if entry.is_file()]
-        near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
-    if near:
-        return f"there is a file {folder / near[0]}"
+        similar = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
+    if similar:
+        return f"there is a file {folder / similar[0]}"
     if not folder.is_dir():
         return f"there is no folder {folder}"
     return f"check the path: {folder.absolute()} has no such file"

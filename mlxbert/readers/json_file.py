@@ -35,14 +35,14 @@ def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     if wanted.texts:
         raise InputError(f"{lines.name}: found {json_type(content)}, expected a JSON array of objects")
     for number, article in enumerate(_list(content, "data", lines.name)):
-        of_article = f"data[{number}]"
-        for place, paragraph in enumerate(_list(article, "paragraphs", f"{lines.name}, {of_article}")):
-            of_paragraph = f"{of_article}.paragraphs[{place}]"
-            where = f"{lines.name}, {of_paragraph}"
-            for index, qa in enumerate(_list(paragraph, "qas", where)):
+        article_place = f"data[{number}]"
+        for place, paragraph in enumerate(_list(article, "paragraphs", f"{lines.name}, {article_place}")):
+            paragraph_place = f"{article_place}.paragraphs[{place}]"
+            error_place = f"{lines.name}, {paragraph_place}"
+            for index, qa in enumerate(_list(paragraph, "qas", error_place)):
                 if not isinstance(qa, dict):
-                    raise InputError(f"{where}.qas[{index}] is {json_type(qa)}, expected an object", hint=_LAYOUT)
-                yield f"{of_paragraph}.qas[{index}]", _values(article, paragraph, qa)
+                    raise InputError(f"{error_place}.qas[{index}] is {json_type(qa)}, expected an object", hint=_LAYOUT)
+                yield f"{paragraph_place}.qas[{index}]", _values(article, paragraph, qa)
 
 
 def _limited(lines: Lines) -> Iterator[str]:

@@ -145,7 +145,7 @@ def _bytes(source: Any) -> int:
 
 
 def _open(
-    source: Any, format: FormatName | str | None, words: bool, stack: ExitStack, how: Mapping[str, Any]
+    source: Any, format: FormatName | str | None, words: bool, stack: ExitStack, options: Mapping[str, Any]
 ) -> RecordStream:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_mappings(source, f"{source}, row", open_hub(source))
@@ -157,17 +157,17 @@ def _open(
     elif not isinstance(source, str | Path):
         return _open_mappings("records", "record", source)
     elif os.path.isdir(source):
-        folder = LabelFolder(Path(source), name, how["encoding"])
+        folder = LabelFolder(Path(source), name, options["encoding"])
         return RecordStream([RecordSource(name, iter(folder), opened=folder, file=folder)])
     if format is None and hasattr(source, "read"):
-        format = FormatName.jsonl if how["header"] else FormatName.csv
+        format = FormatName.jsonl if options["header"] else FormatName.csv
     elif format is None and words and os.path.isfile(source):  # a pipe cannot be read twice
-        format = find_words(source, how["encoding"])
-    chosen = format_of(source, name) if format is None else check_format(format)
+        format = find_words(source, options["encoding"])
+    format_name = format_of(source, name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
-    return read_records(file, None, format=chosen, name=name, **how)
+    return read_records(file, None, format=format_name, name=name, **options)
 
 
 def _usable(stream: RecordStream) -> Iterator[Record]:

@@ -38,13 +38,13 @@ def uncompressed_name(name: str) -> str:
 def check_encoding(name: str) -> str:
     """Returns Python's name of an encoding; an unknown one, or one that does not contain ASCII, is an error."""
     try:
-        plain, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
+        contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
         raise ArgumentError(
             f"encoding is {name!r:.60}, which is unknown",
             hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
         ) from None
-    if not plain:
+    if not contains_ascii:
         raise ArgumentError(f"encoding is {name!r}, expected one that contains ASCII", hint=_TO_UTF8)
     return encoding
 

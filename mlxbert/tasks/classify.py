@@ -34,12 +34,12 @@ ClassifyJob = PreparedItem[tuple[str, str | None]]
 
 def scores(logits: mx.array, labels: Labels) -> mx.array:
     """Converts the logits (B, C) of a classifier to float32 scores: probabilities, or for a regression the logits."""
-    wide = logits.astype(mx.float32)
+    float_logits = logits.astype(mx.float32)
     if labels.problem_type == REGRESSION:
-        return wide
+        return float_logits
     if labels.problem_type == MULTI_LABEL or len(labels) == 1:
-        return mx.sigmoid(wide)
-    return probabilities(wide)
+        return mx.sigmoid(float_logits)
+    return probabilities(float_logits)
 
 
 class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
@@ -80,8 +80,10 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
-            message = "the model judges texts for a query, expected a pair of query and text"
-            raise InputError(message, hint="rerank takes a query and texts")
+            raise InputError(
+                "the model judges texts for a query, expected a pair of query and text",
+                hint="rerank takes a query and texts",
+            )
         if self._pairs and pair is None:
             self._pairs = False  # warns once
             _LOG.warning("%s", missing_pair(self.model.source))

@@ -138,11 +138,11 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
     """
     import numpy as np
 
-    spans, kept = array("q"), array("f")
+    spans, first_scores = array("q"), array("f")
     for word in words:
         spans.extend(word.span)
-        kept.frombytes(word.tokens[0].scores.tobytes())
-    emissions = np.asarray(kept).reshape(-1, len(names))
+        first_scores.frombytes(word.tokens[0].scores.tobytes())
+    emissions = np.asarray(first_scores).reshape(-1, len(names))
     tags = crf.decode(emissions)
     places = zip(spans[::2], spans[1::2], strict=True)
     for tag, span, score in zip(tags, places, crf.shares(emissions, tags), strict=True):

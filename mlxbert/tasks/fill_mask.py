@@ -62,13 +62,13 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     def __init__(self, model: Model, options: FillMaskOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         self._word_cache = dict[int, str]()  # displayed words by token id: many masks share them
-        chosen = None if options.targets is None else target_ids(model.tokenizer, options.targets)
-        available = model.tokenizer.vocab_size if chosen is None else len(chosen)
+        targets = None if options.targets is None else target_ids(model.tokenizer, options.targets)
+        available = model.tokenizer.vocab_size if targets is None else len(targets)
         top_k = options.top_k
-        if top_k is not None and chosen is None and top_k > available:
+        if top_k is not None and targets is None and top_k > available:
             raise ArgumentError(f"top_k is {top_k}, the vocabulary has {available} tokens")
-        self.candidates = model.tokenizer.known_ids() if chosen is None else chosen
-        self.count = min(top_k or (DEFAULT_TOP_K if chosen is None else available), available)
+        self.candidates = model.tokenizer.known_ids() if targets is None else targets
+        self.count = min(top_k or (DEFAULT_TOP_K if targets is None else available), available)
 
     @property
     def output_bytes(self) -> int:

@@ -108,7 +108,9 @@ def score_vectors(
     while block := list(itertools.islice(pairs, _BLOCK)):
         vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
         if other := next((len(vector) for vector in vectors if len(vector) != size), None):
-            raise InputError(f"the vectors have {other} values, vectors of {model.source} {size}", hint=_OTHER_SIZE)
+            raise InputError(
+                f"the vectors have {other} values, vectors of {model.source} have {size}", hint=_OTHER_SIZE
+            )
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)
@@ -122,11 +124,13 @@ def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -
     """Makes the tasks that embed queries and texts for `similarity`."""
     check_model(model)
     prompts = model.embedder.config.prompts
-    of_query, of_texts = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
-    second = choose_prompt(model, *(of_texts if of_texts != _NO_PROMPT else (None, own_prompt(prompts, "document"))))
-    if of_query != _NO_PROMPT:
-        first = choose_prompt(model, *of_query, prefix="query_")
-    elif of_texts != _NO_PROMPT:
+    query_prompt, text_prompt = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
+    second = choose_prompt(
+        model, *(text_prompt if text_prompt != _NO_PROMPT else (None, own_prompt(prompts, "document")))
+    )
+    if query_prompt != _NO_PROMPT:
+        first = choose_prompt(model, *query_prompt, prefix="query_")
+    elif text_prompt != _NO_PROMPT:
         first = second
     else:
         first = choose_prompt(model, None, own_prompt(prompts, "query"))

@@ -76,16 +76,16 @@ class TagTask(TokenTask[Tagged]):
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
     def _entities(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> list[Entity]:
-        how, text, names = self.options.aggregation, job.text, self.names
-        if how in ("none", "simple"):
+        aggregation, text, names = self.options.aggregation, job.text, self.names
+        if aggregation in ("none", "simple"):
             pieces = entities.tag_tokens(tokens, names)
-            return entities.each(text, pieces) if how == "none" else entities.group(text, pieces)
-        if isinstance(job.item, str) and how is not None:
+            return entities.each(text, pieces) if aggregation == "none" else entities.group(text, pieces)
+        if isinstance(job.item, str) and aggregation is not None:
             words = entities.pipeline_words(text, tokens, self.model.tokenizer)
         else:
             words = self.words(job, tokens)
-        if how is not None:
-            return entities.group(text, entities.tag_words(words, names, how))
+        if aggregation is not None:
+            return entities.group(text, entities.tag_words(words, names, aggregation))
         if self.crf is not None:
             return entities.of_words(text, entities.decode_words(words, names, self.crf), names)
         return entities.of_words(text, entities.tag_words(words, names, "first"), names)
