@@ -72,9 +72,9 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
         _take_text(search, [column for column in search.rest if column not in negatives])
     if "label" not in found and "pair" in found and not negatives and not positive:
         search.take("label")
-    if "pair" not in found and (other_column := found.get("label") or next(iter(negatives), None)):
+    if "pair" not in found and (extra := found.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {other_column!r}, but no column with texts that belong to {found['text']!r}",
+            f"{', '.join(rows.files)}: there is {extra!r}, but no column with texts that belong to {found['text']!r}",
             hint="choose it with pair_column=",
         )
     search.check_header()
