@@ -56,9 +56,7 @@ class RelevanceColumns:
 
 
 def find_relevance_columns(rows: LabelledRows, **named: str | None) -> RelevanceColumns:
-    """Finds the columns that the user did not name, by usual names.
-
-    Rows with `positives` or `negatives` are query groups, unless the user named the text or the label.
+    """Finds the columns by usual names; `positives` or `negatives` make query groups, unless text or label is named.
 
     Args:
         rows: The data.

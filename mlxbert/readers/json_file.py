@@ -8,7 +8,7 @@ from mlxbert.files import from_json
 from mlxbert.readers.parsing import Item, Wanted, json_type, placed
 from mlxbert.readers.text_lines import Lines
 
-_MAX_CHARACTERS = 2**29
+_MAX_SIZE = 2**29  # characters
 _LINES = "for larger files, write one object per line (jq -c '.[]') and use format='jsonl'"
 _LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
 
@@ -50,10 +50,8 @@ def _limited(lines: Lines) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         if (problem := lines.problem()) is not None:
             raise placed(problem, f"line {number}", lines.name)
-        if (size := size + len(line)) > _MAX_CHARACTERS:
-            raise InputError(
-                f"{lines.name}: more than {_MAX_CHARACTERS:,} characters, the maximum of a .json", hint=_LINES
-            )
+        if (size := size + len(line)) > _MAX_SIZE:
+            raise InputError(f"{lines.name}: more than {_MAX_SIZE:,} characters, the maximum of a .json", hint=_LINES)
         yield line
 
 

@@ -53,8 +53,7 @@ class Lines(Opened):
     """Lines split at newlines, without a byte-order mark and the carriage returns of CRLF.
 
     If no newline follows the first carriage return, lines end with carriage returns, as on old Macs. A line that is too
-    long becomes a single quotation mark if it has an odd number of them, since a table row may end there; else it is
-    empty.
+    long becomes empty, or a quotation mark if it has an odd number of them, since a table row may end there.
 
     Args:
         name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.

@@ -15,8 +15,7 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker, if there is one; else the score of the fused ranks (hybrid search), the cosine
-            or BM25.
+        score: The score of the reranker, if there is one; else of the fused ranks (hybrid search), the cosine or BM25.
         path: The file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.

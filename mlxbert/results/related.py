@@ -29,8 +29,7 @@ class Similarity(Result):
     Attributes:
         rank: The rank by similarity, from 1.
         index: The index of the text in the input, from 0.
-        score: The cosine of the two vectors, -1 to 1, or another score if the model's files name one, see
-            `mlxbert.similarity`.
+        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
         truncated: Whether the text was truncated.
         unknown_tokens: The number of tokens of the text that are not in the vocabulary.
     """
@@ -49,8 +48,7 @@ class PairSimilarity(Result):
     """The similarity of the two texts of a pair.
 
     Attributes:
-        score: The cosine of the two vectors, -1 to 1, or another score if the model's files name one, see
-            `mlxbert.similarity`.
+        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
         truncated: Whether a text was truncated.
     """
 

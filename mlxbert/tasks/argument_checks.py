@@ -10,13 +10,7 @@ OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T 
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
-    """Refuses a value that is not a model.
-
-    Args:
-        model: The value.
-        others: Further arguments: if one of them is the model, the hint says so.
-        place: The place of the model among the arguments, for the hint.
-    """
+    """Refuses a value that is not a model; if one of the `others` is the model, the hint names the right `place`."""
     if isinstance(model, Model):
         return
     hint = "model = mlxbert.load() loads the built-in one"

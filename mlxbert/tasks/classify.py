@@ -1,8 +1,7 @@
 """Classification: labels with scores, or a number, for a text or a pair of texts.
 
 The configuration of the model decides the kind: one label is right (softmax), several may be right (sigmoid), or the
-outputs are numbers (regression). By default, as in transformers, a single output is a probability by itself (sigmoid),
-and several outputs are labels of which one is right.
+outputs are numbers (regression). By default, one output is a probability, and several share one, as in transformers.
 
 Shapes: B batch, C outputs.
 """
@@ -80,10 +79,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
-            raise InputError(
-                "the model judges texts for a query, expected a pair of query and text",
-                hint="rerank takes a query and texts",
-            )
+            raise InputError("the model needs a query and a text, expected a pair of both", hint="or use rerank")
         if self._pairs and pair is None:
             self._pairs = False  # warns once
             _LOG.warning("%s", missing_pair(self.model.source))

@@ -105,10 +105,9 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             places = [(0, token) for token, id in enumerate(encodings[0].ids) if id == mask_id]
         if not places:
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
-            masks_accepted = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
+            names = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
             raise InputError(
-                f"no {masks_accepted}{within} in the text {_shortened(item)}",
-                hint=f"put {COMMON_MASK} where a word is missing",
+                f"no {names}{within} in the text {_shortened(item)}", hint=f"put {COMMON_MASK} where a word is missing"
             )
         masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:

@@ -88,10 +88,9 @@ def run(
         window: The number of items that are prepared and computed together.
         together: A context manager that does the shared preparation of a window; `prepare` runs within it.
         usual: The number of items of a window on a CPU.
-        early: Whether somebody may wait for the first results. The first window is then as small as on a CPU, and its
-            results do not wait for the next window: a caller that takes only a few results does not wait until
-            thousands of texts are tokenized. Growing in more steps would make more shapes. False for results that go
-            to a file.
+        early: Whether somebody may wait for the first results (not for a file). The first window is then as small as
+            on a CPU, and its results do not wait for the next window: a caller that takes only a few results does not
+            wait until thousands of texts are tokenized. Growing in more steps would make more shapes.
     """
     check_on_error(on_error)
     return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))

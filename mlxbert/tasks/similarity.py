@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 256  # vectors in memory at a time
 _OTHER_SIZE = "name the model and the dimensions that made the vectors; binary vectors are not ranked"
-_NO_PROMPT = None, None  # neither a prompt nor its name
+_UNSET = None, None  # neither a prompt nor its name
 
 
 @takes_keywords
@@ -108,9 +108,7 @@ def score_vectors(
     while block := list(itertools.islice(pairs, _BLOCK)):
         vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
         if other := next((len(vector) for vector in vectors if len(vector) != size), None):
-            raise InputError(
-                f"the vectors have {other} values, vectors of {model.source} have {size}", hint=_OTHER_SIZE
-            )
+            raise InputError(f"the vectors have {other} values, {model.source} needs {size}", hint=_OTHER_SIZE)
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)
@@ -125,12 +123,10 @@ def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -
     check_model(model)
     prompts = model.embedder.config.prompts
     query_prompt, text_prompt = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
-    second = choose_prompt(
-        model, *(text_prompt if text_prompt != _NO_PROMPT else (None, own_prompt(prompts, "document")))
-    )
-    if query_prompt != _NO_PROMPT:
+    second = choose_prompt(model, *(text_prompt if text_prompt != _UNSET else (None, own_prompt(prompts, "document"))))
+    if query_prompt != _UNSET:
         first = choose_prompt(model, *query_prompt, prefix="query_")
-    elif text_prompt != _NO_PROMPT:
+    elif text_prompt != _UNSET:
         first = second
     else:
         first = choose_prompt(model, None, own_prompt(prompts, "query"))

@@ -40,8 +40,7 @@ class Document:
         place: The part of the file: `row 3`, `line 17`, `message 2`; empty for the whole file.
         headings: The headings, in order.
         pages: The offset of each page; empty if there are no pages.
-        first_line: The line of the file on which the text begins; `None` if lines of the text are not lines of the
-            file.
+        first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
         guessed: The field or column of a record that was guessed to be its text.
     """
 

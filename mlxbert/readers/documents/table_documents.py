@@ -108,7 +108,5 @@ def _find_text(
         return names, columns.text
     fitting = text_columns(names, sample)
     if not fitting:
-        raise UnreadableError(
-            f"no column has texts; it has: {', '.join(names) or 'nothing'}", hint="name the column of the text"
-        )
+        raise UnreadableError(f"no column has texts; it has: {', '.join(names) or 'nothing'}", hint="name the column")
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)

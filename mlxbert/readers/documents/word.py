@@ -55,9 +55,8 @@ def _check(data: bytes) -> str:
 def _declares_type(archive: "ZipFile", part: "ZipInfo") -> bool:
     """Whether a part of an archive is XML with a document type, whatever its encoding and name.
 
-    All parts are checked, since mammoth reads any part that another part refers to. The parser is the one that mammoth
-    uses, so a part that it cannot parse, such as a picture, mammoth cannot parse either. It stops at the first element:
-    a document type comes before it.
+    mammoth reads any part that another part refers to, with the same parser, so a part that cannot be parsed here, such
+    as a picture, is harmless there. Parsing stops at the first element: a document type comes before it.
     """
     from xml.parsers import expat
 
