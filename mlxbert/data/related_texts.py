@@ -61,24 +61,24 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
         **named: The columns named by the user: `text_column`, `pair_column`, `negative_column` and `label_column`.
     """
     search = Search(rows, "embed", named)
-    found = search.found
-    if "negative" in found and "label" in found:
+    roles = search.found
+    if "negative" in roles and "label" in roles:
         raise ArgumentError(
-            f"columns {found['negative']!r} of negatives and {found['label']!r} of scores are both named"
+            f"columns {roles['negative']!r} of negatives and {roles['label']!r} of scores are both named"
         )
     negatives = _negatives(search)
-    positive = "pair" not in found and search.take("pair")
-    if "text" not in found and ("pair" in found or not search.take_pair("text", "pair")):
+    positive = "pair" not in roles and search.take("pair")
+    if "text" not in roles and ("pair" in roles or not search.take_pair("text", "pair")):
         _take_text(search, [column for column in search.rest if column not in negatives])
-    if "label" not in found and "pair" in found and not negatives and not positive:
+    if "label" not in roles and "pair" in roles and not negatives and not positive:
         search.take("label")
-    if "pair" not in found and (extra := found.get("label") or next(iter(negatives), None)):
+    if "pair" not in roles and (extra := roles.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {extra!r}, but no column with texts that belong to {found['text']!r}",
+            f"{', '.join(rows.files)}: there is {extra!r}, but no column with texts that belong to {roles['text']!r}",
             hint="choose it with pair_column=",
         )
     search.check_header()
-    return search.columns(() if "label" in found else negatives)
+    return search.columns(() if "label" in roles else negatives)
 
 
 def _negatives(search: Search) -> tuple[str, ...]:

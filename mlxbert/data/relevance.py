@@ -63,17 +63,17 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
         **named: The columns named by the user: `query_column`, `text_column` and `label_column`.
     """
     search = Search(rows, "rerank", named)
-    found = search.found
-    if has_groups(rows.columns) and not {"text", "label"} & found.keys():
-        return RelevanceColumns(found.get("query", QUERY), None, None, () if "query" in found else ("query",))
-    if not {"query", "text"} <= found.keys() and not search.take_pair("query", "text", any_name=True):
+    roles = search.found
+    if has_groups(rows.columns) and not {"text", "label"} & roles.keys():
+        return RelevanceColumns(roles.get("query", QUERY), None, None, () if "query" in roles else ("query",))
+    if not {"query", "text"} <= roles.keys() and not search.take_pair("query", "text", any_name=True):
         raise search.refused(
             "the columns of query and text cannot be guessed", "choose the columns with query_column= and text_column="
         )
-    if "label" not in found:
+    if "label" not in roles:
         search.take_label()
     search.check_header()
-    return RelevanceColumns(found["query"], found["text"], found["label"], search.guessed)
+    return RelevanceColumns(roles["query"], roles["text"], roles["label"], search.guessed)
 
 
 def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[JudgedPair]:
