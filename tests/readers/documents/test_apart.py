@@ -140,12 +140,12 @@ def test_nothing_is_written_or_imported_from_the_current_folder(
 
 SCRIPT = """
 import sys
-from mlxbert.readers.documents import apart
+from mlxbert.readers.documents import isolated_parser
 from tests.readers.documents import hostile
-list(apart.read_apart(hostile.crash, b"1", "a", apart.Limits()))
-print(apart._THREAD.worker.process.pid, flush=True)
+list(isolated_parser.read_apart(hostile.crash, b"1", "a", isolated_parser.ParserLimits()))
+print(isolated_parser._THREAD.worker.process.pid, flush=True)
 if sys.argv[1] == "busy":
-    list(apart.read_apart(hostile.hang, b"1", "a", apart.Limits()))
+    list(isolated_parser.read_apart(hostile.hang, b"1", "a", isolated_parser.ParserLimits()))
 else:
     input()
 """
