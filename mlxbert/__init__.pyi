@@ -110,15 +110,15 @@ def answer(  # type: ignore[overload-overlap]
         >>> model = mlxbert.load("deepset/roberta-base-squad2", task="answer")
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
-    A text of any length is split into overlapping windows, in memory that does not grow with it. An answer is
-    made of whole tokens, as the model sees the text, without the whitespace around. Whitespace separates its words;
-    each ideograph or kana counts as a word. Spans may overlap. There is no answer where "no answer" has a greater share
-    than the threshold in what "no answer" and the best span score together: a threshold of 1 always gives an answer.
+    A text of any length is split into overlapping windows, in constant memory. An answer consists of whole tokens,
+    without the whitespace around it. Its words are separated by whitespace; each ideograph or kana counts as a word.
+    Spans may overlap. The result has no answer if the share of "no answer" in the combined score of "no answer" and the
+    best span exceeds the threshold: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
-        context: The text of questions that come without one.
+        context: The context of questions without one.
         overflow: Overlong texts. If a text is longer than a window, window computes it in several, truncate drops the
             end, error refuses the text. Default: `window`.
         top_k: Spans per question. Default: 1. From 1 to 10,000,000.
@@ -160,7 +160,7 @@ def attention(
     model: Model, text: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
     layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None
 ) -> Attention:
-    """Computes what each token of a text attends to.
+    """Computes the attention weights between the tokens of a text.
 
     Example:
         >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
@@ -173,7 +173,7 @@ def attention(
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
             text), error refuses the text. Default: `error`.
         layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
-        heads: Numbers of heads, as those of layers.
+        heads: Numbers of heads, like `layers`.
 
     Raises:
         InputError: Not a text, or too long with `overflow="error"`.
@@ -199,7 +199,7 @@ def classify(  # type: ignore[overload-overlap]
     is never truncated.
 
     Args:
-        model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
+        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
             text), window takes the mean of the scores of windows that cover the text (not with labels), error refuses
@@ -253,20 +253,20 @@ def embed(
         >>> vectors = mlxbert.embed(model, ["A man eats.", "It rains."])  # (2, 384)
         >>> vector = mlxbert.embed(model, "A man eats.")  # (384,)
 
-    Options that are left out follow the model's own files. `kind` puts the model's own prompt for searches before each
-    text, if the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
-    `retrieval.passage` for documents. `normalize=False` leaves out the model's own normalization; vectors that
-    `dimensions` shortens are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
+    Omitted options follow the model's own files. `kind` puts the model's own prompt for searches before each text, if
+    the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
+    `retrieval.passage` for documents. `normalize=False` skips the model's own normalization; vectors shortened by
+    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
     round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
     in windows is the mean of the windows' vectors, weighted by their tokens.
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: One text, or a sequence of texts.
-        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) in place of a text that cannot be
-            used. The log says why.
-        on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
-            a bar.
+        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) for an unusable text. The log says
+            why.
+        on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
+            progress bar.
         kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
@@ -283,11 +283,11 @@ def embed(
         usage: Counts tokens, padding and truncated inputs.
 
     Returns:
-        (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
+        (D,) for one text, (N, D) for N texts, where D is the size of a vector; D / 8 with `binary`.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
 
 # from mlxbert.tasks.embed import embed_stream as embed_stream
@@ -300,7 +300,7 @@ def embed_stream(  # type: ignore[overload-overlap]
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"] = "raise", group: ProcessGroup | None = None
 ) -> Embedding:
-    """Computes the vectors of any number of texts, in their order and in constant memory.
+    """Computes the vectors of any number of texts, in order and in constant memory.
 
     Example:
         >>> model = mlxbert.load()
@@ -333,7 +333,7 @@ def embed_stream(  # type: ignore[overload-overlap]
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
 @overload
 def embed_stream(
@@ -373,7 +373,7 @@ def embed_words(  # type: ignore[overload-overlap]
 
     Args:
         model: Any model.
-        texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
+        texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
         layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes each token
@@ -412,7 +412,7 @@ def fill_mask(  # type: ignore[overload-overlap]
 ) -> FillMask:
     """Predicts words for the masked places of texts.
 
-    A text too long for the model is computed in windows: each mask gets as much text as fits on both sides.
+    For a text too long for the model, each mask gets a window with as much text as fits on both sides.
 
     Example:
         >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
@@ -585,8 +585,8 @@ def rerank(
 ) -> list[Reranked]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
-    It reads the query together with each text, which is slower than `similarity` and more accurate: usually only the
-    nearest texts of a search are reranked. Of a text in windows the best score counts; each window has the whole query.
+    The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
+    the best texts of a search are reranked. A text in windows gets its best score; each window has the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
@@ -607,14 +607,14 @@ def rerank(
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        The best text first, by the output of the model; equally good ones in the order of the input. Scores are
-        probabilities, or any numbers, as the files of the model say; they are those of sentence-transformers'
-        `CrossEncoder`. Failures follow after all others, and `top_k` drops none of them.
+        The best text first, by the logit; equally good texts in the order of the input. Scores are probabilities, or
+        any numbers, depending on the files of the model; they equal the scores of sentence-transformers'
+        `CrossEncoder`. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
-        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+        InputError: A text is unusable; raised for the query whatever `on_error` says.
     """
 @overload
 def rerank(
@@ -633,7 +633,7 @@ def similarity(
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise"] = "raise"
 ) -> list[Similarity]:
-    """Ranks texts by how similar their vectors are to that of a query.
+    """Ranks texts by the similarity of their vectors to the vector of a query.
 
     Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
     product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
@@ -641,13 +641,13 @@ def similarity(
     put before the texts only.
 
     Example:
-        >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
-        >>> found[0].score, found[0].text
+        >>> ranked = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
+        >>> ranked[0].score, ranked[0].text
 
     Args:
         model: Any model; see `embed`.
-        query: The text that the others are compared with.
-        texts: The others, any number.
+        query: The query.
+        texts: The texts to rank, any number.
         top_k: Keep only the N most similar texts. From 1 to 10,000,000.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
@@ -665,12 +665,12 @@ def similarity(
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
-        Failures follow after all others, and `top_k` drops none of them.
+        The most similar text first; equally similar texts in the order of the input. Equal texts have equal scores.
+        Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+        InputError: A text is unusable; raised for the query whatever `on_error` says.
     """
 @overload
 def similarity(
@@ -690,7 +690,7 @@ def similarity_matrix(
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"] = "raise"
 ) -> NDArray[np.float32]:
-    """Computes how similar every query is to every text, see `similarity`.
+    """Computes the similarity of every query to every text, see `similarity`.
 
     Example:
         >>> model = mlxbert.load()
@@ -700,9 +700,9 @@ def similarity_matrix(
     Args:
         model: Any model; see `embed`.
         queries: N texts.
-        texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
-            get the same prompt, that of `embed`.
-        on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
+        texts: M texts to compare the queries with; `None` compares the queries with each other, all with the prompt of
+            `embed` instead of a prompt for queries.
+        on_error: `raise`; or `return` NaN for all scores of an unusable text. The log says why.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
@@ -722,7 +722,7 @@ def similarity_matrix(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
 
 # from mlxbert.tasks.pairs import similarity_pairs as similarity_pairs
@@ -734,7 +734,7 @@ def similarity_pairs(
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"] = "raise"
 ) -> PairSimilarity:
-    """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
+    """Computes the similarity of the two texts of each pair; the first text is the query, see `similarity`.
 
     Example:
         >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
@@ -798,7 +798,7 @@ def tag(  # type: ignore[overload-overlap]
         >>> [(entity.label, entity.text) for entity in result.entities]
 
     Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
-    if the model has one; results are entities, or every word where the tags mark no entities (parts of speech). The
+    if the model has one; results are entities, or every word if the tags mark no entities (parts of speech). The
     aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
     joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
     from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
@@ -806,8 +806,8 @@ def tag(  # type: ignore[overload-overlap]
 
     Args:
         model: A model with a token classifier.
-        texts: One text, or any number of texts. In place of a text its words can be given: among several a list or a
-            tuple, a single one as a tuple. The words are joined by spaces, and offsets are those of this text.
+        texts: One text, or any number of texts. A text can also be a tuple of its words, or, among several texts, a
+            list. The words are joined by spaces, and offsets count in the joined text.
         aggregation: How to join tokens into words. Values as in transformers; by default words are tagged as in
             training. One of `none`, `simple`, `first`, `average`, `max`.
         overflow: Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the
@@ -818,8 +818,8 @@ def tag(  # type: ignore[overload-overlap]
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        One result for one text; for several an iterator in their order, in constant memory. Of a text of any length
-        only the result grows with it, and what a CRF needs: a float per word and tag.
+        One result for one text; for several an iterator in their order, in constant memory. With the length of a text
+        only its result grows, and the memory of a CRF: a float per word and tag.
 
     Raises:
         InputError: Neither a text nor words, or too long with `overflow="error"`.
@@ -855,12 +855,12 @@ def tokenize(  # type: ignore[overload-overlap]
         >>> model.tokenizer.decode([token.id for token in result.tokens])
 
     Args:
-        model: A model, or the tokenizer of one.
+        model: A model, or its tokenizer.
         texts: One text, or any number of texts.
         pair: A second text, in segment B.
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
             text), error refuses the text. Default: `error`.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        on_error: `raise`, or `return` a Failure in place of an unusable text.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory.

@@ -1,1 +1,1 @@
-"""Data from files: what tasks, training and the command line read."""
+"""Converts records to the data of tasks, training and the command line."""

@@ -1,4 +1,4 @@
-"""A folder of BEIR: `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`."""
+"""Reads a BEIR folder: `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,39 +11,39 @@ from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
-Judgement = tuple[str, str, float]  # the query, the document, how well it answers
+Judgement = tuple[str, str, float]  # query, document, grade of relevance
 
 
 def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str], list[Judgement], tuple[str, ...]]:
-    """Documents (title and text, a space between them), queries, judgements, and the files these are from.
+    """Reads documents (title and text, joined by a space), queries and judgements; also returns the files read.
 
     Args:
         folder: The folder.
-        split: Whose judgements are read: `test` for `qrels/test.tsv`.
+        split: The split of the judgements: `test` for `qrels/test.tsv`.
     """
-    judged = folder / QRELS / f"{split}.tsv"
-    if not judged.is_file():
-        found = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))
-        raise InputError(f"{judged}: no such file, there are judgements of: {', '.join(found) or 'nothing'}")
-    files = (folder / CORPUS, folder / QUERIES, judged)
+    qrels = folder / QRELS / f"{split}.tsv"
+    if not qrels.is_file():
+        splits = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))
+        raise InputError(f"{qrels}: no such file, the splits with judgements are: {', '.join(splits) or 'none'}")
+    files = (folder / CORPUS, folder / QUERIES, qrels)
     documents, queries = (_identified(path) for path in files[:2])
-    judgements = [_placed(row) for row in read_rows(judged)]
+    judgements = [_judgement(row) for row in read_rows(qrels)]
     return documents, queries, judgements, tuple(map(str, files))
 
 
 def _identified(path: Path) -> dict[str, str]:
     """The texts of a file by their identifiers; a text may be empty."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for row in read_rows(path):
         name = _name(row, "_id")
-        if name in found:
-            raise InputError(f"{row.where}: _id {name!r:.60} is there twice")
-        found[name] = " ".join(part for part in (_text(row, "title"), _text(row, "text")) if part)
-    return found
+        if name in texts:
+            raise InputError(f"{row.where}: _id {name!r:.60} occurs twice")
+        texts[name] = " ".join(part for part in (_text(row, "title"), _text(row, "text")) if part)
+    return texts
 
 
 def _text(row: Record, key: str) -> str:
-    """A title, which may be missing, or a text."""
+    """The title of a row, which may be missing, or its text."""
     value = row.values.get(key) if key == "title" else _value(row, key)
     if value is None or value == "" or (isinstance(value, str) and value.isspace()):
         return ""
@@ -53,13 +53,13 @@ def _text(row: Record, key: str) -> str:
         raise row.located(problem) from None
 
 
-def _placed(row: Record) -> Judgement:
+def _judgement(row: Record) -> Judgement:
     query, document = (_name(row, key) for key in ("query-id", "corpus-id"))
     return query, document, read_grade(_value(row, "score"), row.where)
 
 
 def read_grade(value: Any, place: str) -> float:
-    """How well a document answers a query, as a number."""
+    """The grade of relevance of a document for a query, as a number."""
     try:
         grade = float(value)
         if abs(grade) < float("inf"):
@@ -84,9 +84,9 @@ def _value(row: Record, key: str) -> Any:
 
 
 def judged_by_query(judgements: Iterable[Judgement]) -> Mapping[str, Mapping[str, float]]:
-    """Judgements by query and document; of several for one document the highest counts."""
-    found: dict[str, dict[str, float]] = {}
+    """Judgements by query and document; the highest grade of a document counts."""
+    by_query: dict[str, dict[str, float]] = {}
     for query, document, grade in judgements:
-        of_query = found.setdefault(query, {})
-        of_query[document] = max(grade, of_query.get(document, grade))
-    return found
+        grades = by_query.setdefault(query, {})
+        grades[document] = max(grade, grades.get(document, grade))
+    return by_query

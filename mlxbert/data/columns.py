@@ -1,4 +1,4 @@
-"""Which columns of the data hold what a task reads, guessed from names and types: a table of names, and one search."""
+"""Guesses from names and types which columns hold the inputs of a task: a table of usual names, and a search."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PAIRS = (
     *(("s1", "s2"), ("query", "passage"), ("query", "document"), ("question", "passage"), ("question", "sentence")),
     ("a", "b"),
 )
-# Pairs of a query and a text that answers it.
+# Pairs of a query and an answering text.
 _QUERIES = (
     *(("query", "text"), ("query", "answer"), ("query", "response"), ("question", "answer"), ("question", "text")),
     *(("question", "response"), ("query", "document"), ("query", "passage")),
@@ -27,17 +27,17 @@ _LABEL = (
     "class category target sentiment intent score rating y classes categories tags emotion emotions topic stars "
     "polarity gold_label is_duplicate class_index class_label similarity similarity_score relatedness_score",
 )
-_SAMPLE = 1000  # rows that are looked at
-_PHRASE = 60  # characters from which on a name with spaces looks like a text
+_SAMPLE = 1000  # rows
+_PHRASE = 60  # characters: a longer name with spaces looks like a text
 
 
 @dataclass(frozen=True)
 class Usual:
-    """The usual names of what a task reads.
+    """The usual names of the columns of a task.
 
     Attributes:
-        roles: Groups of names by role, in the order in which the roles are looked for.
-        pairs: Names of two columns that belong together, the text and its pair; the earlier ones win.
+        roles: Groups of names by role, in the order in which the roles are searched.
+        pairs: Names of two columns that belong together, the text and its pair; earlier pairs win.
     """
 
     roles: Mapping[str, Sequence[str]]
@@ -80,19 +80,19 @@ USUAL = {
     ),
     "rerank": Usual({"query": (), "text": (), "label": _LABEL}, _BOTH),
 }
-_ORDER = ("query", "text", "pair", "label", "negative")  # in which roles are listed
+_ORDER = ("query", "text", "pair", "label", "negative")  # of roles in lists
 
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns that are read.
+    """The columns to read.
 
     Attributes:
-        text: The text.
-        pair: The second text, `None` for single texts.
-        label: The label, `None` where labels are not read.
-        guessed: Which of these were guessed: `("text", "label")`.
-        negatives: Those of texts that do not belong to the text.
+        text: The column of the text.
+        pair: The column of the second text, `None` for single texts.
+        label: The column of the label, `None` if labels are not read.
+        guessed: The roles whose columns were guessed: `("text", "label")`.
+        negatives: The columns of texts that do not belong to the text.
     """
 
     text: str
@@ -103,44 +103,44 @@ class ColumnNames:
 
     @property
     def kind(self) -> Literal["texts", "pairs", "scored"]:
-        """What related texts with these columns are; a label says how similar text and pair are."""
+        """The kind of related texts with these columns; a label is the similarity of text and pair."""
         return "scored" if self.label is not None else "texts" if self.pair is None else "pairs"
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by what they hold."""
-        found = {"text": self.text, "pair": self.pair, "label": self.label}
+        """The columns by role."""
+        columns = {"text": self.text, "pair": self.pair, "label": self.label}
         for number, column in enumerate(self.negatives, 1):
-            found["negative" if len(self.negatives) == 1 else f"negative {number}"] = column
-        return {role: column for role, column in found.items() if column is not None}
+            columns["negative" if len(self.negatives) == 1 else f"negative {number}"] = column
+        return {role: column for role, column in columns.items() if column is not None}
 
 
 class TaskColumns(Protocol):
-    """The columns that a task reads."""
+    """The columns of the data of a task."""
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Which of them were guessed."""
+        """The roles whose columns were guessed."""
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by what they hold."""
+        """The columns by role."""
 
 
 class Search:
-    """Finds the columns of a task: those that are named, and others by their usual names.
+    """Finds the columns of a task: the ones named by the user, and others by their usual names.
 
     Args:
         rows: The data.
-        task: One of `USUAL`.
-        named: The columns that are named: `text_column` and so on.
+        task: A key of `USUAL`.
+        named: The columns named by the user: `text_column` and so on.
 
     Attributes:
-        found: The columns by what they hold.
+        found: The columns by role.
     """
 
     def __init__(self, rows: LabelledRows, task: str, named: Mapping[str, str | None]) -> None:
         self.rows, self.usual = rows, USUAL[task]
-        given = {role: named.get(f"{role}_column") for role in self.usual.roles}
-        self.found = {role: column for role, column in given.items() if column is not None}
+        by_role = {role: named.get(f"{role}_column") for role in self.usual.roles}
+        self.found = {role: column for role, column in by_role.items() if column is not None}
         self._named = {*self.found}
         for role, column in self.found.items():
             if column not in rows.columns:
@@ -153,20 +153,20 @@ class Search:
 
     @property
     def rest(self) -> list[str]:
-        """The columns whose purpose is not known."""
+        """The columns without a role so far."""
         return [column for column in self.rows.columns if column not in self.found.values()]
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """What was found without being named."""
+        """The roles whose columns were found without being named."""
         return tuple(role for role in _ORDER if role in self.found and role not in self._named)
 
     def take(self, role: str, columns: Sequence[str] | None = None) -> bool:
-        """Takes the column with a usual name; says whether there is one.
+        """Gives a role to the column with a usual name; returns whether there is one.
 
         Args:
-            role: What it holds.
-            columns: Those that come into question; by default all whose purpose is not known.
+            role: The role.
+            columns: The candidates; by default all columns without a role.
         """
         columns = self.rest if columns is None else columns
         for group in self.usual.roles[role]:
@@ -177,87 +177,87 @@ class Search:
         return False
 
     def take_pair(self, first: str, second: str, *, any_name: bool = False) -> bool:
-        """Takes two columns with usual names; says whether it did.
+        """Gives roles to two columns with the usual names of a pair; returns whether there are such columns.
 
-        Where one of them is named, the other is its usual partner.
+        If the user named one of the columns, the other is its usual partner.
 
         Args:
-            first: What the first one holds.
-            second: What the second one holds.
-            any_name: Whether the one that is named may have any name.
+            first: The role of the first column.
+            second: The role of the second column.
+            any_name: Whether a column named by the user may have an unusual name.
         """
-        one, other = self.found.get(first), self.found.get(second)
-        names = {plain_name(column): column for column in [*self.rest, one, other] if column is not None}
-        for usual_one, usual_other in self.usual.pairs:
-            a = names.get(usual_one, one if any_name else None)
-            b = names.get(usual_other, other if any_name else None)
-            if a is not None and b is not None and a != b and one in (None, a) and other in (None, b):
+        named_a, named_b = self.found.get(first), self.found.get(second)
+        names = {plain_name(column): column for column in [*self.rest, named_a, named_b] if column is not None}
+        for usual_a, usual_b in self.usual.pairs:
+            a = names.get(usual_a, named_a if any_name else None)
+            b = names.get(usual_b, named_b if any_name else None)
+            if a is not None and b is not None and a != b and named_a in (None, a) and named_b in (None, b):
                 self.found |= {first: a, second: b}
                 return True
         return False
 
     def take_label(self) -> None:
-        """Takes the column of the label: by its usual names, or the only one."""
+        """Finds the column of the label: by its usual names, or the only column left."""
         if not self.take("label"):
             self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
-        """Takes the column of the text: by its usual names, or the only one of long strings, or of strings."""
+        """Finds the column of the text: by its usual names, or the only one with long strings, or with any strings."""
         sample = [row.values for row in self.rows[:_SAMPLE]]
         self._take_only("text", text_columns(columns, sample), "no column has texts")
 
-    def _take_only(self, role: str, columns: Sequence[str], nothing: str = "") -> None:
+    def _take_only(self, role: str, columns: Sequence[str], message_if_none: str = "") -> None:
         if len(columns) != 1:
-            said = f"several columns may be the {role}: {', '.join(columns)}" if columns else nothing
+            message = f"several columns may be the {role}: {', '.join(columns)}" if columns else message_if_none
             missing = f"each record needs a {role} as well, for example in a column called {role}"
             hint = f"choose the column with {role}_column=" if columns or self.rest else missing
-            raise self.refused(said, hint, columns)
+            raise self.refused(message, hint, columns)
         self.found[role] = columns[0]
 
-    def refused(self, said: str, hint: str, named: Collection[str] = ()) -> InputError:
-        """The error for data whose columns cannot be found; it lists them, unless `said` has named all."""
+    def refused(self, message: str, hint: str, named: Collection[str] = ()) -> InputError:
+        """The error for data whose columns cannot be found; lists all columns, unless the message names all of them."""
         have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
-        return InputError(f"{', '.join(self.rows.files)}: {said}{have}", hint=hint)
+        return InputError(f"{', '.join(self.rows.files)}: {message}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
-        """Refuses a table whose first record was taken for the names of its columns.
+        """Refuses a table whose first record was probably taken for the header.
 
         Args:
-            columns: The names that may be values; by default those that were guessed.
+            columns: The names to check; by default the names of the guessed columns.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
         numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
         if not tables or [*self.rows.columns] == numbers:
             return
         names = USUAL["classify"].names | self.usual.names
-        usual = {name for name in names if len(name) > 1}  # single letters are often labels
+        usual_names = {name for name in names if len(name) > 1}  # single letters are often labels
         for column in [self.found[role] for role in self.guessed] if columns is None else columns:
             phrase = len(column) > _PHRASE and " " in column
-            value = plain_name(column) not in usual and any(row.values.get(column) == column for row in self.rows)
+            value = plain_name(column) not in usual_names and any(row.values.get(column) == column for row in self.rows)
             if phrase or value:
                 where = f"{', '.join(self.rows.files)}, line 1: the name of column {column!r:.70}"
-                said = "looks like a text" if phrase else "is also a value in it"
+                reason = "looks like a text" if phrase else "is also a value of that column"
                 raise InputError(
-                    f"{where} {said}: is there no header?",
-                    hint="if the first line is data, no_header=True calls the columns 1, 2 and so on; if it has names, "
-                    "choose the columns with text_column= and label_column=",
+                    f"{where} {reason}: is there no header?",
+                    hint="if the first line is data, no_header=True calls the columns 1, 2 and so on; if it is a "
+                    "header, choose the columns with text_column= and label_column=",
                 )
 
     def columns(self, negatives: tuple[str, ...] = ()) -> ColumnNames:
-        """What was found."""
-        found = self.found
-        return ColumnNames(found["text"], found.get("pair"), found.get("label"), self.guessed, negatives)
+        """The columns found so far."""
+        columns = self.found
+        return ColumnNames(columns["text"], columns.get("pair"), columns.get("label"), self.guessed, negatives)
 
 
 def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None) -> ColumnNames:
-    """Finds the columns of labelled texts: by usual names first, then by types, where only one comes into question.
+    """Finds the columns of labelled texts: by usual names first, then by types, if there is only one candidate.
 
-    A second text is looked for if neither text is named.
+    Looks for a second text only if the user named neither text.
 
     Args:
         rows: The data.
         labels: Whether there must be labels.
-        **named: `text_column`, `pair_column` and `label_column`, as far as they are named.
+        **named: The columns named by the user: `text_column`, `pair_column` and `label_column`.
     """
     search = Search(rows, "classify", named)
     try:
@@ -276,12 +276,12 @@ def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None
 def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> ColumnNames:
     """Finds the columns of question, context and answers (`answer`), or of words and tags (`tag`), by usual names.
 
-    Of numbered columns (.conll) the first has the words and the last the tags.
+    With numbered columns (.conll), the first has the words and the last has the tags.
 
     Args:
         rows: The data.
         task: `answer` or `tag`.
-        **named: The columns that are named: `text_column` and so on.
+        **named: The columns named by the user: `text_column` and so on.
     """
     search = Search(rows, task, named)
     if task == "tag" and len(rows.columns) == 1:
@@ -301,12 +301,12 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
 
 
 def _take_tagged(search: Search, role: str) -> bool:
-    """Takes the column of words or tags where numbers, or spans, say which it is."""
+    """Finds the column of words or tags by numbers or spans, if there are any; returns whether the role is filled."""
     rest = search.rest
     if rest and all(column.isdecimal() for column in rest):
         search.found[role] = rest[0 if role == "text" else -1]
     elif role == "text" and "text" in rest and _has_spans(search):
-        search.found[role] = "text"  # next to spans, a list of tokens does not matter
+        search.found[role] = "text"  # spans refer to the text, not to a list of tokens
     return role in search.found
 
 
@@ -319,5 +319,5 @@ def is_spans(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and bool(value)
-        and all(isinstance(one, Mapping | list | tuple) for one in value)
+        and all(isinstance(span, Mapping | list | tuple) for span in value)
     )

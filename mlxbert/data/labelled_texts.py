@@ -1,4 +1,4 @@
-"""Labelled texts from rows: classes, sets of classes, or numbers, all checked."""
+"""Reads labelled texts from rows: classes, sets of classes, or numbers, all checked."""
 
 import math
 import re
@@ -15,21 +15,21 @@ from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 
 KINDS = ("class", "classes", "number")
-_TARGETS = Bounds(-1e15, 1e15)  # to learn: the square is a float32
+_TARGETS = Bounds(-1e15, 1e15)  # targets of regression: the square fits a float32
 _SEPARATORS = (",", ";", "|")
-_WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+_INTEGER = re.compile(r"(-?\d+)(\.0*)?")
 T = TypeVar("T")
 Label = str | tuple[str, ...] | float | None
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """A text, or two, with what a model should say about them.
+    """A text or a pair of texts, with the label that a model should predict.
 
     Attributes:
         text: The text.
         pair: The second text.
-        label: A class, several classes, a number, or `None` where labels are not read.
+        label: A class, several classes, a number, or `None` if labels are not read.
         place: Where the record begins: `train.csv, line 17`.
     """
 
@@ -40,7 +40,7 @@ class LabelledText:
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What makes two examples the same input."""
+        """The identity of the input: examples with equal keys are the same input."""
         return self.text, self.pair
 
     @property
@@ -52,17 +52,17 @@ class LabelledText:
 
 
 def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> list[LabelledText]:
-    """The texts and labels of rows.
+    """Reads the texts and labels of rows.
 
-    Names of classes are strings without the whitespace around them. A number is a name, too, and a whole one is the
-    same however it is stored (`1`, `1.0`, `"1"` are "1"); strings that write the same whole number in two ways ("1" and
-    "1.0") are refused, as they might be two classes. `true` and `false` keep these names.
+    Names of classes are strings, stripped of whitespace. A number is a name, too, and an integer has one name however
+    it is stored (`1`, `1.0`, `"1"` are "1"); strings that spell the same integer in two ways ("1" and "1.0") are
+    refused, as they might be two classes. `true` and `false` keep these names.
 
     Args:
         rows: The rows.
-        columns: What is read from which column.
-        kind: What labels are: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
-            if no comma is found anywhere), which may be empty; `number`.
+        columns: The columns to read.
+        kind: The kind of labels: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
+            if no value contains a comma), which may be empty; `number`.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
@@ -79,37 +79,37 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
-    """What is read of each row."""
-    found: list[T] = []
+    """Reads each row; if any are refused, raises the first error with the number of the others."""
+    values: list[T] = []
     problems: list[InputError] = []
     for row in rows:
         try:
-            found.append(read(row))
+            values.append(read(row))
         except InputError as problem:
             problems.append(InputError(f"{row.where}: {problem.message}", hint=problem.hint))
     if not problems:
-        return found
-    first, others = problems[0], len(problems) - 1
-    if not others:
+        return values
+    first, more = problems[0], len(problems) - 1
+    if not more:
         raise first
-    counted = "1 other record is" if others == 1 else f"{others} other records are"
+    counted = "1 other record is" if more == 1 else f"{more} other records are"
     raise InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:
-    """The value of a column."""
+    """The value of a column; a missing one is an error."""
     if column not in values:
         raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
     return values[column]
 
 
 def get_text(values: Mapping[str, Any], column: str) -> str:
-    """The text of a column."""
+    """The text of a column, checked."""
     return check_text(get_value(values, column), column)
 
 
 def check_text(text: object, column: str) -> str:
-    """The text, if it is one."""
+    """Returns a text; refuses another type, and an empty text."""
     if not isinstance(text, str):
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
@@ -119,7 +119,7 @@ def check_text(text: object, column: str) -> str:
 
 
 def check_letters(text: str, column: str) -> None:
-    """Refuses half of a surrogate pair."""
+    """Refuses a text with half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -134,16 +134,16 @@ def _reader(rows: Sequence[Record], column: str, kind: str) -> Callable[[Any], L
     numbers: dict[str, str] = {}
 
     def name(value: Any) -> str:
-        found = _name(value, column)
-        if found not in names:
-            whole = _WHOLE.fullmatch(found)
-            same = found if whole is None else numbers.setdefault(whole[1], found)
-            if same != found:
+        label = _name(value, column)
+        if label not in names:
+            integer = _INTEGER.fullmatch(label)
+            spelling = label if integer is None else numbers.setdefault(integer[1], label)
+            if spelling != label:
                 raise InputError(
-                    f"{column!r} is {found!r}, and elsewhere {same!r}: one number, written in two ways",
+                    f"{column!r} is {label!r}, and elsewhere {spelling!r}: the same number, written in two ways",
                     hint="write it in one way, or if they are two classes, give them names with letters",
                 )
-        return names.setdefault(found, found)
+        return names.setdefault(label, label)
 
     if kind == "class":
         return lambda value: name(plain(value))
@@ -152,31 +152,31 @@ def _reader(rows: Sequence[Record], column: str, kind: str) -> Callable[[Any], L
 
 
 def plain(value: Any) -> Any:
-    """Scalars and arrays of NumPy as Python has them."""
+    """Converts NumPy scalars and arrays to Python values."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _name(value: Any, column: str) -> str:
     """The name of a class."""
     if isinstance(value, str):
-        found = value.strip()
-        if not found:
+        name = value.strip()
+        if not name:
             raise InputError(f"{column!r} is empty, expected a label")
-        check_letters(found, column)
-        return found
+        check_letters(name, column)
+        return name
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and abs(value) < INTEGER_LIMIT:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
-    said = shown(value) if isinstance(value, float | int) else json_type(value)
-    raise InputError(f"{column!r} is {said}, expected a label")
+    description = shown(value) if isinstance(value, float | int) else json_type(value)
+    raise InputError(f"{column!r} is {description}, expected a label")
 
 
 def _separator(values: Iterable[Any]) -> str:
-    seen = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
-    return next((mark for mark in _SEPARATORS if mark in seen), _SEPARATORS[0])
+    used = {mark for value in values if isinstance(value, str) for mark in _SEPARATORS if mark in value}
+    return next((mark for mark in _SEPARATORS if mark in used), _SEPARATORS[0])
 
 
 def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
@@ -197,7 +197,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
 
 
 def to_number(value: Any, column: str) -> float:
-    """A finite number, as such or as text."""
+    """Returns a finite number; accepts a number as a string."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
@@ -205,13 +205,13 @@ def to_number(value: Any, column: str) -> float:
             raise ValueError
         number = float(value)
     except (ValueError, OverflowError):
-        said = shown(value) if isinstance(value, str | int) else json_type(value)
+        description = shown(value) if isinstance(value, str | int) else json_type(value)
         comma = isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value)
         hint = "write decimals with a point: 3.5" if comma else None
-        raise InputError(f"{column!r} is {said}, expected a number", hint=hint) from None
+        raise InputError(f"{column!r} is {description}, expected a number", hint=hint) from None
     if not math.isfinite(number):
         raise InputError(f"{column!r} is {value}, expected a finite number")
-    least, most = _TARGETS
-    if not least <= number <= most:
-        raise InputError(f"{column!r} is {number:g}, expected a number from {least:g} to {most:g}")
+    low, high = _TARGETS
+    if not low <= number <= high:
+        raise InputError(f"{column!r} is {number:g}, expected a number from {low:g} to {high:g}")
     return number

@@ -1,4 +1,4 @@
-"""Records of a query with the texts that answer it and those that do not."""
+"""Records of a query with texts that answer it and texts that do not."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,12 +28,12 @@ class QueryGroup:
 
 
 def has_groups(columns: Sequence[str]) -> bool:
-    """Whether rows with these columns are such records."""
+    """Whether rows with these columns are query groups."""
     return POSITIVES in columns or NEGATIVES in columns
 
 
 def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGroup:
-    """The query and the texts of a record; a text alone stands for a list with it, and equal ones for one.
+    """Reads the query and the texts of a record; a single text counts as a list, and equal texts count once.
 
     Args:
         values: The fields of a record: the query, and `positives`, `negatives` or both.
@@ -42,22 +42,22 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
     query = get_text(values, query_column)
     positives, negatives = (texts_of(values, name) for name in (POSITIVES, NEGATIVES))
     if not positives and not negatives:
-        said = f"expected {POSITIVES!r}, {NEGATIVES!r} or both"
-        raise InputError(f"there is no text for the query {query!r:.60}, {said}")
-    known = {*positives}
-    both = next((text for text in negatives if text in known), None)
-    if both is not None:
-        raise InputError(f"the text {both!r:.60} is among {POSITIVES!r} and among {NEGATIVES!r} of one query")
+        expected = f"expected {POSITIVES!r}, {NEGATIVES!r} or both"
+        raise InputError(f"there is no text for the query {query!r:.60}, {expected}")
+    positive_set = {*positives}
+    shared = next((text for text in negatives if text in positive_set), None)
+    if shared is not None:
+        raise InputError(f"the text {shared!r:.60} is in both {POSITIVES!r} and {NEGATIVES!r} of a query")
     return QueryGroup(query, positives, negatives)
 
 
 def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The texts of a field: none, one or a list of them, also one in JSON as a table holds it; equal ones once."""
-    given = plain(values.get(name))
-    if isinstance(given, str) and given.startswith("[") and given.endswith("]"):
+    """The texts of a field: none, one, or a list, which may be JSON as in a table; equal texts count once."""
+    value = plain(values.get(name))
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         with suppress(ValueError):
-            given = from_json(given)
-    texts = [] if given is None else given if isinstance(given, list | tuple) else [given]
+            value = from_json(value)
+    texts = [] if value is None else value if isinstance(value, list | tuple) else [value]
     for text in texts:
         check_text(text, name)
     return tuple(dict.fromkeys(texts))

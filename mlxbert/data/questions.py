@@ -1,4 +1,4 @@
-"""Questions with their contexts and answers from rows, checked: every answer is a part of its context."""
+"""Reads questions with their contexts and answers from rows, and checks that every answer is a part of its context."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class Question:
     Attributes:
         text: The question.
         pair: The context.
-        answers: The texts of the right answers; none where the context has no answer.
-        start: Where the first of them begins in the context, in code points; `None` without one.
-        end: Where it ends, exclusive.
+        answers: The texts of the right answers; empty if the context has no answer.
+        start: The start of the first answer in the context, in code points; `None` without an answer.
+        end: The end of the first answer, exclusive.
         place: Where the record begins: `train.jsonl, line 17`.
     """
 
@@ -37,12 +37,12 @@ class Question:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two records the same input."""
+        """The identity of the input: records with equal keys are the same input."""
         return self.text, self.pair
 
     @property
     def group(self) -> str:
-        """The context: questions about it are all in the training data, or all in the validation data."""
+        """The context: all questions about it stay together, in the training or in the validation data."""
         return self.pair
 
     @property
@@ -57,24 +57,24 @@ class Question:
 
 
 def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Question]:
-    """The questions of rows.
+    """Reads the questions of rows.
 
     Answers are as in SQuAD, `[{"text": …, "answer_start": …}]`, as on the hub, `{"text": […], "answer_start": […]}`, or
-    texts alone, one or a list. None, an empty one, or `is_impossible` mean that the context has no answer.
+    texts alone, one or a list. No answer, an empty answer, or `is_impossible` mean that the context has no answer.
 
-    Where an answer does not stand where `answer_start` says, the nearest place where it does is taken, and a warning
-    counts these; an answer without `answer_start` is taken where it stands first.
+    If an answer is not at its `answer_start`, the nearest occurrence is used, and a warning counts such answers; an
+    answer without `answer_start` is taken at its first occurrence.
     """
-    found = read_each(rows, lambda row: _question(row, columns))
-    moved = [question.place for question, shifted in found if shifted]
+    questions = read_each(rows, lambda row: _question(row, columns))
+    moved = [question.place for question, shifted in questions if shifted]
     if moved:
-        said = "1 answer is" if len(moved) == 1 else f"{len(moved):,} answers are"
-        _LOG.warning("%s not at answer_start, the first in %s: the nearest occurrence is used", said, moved[0])
-    return [question for question, _ in found]
+        counted = "1 answer is" if len(moved) == 1 else f"{len(moved):,} answers are"
+        _LOG.warning("%s not at answer_start, the first in %s: the nearest occurrence is used", counted, moved[0])
+    return [question for question, _ in questions]
 
 
 def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
-    """The question of a row, and whether its answer stands elsewhere than it says."""
+    """The question of a row, and whether its answer is not at `answer_start`."""
     assert columns.pair is not None and columns.label is not None
     text, context = (get_text(row.values, column) for column in (columns.text, columns.pair))
     answers = [] if row.values.get("is_impossible") is True else _answers(row.values, columns.label)
@@ -94,7 +94,7 @@ def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
 
 
 def _find(context: str, answer: str, start: int | None) -> int | None:
-    """Where an answer stands, nearest to `start`; `None` if it does not."""
+    """The start of the occurrence of an answer that is nearest to `start`; `None` without any."""
     if start is not None and start >= 0 and context.startswith(answer, start):
         return start
     before = -1 if start is None else context.rfind(answer, 0, max(start, 0) + len(answer) - 1)
@@ -104,23 +104,22 @@ def _find(context: str, answer: str, start: int | None) -> int | None:
 
 
 def _answers(values: Mapping[str, Any], column: str) -> list[tuple[str, int | None]]:
-    """The answers with `answer_start`, as far as the data have it."""
-    given = plain(get_value(values, column))
-    if given is None:
+    value = plain(get_value(values, column))
+    if value is None:
         return []
-    if isinstance(given, str):
-        return [_answer(given, values.get("answer_start") if given.strip() else None, column)]
-    if isinstance(given, Mapping):
-        texts = _listed(given.get("text", given.get("texts")))
-        starts = _listed(given.get("answer_start", given.get("start")))
+    if isinstance(value, str):
+        return [_answer(value, values.get("answer_start") if value.strip() else None, column)]
+    if isinstance(value, Mapping):
+        texts = _listed(value.get("text", value.get("texts")))
+        starts = _listed(value.get("answer_start", value.get("start")))
         if starts and len(starts) != len(texts):
             raise InputError(f"{column!r} has {len(texts)} texts and {len(starts)} answer_start, expected as many")
         return [_answer(text, start, column) for text, start in zip(texts, starts or [None] * len(texts), strict=True)]
     return [
-        _answer(one.get("text"), one.get("answer_start", one.get("start")), column)
-        if isinstance(one, Mapping)
-        else _answer(one, None, column)
-        for one in _listed(given)
+        _answer(entry.get("text"), entry.get("answer_start", entry.get("start")), column)
+        if isinstance(entry, Mapping)
+        else _answer(entry, None, column)
+        for entry in _listed(value)
     ]
 
 
@@ -133,7 +132,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _answer(text: Any, start: Any, column: str) -> tuple[str, int | None]:
     start = plain(start)
-    if isinstance(start, str) and start.strip().isdecimal():  # of a table
+    if isinstance(start, str) and start.strip().isdecimal():  # from a table
         start = int(start)
     if not isinstance(text, str):
         raise InputError(f"{column!r} has {json_type(text)} as an answer, expected a text")

@@ -1,4 +1,4 @@
-"""Texts with related texts, from rows: pairs, triplets, lists of positives and negatives, scored pairs, texts alone."""
+"""Reads texts with related texts: pairs, triplets, lists of positives and negatives, scored pairs, texts alone."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import plain_name
 
-_SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; characters of a text, on average
+_SAMPLE, _LONG = 100, 20  # rows to search for other columns of texts; average characters of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Related:
 
     Attributes:
         text: The text, or query.
-        positives: Texts that belong to it; none for a text alone. One, if there is a score.
-        negatives: Texts that do not.
-        label: How similar the text and its pair are, if that is known.
+        positives: Texts that belong to the text; empty for a text alone, one text if there is a score.
+        negatives: Texts that do not belong to the text.
+        label: The similarity of the text and its positive, if there is a score.
         place: Where the record begins: `train.csv, line 17`.
     """
 
@@ -35,12 +35,12 @@ class Related:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """What makes two records the same input."""
+        """The identity of the input: records with equal keys are the same input."""
         return self.text, self.positives, self.negatives
 
     @property
     def group(self) -> str:
-        """The text: all records of a query are in the training data, or all in the validation data."""
+        """The text: all records of a query stay together, in the training or in the validation data."""
         return self.text
 
     @property
@@ -50,35 +50,35 @@ class Related:
 
 
 def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames:
-    """Finds the columns that are not named, by usual names.
+    """Finds the columns that the user did not name, by usual names.
 
-    A second text is looked for if neither text is named. Data with one column of texts are texts alone. Several columns
-    `negative_1`, `negative_2`, … are all read. A score is read where it is named, and otherwise where there is neither
-    a column `positive` nor negatives.
+    Looks for a second text only if the user named neither text. Data with a single column of texts are texts alone.
+    Columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if there are
+    neither a column `positive` nor negatives.
 
     Args:
         rows: The data.
-        **named: `text_column`, `pair_column`, `negative_column` and `label_column`, as far as they are named.
+        **named: The columns named by the user: `text_column`, `pair_column`, `negative_column` and `label_column`.
     """
     search = Search(rows, "embed", named)
-    found = search.found
-    if "negative" in found and "label" in found:
+    roles = search.found
+    if "negative" in roles and "label" in roles:
         raise ArgumentError(
-            f"columns {found['negative']!r} of negatives and {found['label']!r} of scores are both named"
+            f"columns {roles['negative']!r} of negatives and {roles['label']!r} of scores are both named"
         )
     negatives = _negatives(search)
-    positive = "pair" not in found and search.take("pair")
-    if "text" not in found and ("pair" in found or not search.take_pair("text", "pair")):
+    positive = "pair" not in roles and search.take("pair")
+    if "text" not in roles and ("pair" in roles or not search.take_pair("text", "pair")):
         _take_text(search, [column for column in search.rest if column not in negatives])
-    if "label" not in found and "pair" in found and not negatives and not positive:
+    if "label" not in roles and "pair" in roles and not negatives and not positive:
         search.take("label")
-    if "pair" not in found and (what := found.get("label") or next(iter(negatives), None)):
+    if "pair" not in roles and (extra := roles.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {what!r}, and no column of the texts that belong to {found['text']!r}",
+            f"{', '.join(rows.files)}: there is {extra!r}, but no column with texts that belong to {roles['text']!r}",
             hint="choose it with pair_column=",
         )
     search.check_header()
-    return search.columns(() if "label" in found else negatives)
+    return search.columns(() if "label" in roles else negatives)
 
 
 def _negatives(search: Search) -> tuple[str, ...]:
@@ -91,16 +91,16 @@ def _negatives(search: Search) -> tuple[str, ...]:
 
 
 def _take_text(search: Search, columns: Sequence[str]) -> None:
-    """Takes the column of the text, one of these; without a pair it is the only one of long texts."""
+    """Finds the column of the text among these; without a pair, it must be the only column with long texts."""
     if not search.take("text", columns) and len(columns) == 1 and "negative" not in search.guessed:
         search.found["text"] = columns[0]
     text = search.found.get("text")
-    others = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
-    if text is None or {*others} - {text}:
+    long_texts = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
+    if text is None or {*long_texts} - {text}:
         raise search.refused(
-            f"{' and '.join(map(repr, others))} hold texts" if others else "no column holds texts",
+            f"{' and '.join(map(repr, long_texts))} hold texts" if long_texts else "no column holds texts",
             "choose the columns with text_column= and pair_column=, or one with text_column= for texts alone",
-            others,
+            long_texts,
         )
 
 
@@ -111,7 +111,7 @@ def _is_text(rows: LabelledRows, column: str) -> bool:
 
 
 def read_related(rows: Sequence[Record], columns: ColumnNames) -> list[Related]:
-    """The records of rows. A column of positives or negatives holds a text or a list of texts."""
+    """Reads the records of rows. A column of positives or negatives holds a text or a list of texts."""
     return read_each(rows, lambda row: _related(row, columns))
 
 
@@ -126,10 +126,10 @@ def _related(row: Record, columns: ColumnNames) -> Related:
     if not positives:
         raise InputError(f"{columns.pair!r} is missing or empty, expected a text or a list of texts")
     for column in columns.negatives:
-        if plain_name(column) != NEGATIVES:  # a list of them may be missing, the third text of a triplet may not
+        if plain_name(column) != NEGATIVES:  # a list of negatives may be missing, the third text of a triplet may not
             get_value(row.values, column)
     negatives = tuple(text for column in columns.negatives for text in texts_of(row.values, column))
-    both = next((negative for negative in negatives if negative in positives), None)
-    if both is not None:
-        raise InputError(f"the text {both!r:.60} is both in {columns.pair!r} and among the negatives")
+    shared = next((negative for negative in negatives if negative in positives), None)
+    if shared is not None:
+        raise InputError(f"the text {shared!r:.60} is both in {columns.pair!r} and among the negatives")
     return Related(text, positives, negatives, None, row.where)

@@ -1,4 +1,4 @@
-"""Queries with texts and how well each text answers, from rows: what a cross-encoder is trained on."""
+"""Reads queries, texts and the relevance of each text: the training data of cross-encoders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from mlxbert.readers.stream import Record
 
 
 class JudgedPair(LabelledText):
-    """A query (`text`), a text (`pair`), and how well it answers, from 0 to 1 (`label`)."""
+    """A query (`text`), a text (`pair`), and the relevance of the text, from 0 to 1 (`label`)."""
 
     __slots__ = ()
 
     @property
     def group(self) -> str:
-        """The query: all its texts are in the training data, or all in the validation data."""
+        """The query: all its texts stay together, in the training or in the validation data."""
         return self.text
 
 
 @dataclass(frozen=True)
 class RelevanceColumns:
-    """The columns that are read.
+    """The columns to read.
 
     Attributes:
-        query: The query.
-        text: The text; `None` where rows have `positives` and `negatives` instead of a text and a label.
-        label: The label; `None` there.
-        guessed: Which of these were guessed.
+        query: The column of the query.
+        text: The column of the text; `None` if rows have `positives` and `negatives` instead of a text and a label.
+        label: The column of the label; `None` if `text` is.
+        guessed: The roles whose columns were guessed.
     """
 
     query: str
@@ -45,47 +45,47 @@ class RelevanceColumns:
         return self.text is None
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by what they hold: `query`, `text` and `label`, or `query`, `positives` and `negatives`."""
+        """The columns by role: `query`, `text` and `label`, or `query`, `positives` and `negatives`."""
         if self.text is None or self.label is None:
             return {QUERY: self.query, POSITIVES: POSITIVES, NEGATIVES: NEGATIVES}
         return {QUERY: self.query, "text": self.text, "label": self.label}
 
     def fit(self, rows: LabelledRows) -> bool:
-        """Whether other rows have them, too."""
+        """Whether other rows have these columns, too."""
         return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
 
 
 def find_relevance_columns(rows: LabelledRows, **named: str | None) -> RelevanceColumns:
-    """Finds what is not named, by usual names; rows with `positives` or `negatives` are groups, unless one is named.
+    """Finds the columns by usual names; `positives` or `negatives` make query groups, unless text or label is named.
 
     Args:
         rows: The data.
-        **named: `query_column`, `text_column` and `label_column`, as far as they are named.
+        **named: The columns named by the user: `query_column`, `text_column` and `label_column`.
     """
     search = Search(rows, "rerank", named)
-    found = search.found
-    if has_groups(rows.columns) and not {"text", "label"} & found.keys():
-        return RelevanceColumns(found.get("query", QUERY), None, None, () if "query" in found else ("query",))
-    if not {"query", "text"} <= found.keys() and not search.take_pair("query", "text", any_name=True):
+    roles = search.found
+    if has_groups(rows.columns) and not {"text", "label"} & roles.keys():
+        return RelevanceColumns(roles.get("query", QUERY), None, None, () if "query" in roles else ("query",))
+    if not {"query", "text"} <= roles.keys() and not search.take_pair("query", "text", any_name=True):
         raise search.refused(
             "the columns of query and text cannot be guessed", "choose the columns with query_column= and text_column="
         )
-    if "label" not in found:
+    if "label" not in roles:
         search.take_label()
     search.check_header()
-    return RelevanceColumns(found["query"], found["text"], found["label"], search.guessed)
+    return RelevanceColumns(roles["query"], roles["text"], roles["label"], search.guessed)
 
 
 def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[JudgedPair]:
-    """The pairs of rows with their labels; of groups positives have 1, negatives 0, each of them is a record.
+    """Reads the pairs of rows with their labels; a query group makes a pair of each positive (1) and negative (0).
 
     Args:
         rows: The rows.
-        columns: What is read from which column.
-        max_score: The largest label; all are divided by it.
+        columns: The columns to read.
+        max_score: The largest label; all labels are divided by it.
     """
-    found = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
-    return [record for of_row in found for record in of_row]
+    pairs = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
+    return [pair for row_pairs in pairs for pair in row_pairs]
 
 
 def _group(row: Record, columns: RelevanceColumns) -> list[JudgedPair]:
@@ -101,10 +101,10 @@ def _single(row: Record, columns: RelevanceColumns, max_score: float) -> JudgedP
 
 
 def _label(values: Mapping[str, Any], column: str, max_score: float) -> float:
-    given = plain(get_value(values, column))
-    if isinstance(given, bool):
-        return float(given)
-    number = to_number(given, column)
+    value = plain(get_value(values, column))
+    if isinstance(value, bool):
+        return float(value)
+    number = to_number(value, column)
     if not 0 <= number <= max_score:
         raise InputError(
             f"{column!r} is {number:g}, expected a number from 0 to {max_score:g}",

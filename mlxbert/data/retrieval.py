@@ -1,4 +1,4 @@
-"""Queries, documents, and judgements of which documents answer which query: what retrieval is evaluated on."""
+"""Reads the data for evaluating retrieval: queries, documents, and judgements of which documents answer which query."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -24,10 +24,10 @@ class Retrieval:
 
     Attributes:
         queries: The queries by their identifiers.
-        documents: The documents by theirs.
-        judgements: By query and document how well it answers: above 0 for a relevant document, the more the better.
-            Documents without a judgement are not relevant.
-        files: Where these are from.
+        documents: The documents by their identifiers.
+        judgements: The grades of relevance by query and document: above 0 for a relevant document, the higher the
+            better. Documents without a judgement are not relevant.
+        files: The files of the data.
     """
 
     queries: Mapping[str, str]
@@ -37,17 +37,17 @@ class Retrieval:
 
 
 def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", **how: Any) -> Retrieval:
-    """Reads what retrieval is evaluated on.
+    """Reads the data for evaluating retrieval.
 
-    Documents and queries without text are left out, and judgements that name unknown ones, each with a warning.
+    Documents and queries without text, and judgements that name unknown ones, are left out with a warning.
 
     Args:
         source: A folder of BEIR: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
-            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or whatever `read_rows` takes, such as
-            .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all records are the
-            documents.
-        split: Which of the judgements of BEIR are read.
-        **how: How files of records are read, see `read_rows`.
+            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or any source that `read_rows` accepts,
+            such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all records
+            are the documents.
+        split: The split of the judgements of BEIR.
+        **how: Options for files of records, see `read_rows`.
     """
     if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
         return _of_groups(read_rows(source, **how))
@@ -57,7 +57,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
 
 
 def _of_groups(rows: LabelledRows) -> Retrieval:
-    """Those of records; documents and queries are numbered from 1."""
+    """The data of query groups; documents and queries are numbered from 1."""
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
     judgements: list[Judgement] = []
@@ -84,19 +84,19 @@ def _checked(
     judgements: list[Judgement],
     files: tuple[str, ...],
 ) -> Retrieval:
-    """Leaves out what cannot be used, and says so."""
-    texts, asked = ({key: text for key, text in part.items() if text.strip()} for part in (documents, queries))
-    known = [one for one in judgements if one[0] in asked and one[1] in texts]
+    """Leaves out unusable documents, queries and judgements, with warnings."""
+    texts, used_queries = ({key: text for key, text in part.items() if text.strip()} for part in (documents, queries))
+    usable = [judgement for judgement in judgements if judgement[0] in used_queries and judgement[1] in texts]
     for left_out, what in (
         (len(documents) - len(texts), "documents without text"),
-        (len(queries) - len(asked), "queries without text"),
-        (len(judgements) - len(known), "judgements of queries or documents that are not there, or have no text"),
+        (len(queries) - len(used_queries), "queries without text"),
+        (len(judgements) - len(usable), "judgements of queries or documents that are missing or have no text"),
     ):
         if left_out:
             _LOG.warning("%s: %s are left out: %s", name, what, f"{left_out:,}")
-    for there, what in ((texts, "document"), (asked, "query")):
-        if not there:
+    for kept, what in ((texts, "document"), (used_queries, "query")):
+        if not kept:
             raise InputError(f"{name}: there is no {what}")
-    if not any(grade > 0 for _, _, grade in known):
+    if not any(grade > 0 for _, _, grade in usable):
         raise InputError(f"{name}: no document is relevant to a query", hint="the judgements name no known document")
-    return Retrieval(asked, texts, judged_by_query(known), files)
+    return Retrieval(used_queries, texts, judged_by_query(usable), files)

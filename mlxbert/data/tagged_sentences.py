@@ -1,4 +1,4 @@
-"""Sentences whose words have tags, from rows: lists of words and of tags, or texts with spans of characters."""
+"""Reads sentences with tagged words from rows: lists of words and of tags, or texts with spans of characters."""
 
 import logging
 from bisect import bisect_left, bisect_right
@@ -17,8 +17,8 @@ from mlxbert.text.words import Span, split_words
 
 Offsets = tuple[Span, ...]
 
-SPAN_SCHEME = "iob2"  # of the tags that spans become
-_LABELS = ("label", "type", "entity")  # the usual names of a span's label
+SPAN_SCHEME = "iob2"  # the scheme of tags made of spans
+_LABELS = ("label", "type", "entity")  # usual keys for the label of a span
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -27,11 +27,11 @@ class TaggedSentence:
     """A sentence of W words with their tags.
 
     Attributes:
-        text: The sentence: the words joined by spaces, unless the data have it as it was written.
+        text: The sentence as it was written, if the data contain it, else the words joined by spaces.
         words: The words, (W,).
         offsets: `[start, end)` of each word in code points of the text, (W, 2).
         tags: The tag of each word, (W,).
-        names: The types of the entities, or the plain tags, one for each; the sentence counts for these labels.
+        names: The types of the entities, or the plain tags; the sentence counts as an example of these labels.
         place: Where the record begins: `train.conll, line 17`.
     """
 
@@ -44,48 +44,48 @@ class TaggedSentence:
 
     @property
     def key(self) -> str:
-        """What makes two sentences the same input."""
+        """The identity of the input: sentences with equal keys are the same input."""
         return self.text
 
     @property
     def label(self) -> tuple[tuple[int, str], ...]:
-        """The tags with the numbers of their words."""
+        """The tags with the indices of their words."""
         return tuple(enumerate(self.tags))
 
 
 def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSentence]:
-    """The sentences of rows.
+    """Reads the sentences of rows.
 
-    Words are a list, or a text that is split at whitespace; then there is a tag for each, in a list or a text. A text
-    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as texts that are
-    tagged, and at the ends of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text has words in the
-    text as it was written, wherever they stand there one by one.
+    Words are a list, or a text that is split at whitespace, with a tag for each word, also in a list or a text. A text
+    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as in tagging, and at
+    the borders of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text keeps the original text, if
+    the words occur there one after the other.
 
-    Spans that begin or end between two letters of a word are counted in a warning: offsets of bytes or of UTF-16 do so
-    behind an emoji or an accent.
+    A warning counts the spans that begin or end between two letters of a word: offsets in bytes or UTF-16 units do so
+    after an emoji or an accent.
 
     Args:
         rows: The rows.
-        columns: What is read from which column.
+        columns: The columns to read.
     """
-    found = read_each(rows, lambda row: _sentence(row, columns))
-    cut = [sentence.place for sentence, cuts in found for _ in range(cuts)]
-    if cut:
-        said = "1 span begins or ends" if len(cut) == 1 else f"{len(cut):,} spans begin or end"
-        _LOG.warning("%s in the middle of a word, the first in %s: offsets should count code points", said, cut[0])
-    return [sentence for sentence, _ in found]
+    sentences = read_each(rows, lambda row: _sentence(row, columns))
+    split = [sentence.place for sentence, splits in sentences for _ in range(splits)]
+    if split:
+        count = "1 span begins or ends" if len(split) == 1 else f"{len(split):,} spans begin or end"
+        _LOG.warning("%s in the middle of a word, the first in %s: offsets should count code points", count, split[0])
+    return [sentence for sentence, _ in sentences]
 
 
 def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
-    """The sentence of a row, and how many of its spans begin or end within a word."""
+    """The sentence of a row, and the number of its spans that begin or end within a word."""
     assert columns.label is not None
-    said, tags = (_get(row.values, column) for column in (columns.text, columns.label))
-    if isinstance(said, str) and (is_spans(tags) or tags in ([], ())):
-        return _of_spans(said, tags, row.where)
-    if isinstance(said, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
-        words, text = _strings(row.values["form"], "form"), said
+    value, tags = (_get(row.values, column) for column in (columns.text, columns.label))
+    if isinstance(value, str) and (is_spans(tags) or tags in ([], ())):
+        return _of_spans(value, tags, row.where)
+    if isinstance(value, str) and isinstance(row.values.get("form"), list):  # CoNLL-U
+        words, text = _strings(row.values["form"], "form"), value
     else:
-        words, text = _strings(said, columns.text), said if isinstance(said, str) else ""
+        words, text = _strings(value, columns.text), value if isinstance(value, str) else ""
     labels = _strings(tags, columns.label)
     if not words:
         raise InputError(f"{columns.text!r} has no words")
@@ -106,71 +106,71 @@ def _get(values: Mapping[str, Any], column: str) -> Any:
 
 
 def _strings(value: Any, column: str) -> tuple[str, ...]:
-    """The words or tags of a list, or of a text with spaces between them."""
+    """The words or tags in a list, or in a text separated by whitespace."""
     if isinstance(value, str):
         value = value.split()
     if not isinstance(value, list | tuple):
         raise InputError(f"{column!r} is {json_type(value)}, expected a list of strings")
-    for number, one in enumerate(value, 1):
-        if not isinstance(one, str | int) or isinstance(one, bool) or not str(one):
-            said = "empty" if one == "" else json_type(one)
-            raise InputError(f"{column!r}, word {number}: {said}, expected a string")
-        check_letters(str(one), column)
+    for number, entry in enumerate(value, 1):
+        if not isinstance(entry, str | int) or isinstance(entry, bool) or not str(entry):
+            description = "empty" if entry == "" else json_type(entry)
+            raise InputError(f"{column!r}, word {number}: {description}, expected a string")
+        check_letters(str(entry), column)
     return tuple(map(str, value))
 
 
 def _places(words: Sequence[str], text: str) -> Offsets | None:
-    """Where the words stand in a text, one after the other with nothing but whitespace between; else `None`."""
-    found, end = [], 0
+    """The offsets of words that make up a text with only whitespace between them; `None` if they do not."""
+    offsets, end = [], 0
     for word in words:
         start = text.find(word, end)
         if start < 0 or text[end:start].strip():
             return None
         end = start + len(word)
-        found.append((start, end))
-    return None if text[end:].strip() else tuple(found)
+        offsets.append((start, end))
+    return None if text[end:].strip() else tuple(offsets)
 
 
 def _joined(words: Sequence[str]) -> Offsets:
-    """Where words stand that are joined by spaces."""
-    found, start = [], 0
+    """The offsets of words joined by spaces."""
+    offsets, start = [], 0
     for word in words:
-        found.append((start, start + len(word)))
+        offsets.append((start, start + len(word)))
         start += len(word) + 1
-    return tuple(found)
+    return tuple(offsets)
 
 
-def _of_spans(text: str, given: Sequence[Any], place: str) -> tuple[TaggedSentence, int]:
+def _of_spans(text: str, values: Sequence[Any], place: str) -> tuple[TaggedSentence, int]:
     if not text.strip():
         raise InputError("the text is empty")
     check_letters(text, "text")
-    spans = sorted(_span(span, number, text) for number, span in enumerate(given, 1))
+    spans = sorted(_span(span, number, text) for number, span in enumerate(values, 1))
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:
             raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
-    whole = [*split_words(text)]
-    offsets = _cut(whole, (border for start, end, _, _ in spans for border in (start, end)))
+    unsplit = [*split_words(text)]
+    offsets = _split_at(unsplit, (border for start, end, _, _ in spans for border in (start, end)))
     starts, entities, word = [start for start, _ in offsets], [], 0
     for start, end, label, _ in spans:
         first = next(number for number in range(word, len(starts)) if starts[number] >= start)
         word = next((number for number in range(first, len(starts)) if starts[number] >= end), len(starts))
         entities.append((label, first, word))
     words = tuple(text[start:end] for start, end in offsets)
-    known = {border for span in whole for border in span}
-    cuts = sum(
-        any(border not in known and text[border - 1 : border + 1].isalnum() for border in (start, end))
+    word_borders = {border for span in unsplit for border in span}
+    splits = sum(
+        any(border not in word_borders and text[border - 1 : border + 1].isalnum() for border in (start, end))
         for start, end, _, _ in spans
     )
-    return TaggedSentence(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place), cuts
+    return TaggedSentence(text, words, offsets, tuple(encode(entities, len(words), SPAN_SCHEME)), place), splits
 
 
 def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
     """Start, end, label and number of a span, checked."""
     if isinstance(span, Mapping):
         label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
-        start, end, said = span.get("start"), span.get("end"), span.get("text")
+        start, end, span_text = span.get("start"), span.get("end"), span.get("text")
     else:
-        start, end, label, said = *(*span, None, None, None)[:3], None
+        start, end, label, span_text = *(*span, None, None, None)[:3], None
     if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
         raise InputError(f"span {number} is {span!r:.60}, expected start, end and label")
     if start > end:
@@ -178,23 +178,23 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
     if start < 0 or end > len(text):
         raise InputError(
             f"span {number} is [{start}, {end}), the text has {len(text)} code points",
-            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     if not text[start:end].strip():
         raise InputError(f"span {number} is [{start}, {end}), which is {'blank' if end > start else 'empty'}")
-    if isinstance(said, str) and said != text[start:end]:
+    if isinstance(span_text, str) and span_text != text[start:end]:
         raise InputError(
-            f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, and its text {said!r:.60}",
-            hint="offsets count code points; those of bytes or of UTF-16 are larger after an emoji or an accent",
+            f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, but its text is {span_text!r:.60}",
+            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     return start, end, label, number
 
 
-def _cut(words: Sequence[Span], cuts: Iterable[int]) -> tuple[Span, ...]:
-    """Words that end at some places, too."""
-    borders = sorted({*cuts})
-    found: list[Span] = []
+def _split_at(words: Sequence[Span], places: Iterable[int]) -> tuple[Span, ...]:
+    """Splits words at further places."""
+    borders = sorted({*places})
+    parts: list[Span] = []
     for start, end in words:
         inner = borders[bisect_right(borders, start) : bisect_left(borders, end)]
-        found += pairwise([start, *inner, end])
-    return tuple(found)
+        parts += pairwise([start, *inner, end])
+    return tuple(parts)

@@ -1,4 +1,4 @@
-"""What the folder of a trained model says about the data it was trained on."""
+"""Reads what the folder of a trained model records about its training data."""
 
 import json
 from collections.abc import Mapping
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 def trained_columns(folder: Path) -> Mapping[str, str]:
-    """Where the text, the pair and the label stood in the training data: `{"text": "sentence", "label": "label"}`.
+    """The columns of the training data by role: `{"text": "sentence", "label": "label"}`.
 
     Args:
         folder: The folder of a model.
 
     Returns:
-        Empty for a model that mlxbert did not train, or whose `training.json` cannot be read: it is only a note.
+        Empty for a model that mlxbert did not train, or whose `training.json` is unreadable: the record is optional.
     """
     return _trained(folder, "report", "columns")
 
 
 def trained_names(folder: Path) -> Mapping[str, str]:
-    """What the labels of the training data are called in the model, where they were given names: `{"0": "no"}`.
+    """The names that the model has for labels of the training data, if they were renamed: `{"0": "no"}`.
 
     Args:
         folder: The folder of a model.
@@ -27,7 +27,7 @@ def trained_names(folder: Path) -> Mapping[str, str]:
 
 
 def trained_hashes(folder: Path) -> frozenset[str]:
-    """The SHA-256 of everything that was read as training or validation data.
+    """The SHA-256 of all training and validation data.
 
     Args:
         folder: The folder of a model.
@@ -37,18 +37,18 @@ def trained_hashes(folder: Path) -> frozenset[str]:
 
 def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
     try:
-        found = json.loads((folder / "training.json").read_bytes())
+        values = json.loads((folder / "training.json").read_bytes())
         for key in keys:
-            found = found[key]
-        return {name: value for name, value in found.items() if isinstance(value, str)}
+            values = values[key]
+        return {name: value for name, value in values.items() if isinstance(value, str)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 
 
 def missing_pair(name: str) -> str:
-    """What to say of single texts for a model that was trained on pairs.
+    """The warning about single texts for a model that was trained on pairs.
 
     Args:
-        name: The model.
+        name: The name of the model.
     """
-    return f"{name} was trained on pairs of texts, and these are single ones: give each its pair, the second text"
+    return f"{name} was trained on pairs of texts, but these are single texts: give each text its pair"

@@ -1,4 +1,4 @@
-"""Validation data split off from training data."""
+"""Splits validation data off training data."""
 
 import random
 from collections import Counter
@@ -9,16 +9,16 @@ from typing import TypeVar
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.options import SHARE
 
-# With that many the 95 % interval of an accuracy of 0.9 is ± 0.8 points: more examples make evaluations longer, but
-# hardly tell better which checkpoint is the best, and are missing in training.
+# Maximum number of validation records: with 5000, the 95 % interval of an accuracy of 0.9 is ± 0.8 points. More records
+# make evaluations longer, hardly improve the choice of the best checkpoint, and are missing in training.
 MOST = 5000
 
 T = TypeVar("T")
-_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `Labelled`
+_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `LabelledText`
 
 
 def check_fraction(valid: object, fraction: float | None) -> None:
-    """Refuses a share of validation data that is not one, or that comes with validation data."""
+    """Refuses an invalid share of validation data, and a share in addition to validation data."""
     if fraction is None:
         return
     SHARE.check_number("validation_fraction", fraction)
@@ -35,46 +35,46 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Splits records into training and validation data, both in the order of the records.
 
-    Labels have about the same shares in both, and every label has an example to train on: one that occurs once is not
-    in the validation data. Records with the same key stay together. The result depends on nothing but the arguments.
+    Labels have about the same shares in both, and every label keeps an example to train on: a label that occurs once is
+    not in the validation data. Records with the same key stay together. The result depends only on the arguments.
 
     Args:
-        records: Labelled texts, or what `key` and `names` are for; at least two different ones.
-        share: The share of the validation data, between 0 and 1; they are at least one record and at most `MOST`.
-        seed: Another seed gives another split.
-        key: What makes two records the same input; by default text and pair.
-        names: The labels of a record; none where a number is predicted.
+        records: Labelled texts, or other records that `key` and `names` accept; at least two different ones.
+        share: The share of the validation data, between 0 and 1; at least one record and at most `MOST`.
+        seed: The seed of the shuffling.
+        key: The identity of the input of a record; by default text and pair.
+        names: The labels of a record; empty if a number is predicted.
     """
     check_fraction(None, share)
-    wanted = min(max(round(share * len(records)), 1), MOST)
-    left = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
-    groups = _shuffled(records, left, seed, key, names)
-    taken: list[int] = []
+    size = min(max(round(share * len(records)), 1), MOST)
+    remaining = Counter(name for record in records for name in (None, *names(record)))  # None counts all records
+    groups = _shuffled(records, remaining, seed, key, names)
+    held_out: list[int] = []
 
     def take(group: list[int]) -> bool:
-        """Takes a group for validation unless one of its labels would have no example left."""
+        """Takes a group for validation, unless one of its labels would have no example left for training."""
         count = Counter(name for index in group for name in (None, *names(records[index])))
-        free = all(left[name] > number for name, number in count.items())
+        free = all(remaining[name] > number for name, number in count.items())
         if free:
-            left.subtract(count)
-            taken.extend(group)
+            remaining.subtract(count)
+            held_out.extend(group)
         return free
 
-    due = 0  # records that are due, times their number: integers do not round
+    due = 0  # records due for validation, times len(records): integers avoid rounding
     for group in groups:
-        due += wanted * len(group)
+        due += size * len(group)
         if 2 * due >= len(records) * len(group) and take(group):
             due -= len(records) * len(group)
-    if not taken and not any(take(group) for group in sorted(groups, key=len)):
+    if not held_out and not any(take(group) for group in sorted(groups, key=len)):
         count = "1 example" if len(records) == 1 else f"{len(records)} examples"
         raise InputError(
             f"no validation data can be split off from {count}: each label needs two different texts, "
             "and questions need two different contexts",
             hint="give validation data with valid=",
         )
-    chosen = {*taken}
-    valid = [records[index] for index in sorted(chosen)]
-    return [record for index, record in enumerate(records) if index not in chosen], valid
+    validation = {*held_out}
+    valid = [records[index] for index in sorted(validation)]
+    return [record for index, record in enumerate(records) if index not in validation], valid
 
 
 def _shuffled(
@@ -84,7 +84,7 @@ def _shuffled(
     key: Callable[[T], Hashable],
     names: Callable[[T], Sequence[str]],
 ) -> list[list[int]]:
-    """Indices of records with the same key, in random order within each label; of several labels the rarest counts."""
+    """Groups of records with the same key, as indices, shuffled within each label (the rarest label of the group)."""
     groups: dict[Hashable, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(key(record), []).append(index)
@@ -93,5 +93,5 @@ def _shuffled(
         labels = (name for index in group for name in names(records[index]))
         rarest = min(labels, key=lambda name: (counts[name], name), default=None)
         strata.setdefault(rarest, []).append(group)
-    draw = random.Random(seed).random  # the one method that is promised to stay the same in later versions of Python
+    draw = random.Random(seed).random  # the only method guaranteed to stay the same in later versions of Python
     return [group for stratum in strata.values() for group in sorted(stratum, key=lambda _: draw())]

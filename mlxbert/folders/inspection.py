@@ -7,7 +7,7 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.folders.compare.reports import all_config_facts
 from mlxbert.frozen import FrozenDict
-from mlxbert.results.json import Each, listed, omit_if, plain
+from mlxbert.results.json import OMIT_IF_NONE, Each, listed, plain
 from mlxbert.results.notebook import Shown, to_html
 
 
@@ -164,7 +164,7 @@ class TensorFacts(Shown):
     """
 
     name: str
-    stored_as: str | None = field(metadata=omit_if(lambda name: name is None))
+    stored_as: str | None = field(metadata=OMIT_IF_NONE)
     dtype: str
     shape: tuple[int, ...]
     becomes: str

@@ -1,1 +1,1 @@
-"""Files to records and documents: a registry of formats, and a file for each."""
+"""Reads files as records and documents: a registry of formats, and a module for each."""

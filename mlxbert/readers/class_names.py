@@ -1,15 +1,15 @@
-"""Names of classes where data sets of Hugging Face store numbers: as `datasets` has them, and as .parquet files do."""
+"""Names of the classes that Hugging Face data sets store as numbers: from `datasets` objects and .parquet files."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-_KEY = b"huggingface"  # of the metadata of a schema
+_KEY = b"huggingface"  # in the metadata of a schema
 
 
 def class_names(data: object) -> dict[str, list[str]]:
-    """The names of classes by column, where a data set stores numbers of classes; of lists of them, too."""
+    """The class names of each column that stores class numbers, or lists of them, in a data set."""
     features = getattr(data, "features", None)
     if not isinstance(features, Mapping):
         return {}
@@ -18,7 +18,7 @@ def class_names(data: object) -> dict[str, list[str]]:
 
 
 def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """The same from the metadata of a schema that `datasets` wrote; empty if there are none."""
+    """The class names of each column, from the metadata of a schema written by `datasets`; empty if there are none."""
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         features = json.loads((metadata or {})[_KEY])["info"]["features"]
         return dict(_named(features.items()))
@@ -35,7 +35,7 @@ def _named(features: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def name_classes(value: Any, names: Sequence[str]) -> Any:
-    """A number of a class, or a list of them, as names; `None` for -1, which stands for a label that is not known."""
+    """Converts a class number, or a list of them, to names; -1, which stands for an unknown label, becomes `None`."""
     if isinstance(value, list):
         return [name_classes(item, names) for item in value]
     if isinstance(value, int):

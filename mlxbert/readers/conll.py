@@ -1,4 +1,4 @@
-"""Sentences of CoNLL and CoNLL-U files: a line per word, a blank line after each sentence."""
+"""Reads sentences of CoNLL and CoNLL-U files: one word per line, a blank line after each sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ _TEXT = "# text = "
 
 
 def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """The columns of each sentence, by their numbers from 1.
+    """Yields the columns of each sentence, named by their numbers from 1.
 
-    Columns are separated by tabs where a line has one, else by spaces. Lines of -DOCSTART- end a sentence.
+    Columns are separated by tabs if the line has one, else by spaces. A -DOCSTART- line ends a sentence.
     """
     start, first = "", 0
     top: list[str] = []  # the values of the first line
@@ -58,9 +58,9 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
 
 
 def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """The columns of each sentence by their names in CoNLL-U.
+    """Yields the columns of each sentence, by their names in CoNLL-U.
 
-    `text` is the sentence where a comment says it. Ranges of words (1-2) and empty nodes (1.1) are left out.
+    `text` is the sentence, if a comment gives it. Ranges of words (1-2) and empty nodes (1.1) are left out.
     """
     start, text = "", ""
     words: list[list[str]] = []
@@ -89,16 +89,16 @@ def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def looks_like_conll(lines: Sequence[str]) -> bool:
-    """Whether lines have words with tags: as many columns in each, none with spaces, and a blank line somewhere."""
+    """Whether the lines are words with tags: the same columns in each, none with spaces, and a blank line somewhere."""
     rows = [_values(line) for line in lines]
     words = [values for values in rows if values and values[0] != _DOCUMENT]
-    # Lists of JSON may have no spaces, either.
-    whole = not any(" " in one or not one or one.startswith(('["', "[{")) for values in words for one in values)
-    return whole and [] in rows and len({*map(len, words)}) == 1 and len(words[0]) > 1
+    # JSON lists may have no spaces, either.
+    single = not any(" " in value or not value or value.startswith(('["', "[{")) for row in words for value in row)
+    return single and [] in rows and len({*map(len, words)}) == 1 and len(words[0]) > 1
 
 
 def looks_like_conllu(lines: Sequence[str]) -> bool:
-    """Whether all lines but comments and blank ones have the columns of CoNLL-U, the first of them a number."""
+    """Whether all lines, except comments and blank lines, have the columns of CoNLL-U and begin with a number."""
     words = [line.split("\t") for line in lines if line.strip() and not line.startswith("#")]
     return bool(words) and all(len(values) == len(CONLLU) and values[0][:1].isdecimal() for values in words)
 

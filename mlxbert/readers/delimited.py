@@ -1,4 +1,4 @@
-"""Tables as text: .csv and .tsv."""
+"""Reads tables stored as text: .csv and .tsv."""
 
 import csv
 import logging
@@ -11,52 +11,52 @@ from typing import Any
 from mlxbert.errors import InputError
 from mlxbert.readers.parsing import Item, Wanted, counted_columns, placed, separator_hint
 from mlxbert.readers.pipes import LONGEST
-from mlxbert.readers.quotes import MOST_LINES, as_data, encloses
+from mlxbert.readers.quotes import MAX_LINES, as_data, encloses
 from mlxbert.readers.text_lines import Lines, too_long
 
 _LOG = logging.getLogger("mlxbert")
-_MOST_AHEAD = 2**20  # characters that are looked at
+_MAX_LOOKAHEAD = 2**20  # characters
 _SEPARATOR = re.compile(r"sep=.?,?", re.IGNORECASE)
 _Rows = Iterator[tuple[int, list[str] | InputError]]
 
 
 def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """The rows of a .csv (RFC 4180), in which quotes enclose fields."""
+    """Reads the rows of a .csv (RFC 4180), in which quotes enclose fields."""
     return _read(lines, wanted, "csv", {"strict": True})
 
 
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """The rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
+    """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
 
-    But where every quote is one with which a program encloses fields, they are none: see `quotes.encloses`.
+    If every quote looks as if a program had enclosed fields with it, quotes enclose fields: see `quotes.encloses`.
     """
     return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 
 
 def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
-    """The wanted columns of each row, or all that have a name; empty rows are left out."""
+    """The wanted columns of each row, or all columns with a name; empty rows are skipped."""
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")
     reader = csv.reader(text, **dialect)
     header, rows = _begin(reader, text, format, wanted.header)
     columns = wanted.columns(lines.name, header) if wanted.texts else _all(lines.name, header)
-    place_of = {name: index for index, name in enumerate(header)}  # the wanted ones are there once
-    places = [(name, place_of[name]) for name in columns]
+    index_of = {name: index for index, name in enumerate(header)}  # each wanted column occurs once
+    indices = [(name, index_of[name]) for name in columns]
     for number, row in rows:
         place = f"line {number}"
         if isinstance(row, InputError):
             yield place, placed(row, place)
         else:
-            yield place, {name: row[index] for name, index in places}
+            yield place, {name: row[index] for name, index in indices}
 
 
 def _all(source: str, header: Sequence[str]) -> list[str]:
-    """The columns that have a name: the index that pandas writes has none, nor has a trailing comma."""
+    """The columns with a name: the index that pandas writes has none, nor does the column after a trailing comma."""
     named = [name for name in header if name]
-    twice = next((name for name, count in Counter(named).items() if count > 1), None)
-    if twice is not None or not named:
-        found = "no column has a name" if twice is None else f"column {twice!r} is there twice"
-        raise InputError(f"{source}, line 1: {found} in the header: {', '.join(header)}")
+    repeated = next((name for name, count in Counter(named).items() if count > 1), None)
+    if repeated is not None or not named:
+        message = "no column has a name" if repeated is None else f"column {repeated!r} occurs twice"
+        raise InputError(f"{source}, line 1: {message} in the header: {', '.join(header)}")
     if (hint := separator_hint(header)) is not None:
         raise InputError(f"{source}, line 1: there is only one column, {header[0]!r}", hint=hint)
     return named
@@ -65,26 +65,26 @@ def _all(source: str, header: Sequence[str]) -> list[str]:
 class _RowLines:
     """The lines of a table with their newlines, which quoted fields may contain.
 
-    Of a row that is too long only the quotation marks are kept that say where it ends.
+    A row that is too long is reduced to the quotation marks that show where it ends.
 
     Attributes:
         lines: The lines.
 
     Args:
         lines: The lines.
-        always: Whether quotes enclose fields, whatever the file looks like.
+        always: Whether quotes enclose fields whatever the content of the file.
     """
 
     def __init__(self, lines: Lines, *, always: bool) -> None:
         self.lines = lines
-        self._enclose = True if always else None  # `None` until there is a quote
+        self._enclose = True if always else None  # `None` before the first quote
         self._ahead = deque[tuple[str, InputError | None]]()
         self._failure: InputError | None = None
         self._columns, self._commas = 0, False  # of the lines before
         self.begin(1)
 
     def begin(self, number: int) -> None:
-        """Says that the next line, of this number, is the first one of a row."""
+        """Starts a row: the next line, with this number, is its first line."""
         self._first, self._size = number, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -99,11 +99,11 @@ class _RowLines:
                 yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
 
     def _all(self) -> Iterator[str]:
-        """The lines; the first one with a quote after a look at those that follow."""
+        """The lines; before the first line with a quote is returned, the following lines are examined."""
         source = iter(self.lines)
         for line in source:
             if self._enclose is None and '"' in line:
-                self._look(line, source)
+                self._look_ahead(line, source)
             yield line
             while self._ahead:
                 line, problem = self._ahead.popleft()
@@ -113,54 +113,54 @@ class _RowLines:
             if self._failure is not None:
                 raise self._failure
 
-    def _look(self, line: str, source: Iterator[str]) -> None:
-        """Finds out whether quotes enclose fields; from a pipe, by the first line with a quote alone."""
+    def _look_ahead(self, line: str, source: Iterator[str]) -> None:
+        """Finds out whether quotes enclose fields; for a pipe, only from the first line with a quote."""
         problem, size = self.lines.problem(), len(line)
-        while not self.lines.piped and len(self._ahead) < MOST_LINES and size < _MOST_AHEAD:
+        while not self.lines.piped and len(self._ahead) < MAX_LINES and size < _MAX_LOOKAHEAD:
             try:
                 following = next(source, None)
-            except InputError as failure:  # in its place, behind the lines that can be read
+            except InputError as failure:  # raised in its place, after the readable lines
                 self._failure, following = failure, None
             if following is None:
                 break
             self._ahead.append((following, self.lines.problem()))
             size += len(following)
-        ends = len(self._ahead) < MOST_LINES and size < _MOST_AHEAD and not self.lines.piped
-        lines = [line, *(one for one, _ in self._ahead)]
+        ends = len(self._ahead) < MAX_LINES and size < _MAX_LOOKAHEAD and not self.lines.piped
+        lines = [line, *(following for following, _ in self._ahead)]
         self._enclose = encloses(lines, self._columns, commas=self._commas, ends=ends)
         if self._enclose:
-            _LOG.warning("%s: quotes enclose fields, as in a .csv: they are not part of the texts", self.lines.name)
+            _LOG.warning("%s: quotes enclose fields, as in a .csv; they are not part of the texts", self.lines.name)
         if problem is not None:
             self.lines.refuse(problem)
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
-    """The names of the columns, and the rows below them; every row has as many values."""
-    name, called = text.lines.name, "header" if named else "first row"
+    """The names of the columns, and the rows below them; every row has the same number of values."""
+    name, first_row = text.lines.name, "header" if named else "first row"
     try:
         start, first, damage = _first_row(reader, text, named)
     except csv.Error as problem:
         hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice"
         raise InputError(
-            f"{name}: the {called} is not valid {format} ({problem})", hint=hint if format == "csv" else None
+            f"{name}: the {first_row} is not valid {format} ({problem})", hint=hint if format == "csv" else None
         ) from None
     if first is None:
-        raise InputError(f"{name}: empty, expected a {called}")
+        raise InputError(f"{name}: empty, expected a {first_row}")
     if _SEPARATOR.fullmatch(",".join(first)):
         raise InputError(
-            f"{name}, line 1: names the separator, as Excel reads it ({','.join(first)!r}), expected a {called}",
-            hint="delete this line; commas separate the columns of a .csv, tabs those of a .tsv",
+            f"{name}, line 1: names the separator for Excel ({','.join(first)!r}), expected a {first_row}",
+            hint="delete this line; columns are separated by commas in a .csv, by tabs in a .tsv",
         )
     if damage is not None and (named or not first):
         raise InputError(f"{name}, {damage.message}", hint=damage.hint)
-    rest = _rows(reader, text, len(first), format, called)
+    rest = _rows(reader, text, len(first), format, first_row)
     if named:
         return first, rest
     return [str(number) for number in range(1, len(first) + 1)], chain([(start, damage or first)], rest)
 
 
 def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str] | None, InputError | None]:
-    """The first row, of data the first that is not empty; the line in which it begins, and what is wrong with it."""
+    """The line in which the first row begins, the row, and its problem; without a header, empty rows are skipped."""
     start = 1
     for row in reader:
         text.begin(reader.line_num + 1)
@@ -172,7 +172,7 @@ def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str
 
 
 def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -> _Rows:
-    """The rows that follow, each with the line in which it begins."""
+    """The remaining rows, each with the line in which it begins."""
     while True:
         start = reader.line_num + 1
         text.begin(start)
@@ -192,10 +192,10 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
 
 
 def _broken(first: int, last: int, format: str, problem: str) -> InputError:
-    """The error of a row that is invalid, and that may have swallowed others."""
+    """The error of an invalid row, which may have swallowed the rows after it."""
     if last == first:
-        return InputError(f"not a row of {format} ({problem})")
+        return InputError(f"not a valid {format} row ({problem})")
     return InputError(
-        f"not a row of {format} ({problem}); it reaches to line {last}, and all of these lines are skipped",
+        f"not a valid {format} row ({problem}); it extends to line {last}, and all of these lines are skipped",
         hint=f"is a quote missing in line {first}? write a quote inside quotes twice",
     )

@@ -1,8 +1,8 @@
-"""The formats of files, what their names end with, and `read_records`, which reads the records of a file of any format.
+"""File formats, their extensions, and `read_records`, which reads the records of a file of any format.
 
 `.txt`, `.jsonl`, `.json`, `.csv` and `.tsv` files may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files need
-pyarrow. A record that cannot be used has an error in its place, also where a line is not UTF-8 or holds a zero
-byte. Blank lines of .jsonl files and empty rows of .csv and .tsv files are not records.
+pyarrow. An unusable record is replaced by an error, also if its line is not UTF-8 or contains a zero byte. Blank lines
+of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
 import os
@@ -45,17 +45,17 @@ class FormatName(StrEnum):
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """What reads a format, and what is known of its files.
+    """A file format: its reader, and the properties of its files.
 
     Attributes:
-        read: Its records, from a `Lines` or a `Binary`.
-        endings: What names of files end with.
-        value: What a value of a record is called: `field` or `column`; nothing where a record is a text alone.
-        refused: What the records are where they are not texts, and a hint.
-        binary: Whether it is not read by lines; then it cannot be compressed as a whole, either.
-        most: Bytes of a line, where that is more than elsewhere.
-        looks: Whether the first lines of a file look like the format; asked where sentences of words are expected,
-            whatever the file is called.
+        read: Yields the records of a `Lines` or a `Binary`.
+        endings: The file extensions.
+        value: The name for a value of a record: `field` or `column`; empty if a record is just a text.
+        refused: For formats whose records are not texts: what the records are, and a hint.
+        binary: Whether the file is not read line by line; such a file cannot be compressed as a whole.
+        most: Maximum bytes of a line, if larger than the default.
+        looks: Whether the first lines of a file look like the format; called where sentences of words are expected,
+            whatever the name of the file.
     """
 
     read: Callable[[Any, Wanted], Iterator[Item]]
@@ -67,22 +67,22 @@ class RecordFormat:
     looks: Callable[[Sequence[str]], bool] | None = None
 
 
-_LOOK = 1000  # lines that are looked at
-_WHOLE = 2**32  # bytes: the whole file may be a line
+_SAMPLE_LINES = 1000
+_WHOLE_FILE = 2**32  # bytes: the file may be a single line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
 _QUESTIONS = ("questions, for training and evaluation", "an array of records is format='json'")
 FORMATS = {
     FormatName.txt: RecordFormat(read_txt, (".txt",)),
     FormatName.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
-    FormatName.json: RecordFormat(read_json, (".json",), "field", most=_WHOLE),
+    FormatName.json: RecordFormat(read_json, (".json",), "field", most=_WHOLE_FILE),
     FormatName.csv: RecordFormat(read_csv, (".csv",), "column"),
     FormatName.tsv: RecordFormat(read_tsv, (".tsv",), "column"),
     FormatName.parquet: RecordFormat(read_parquet, (".parquet",), "column", binary=True),
     FormatName.conllu: RecordFormat(read_conllu, (".conllu",), refused=_SENTENCES, looks=looks_like_conllu),
     FormatName.conll: RecordFormat(read_conll, (".conll", ".iob", ".bio"), refused=_SENTENCES, looks=looks_like_conll),
-    FormatName.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE),
+    FormatName.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE_FILE),
 }
-# What to do about other files.
+# Hints for other files.
 _SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
 _SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
 _SAVED_AS |= {ending: "each line is a text with format='txt'" for ending in (".md", ".rst", ".text", ".log")}
@@ -94,18 +94,18 @@ def _ending(name: str) -> str:
 
 
 def named_format(name: str) -> FormatName | None:
-    """The format that the ending of a file names, if any; a `.gz` or `.xz` after it does not count."""
+    """The format of a file by its extension, if there is one; a `.gz` or `.xz` after it is ignored."""
     ending = _ending(name)
-    format = next((format for format, known in FORMATS.items() if ending in known.endings), None)
+    format = next((format for format, properties in FORMATS.items() if ending in properties.endings), None)
     return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
 
 
 def find_format(name: str, *, texts: bool = False) -> FormatName:
-    """The format that the ending of a file names; another ending is an error.
+    """The format of a file by its extension; an unknown extension is an error.
 
     Args:
         name: The name of the file.
-        texts: Whether errors name only formats of texts, not those of training data.
+        texts: Whether errors list only formats of texts, without formats of training data.
     """
     if (format := named_format(name)) is not None:
         return format
@@ -114,7 +114,7 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
             f"{name}: is a folder, expected a file",
             hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
         )
-    endings = [ending for known in FORMATS.values() if not (texts and known.refused) for ending in known.endings]
+    endings = [ending for entry in FORMATS.values() if not (texts and entry.refused) for ending in entry.endings]
     raise ArgumentError(
         f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with .gz or "
         ".xz",
@@ -123,7 +123,7 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
 
 
 def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
-    """The format of a source by its name, see `find_format`; the ending of a file that is missing does not matter."""
+    """The format of a source by its name, see `find_format`; a missing file is reported before a wrong extension."""
     try:
         return find_format(name, texts=texts)
     except ArgumentError:
@@ -132,17 +132,17 @@ def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
 
 
 def find_words(path: str | Path, encoding: str) -> FormatName | None:
-    """The format of sentences of words that a file looks like, unless its name names one; `None` if there is none."""
+    """The CoNLL format that the content of a file looks like; `None` if there is none, or the extension decides."""
     if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
         return None
-    with suppress(InputError), open_source(path) as file:  # said again where it is read
-        lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _LOOK)]
-        return next((format for format, known in FORMATS.items() if known.looks and known.looks(lines)), None)
+    with suppress(InputError), open_source(path) as file:  # reading raises the error again
+        lines = [*islice(Lines(str(path), file, lenient=True, encoding=encoding), _SAMPLE_LINES)]
+        return next((name for name, format in FORMATS.items() if format.looks and format.looks(lines)), None)
     return None
 
 
 def check_format(format: FormatName | str) -> FormatName:
-    """The format of this name."""
+    """Returns the format with this name; an unknown name is an error."""
     try:
         return FormatName(format)
     except ValueError:
@@ -163,45 +163,45 @@ def read_records(
     most: int = LONGEST,
     encoding: str = UTF8,
 ) -> RecordStream:
-    """Opens a file of records. It is read once, of any size in constant memory, and closed at the end.
+    """Opens a file of records. It is read once, in constant memory, and closed at the end.
 
     Args:
-        source: Its path, or a file opened in binary mode, which the caller closes.
-        text: The field of JSON objects or the column of a table that is the text; a .txt has a text in each line.
-            `None` reads all values of each record, which may then be sentences of words or questions, too.
+        source: The path, or a file opened in binary mode, which the caller closes.
+        text: The field (of JSON objects) or column (of a table) with the text; a .txt has one text per line. `None`
+            reads all values of each record, and also accepts formats of tagged sentences and of questions.
         pair: The field or column of the second text.
-        format: How the file stores records; by default its ending says so.
-        name: What errors call the file; by default its path.
+        format: The format of the file; by default decided by its extension.
+        name: The name of the file in errors; by default its path.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
         keep: Other fields or columns, for `Record.values`; `None` for all.
-        with_id: Whether `id` is kept as well, where there is one.
-        choose: What hints call `text` and `pair`.
-        most: Bytes of a line; a longer one is a record that cannot be used.
+        with_id: Whether to keep `id` as well, if there is one.
+        choose: The names of `text` and `pair` in hints.
+        most: Maximum bytes of a line; a longer line is an unusable record.
         encoding: The encoding of a file of text.
     """
-    called = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
-    chosen = format_of(source, called, texts=text is not None) if format is None else check_format(format)
+    file_name = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
+    format_name = format_of(source, file_name, texts=text is not None) if format is None else check_format(format)
     texts = tuple(column for column in (text, pair) if column is not None)
-    _check_texts(called, chosen, texts)
-    value = FORMATS[chosen].value
+    _check_texts(file_name, format_name, texts)
+    value = FORMATS[format_name].value
     kept = None if text is None else keep if value else ()
     wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding)
-    file = open_source(source, called)
+    file = open_source(source, file_name)
     size = size_of(file)
     try:
-        items, opened = _read(called, file, chosen, wanted)
+        items, opened = _read(file_name, file, format_name, wanted)
     except BaseException:
         if file is not source:
             file.close()
         raise
     items = items if file is source else _closing(file, items)
-    read_as = (chosen, *texts)
-    opened_source = RecordSource(called, items, read_as, opened, wanted, value, to_read_again(file), size, is_file=True)
-    return RecordStream([opened_source])
+    read_as = (format_name, *texts)
+    records = RecordSource(file_name, items, read_as, opened, wanted, value, to_read_again(file), size, is_file=True)
+    return RecordStream([records])
 
 
 def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
-    """Refuses a format whose records do not have the texts."""
+    """Refuses a format whose records do not have these texts."""
     if texts and (refused := FORMATS[format].refused):
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
     if len(texts) > 1 and not FORMATS[format].value:
@@ -212,24 +212,24 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
 
 
 def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
-    """What a format reads of an open file, and the file as it is read."""
-    chosen = FORMATS[format]
+    """The items of an open file, and the `Lines` or `Binary` that they are read from."""
+    record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
-        raise ArgumentError(f"{name}: a table without a header is .csv or .tsv, the input is {format}")
-    if chosen.binary:
+        raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")
+    if record_format.binary:
         binary = Binary(name, file)
-        return chosen.read(binary, wanted), binary
-    most, lenient = max(chosen.most, wanted.most), bool(wanted.texts)
-    lines = Lines(name, file, lenient=lenient, most=most, encoding=wanted.encoding)
-    return chosen.read(lines, wanted), lines
+        return record_format.read(binary, wanted), binary
+    limit, lenient = max(record_format.most, wanted.most), bool(wanted.texts)
+    lines = Lines(name, file, lenient=lenient, most=limit, encoding=wanted.encoding)
+    return record_format.read(lines, wanted), lines
 
 
 def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:
-    """The items of a file, which is closed after the last one, or when nobody holds them any longer."""
+    """The items of a file, which is closed after the last item, or when the iterator is garbage-collected."""
 
     def read() -> Iterator[Item]:
         with file:
-            yield "", {}  # so that the file is closed, too, if no item is read
+            yield "", {}  # enters the `with`: the file is closed even if no item is read
             yield from items
 
     started = read()

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, read with the package `datasets`."""
+"""Reads data sets of the Hugging Face hub with the package `datasets`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,11 +10,11 @@ HUB = "hub:"
 
 
 def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
-    """A split of a data set; it is downloaded unless it is cached.
+    """Loads a split of a data set; downloads it unless it is cached.
 
     Args:
-        name: `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT`, where CONFIG may be empty. The split is `train`
-            unless another one is named.
+        name: `hub:NAME`, `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT`, where CONFIG may be empty. The default split is
+            `train`.
     """
     repository, *rest = name.removeprefix(HUB).split(":")
     if not repository or len(rest) > 2:
@@ -24,12 +24,12 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
         import datasets
     except ImportError:
         raise MlxbertError(
-            f"{name}: datasets on the hub are read with the package datasets, which is not installed",
+            f"{name}: reading datasets from the hub needs the package datasets, which is not installed",
             hint='pip install "mlxbert[datasets]"',
         ) from None
     guard_library()
     try:
         return datasets.load_dataset(repository, config or None, split=split or "train")
-    except Exception as problem:  # its errors have no base class
-        said = str(problem).partition("\n")[0] or type(problem).__name__
-        raise HubError(f"{name}: the dataset cannot be loaded ({said})") from None
+    except Exception as problem:  # the errors of datasets have no common base class
+        reason = str(problem).partition("\n")[0] or type(problem).__name__
+        raise HubError(f"{name}: the dataset cannot be loaded ({reason})") from None

@@ -1,7 +1,7 @@
-"""Input files, opened: one that changes while it is read is an error.
+"""Opens input files; a file that changes while it is read is an error.
 
-Size and time of the last change are compared at opening, after each read, and so at the end: nothing that was read from
-a changed file is used.
+The size and modification time are compared at opening and after each read, so also at the end: nothing read from a
+changed file is used.
 """
 
 import difflib
@@ -21,15 +21,15 @@ from mlxbert.readers.pipes import as_it_comes
 
 STDIN = "-"
 _BLOCK = 2**14  # bytes that are hashed at a time
-_LOOKED_AT = 1000  # names of a folder that may be like that of a missing file
+_MAX_NAMES = 1000  # names of a folder that are compared with the name of a missing file
 
 
 class Stamp(NamedTuple):
-    """What changes with a file.
+    """The properties by which a change of a file is noticed.
 
     Attributes:
-        size: Its bytes.
-        time: When it was last changed, in nanoseconds.
+        size: The size in bytes.
+        time: The modification time in nanoseconds.
     """
 
     size: int
@@ -46,14 +46,14 @@ class _Raw(io.FileIO):
         else:
             super().__init__(file, opener=open_regular)
         state = os.fstat(self.fileno())
-        self.called, self.stamp = name, stamp or _stamp(state)
+        self.shown_name, self.stamp = name, stamp or _stamp(state)
 
     def check(self) -> None:
         now = _stamp(os.fstat(self.fileno()))
         if now != self.stamp:
             sizes = f"{self.stamp.size:,} bytes before, {now.size:,} now"
             raise ChangedError(
-                f"{self.called}: changed while it was in use, expected a file that nothing writes to ({sizes})",
+                f"{self.shown_name}: changed while it was in use, expected a file that nothing writes to ({sizes})",
                 hint="wait until it is complete, and repeat the command",
             )
 
@@ -69,18 +69,18 @@ class _Raw(io.FileIO):
 
 
 class InputFile(io.BufferedReader):
-    """A regular file, read as it was at first.
+    """A regular file, which must not change while it is read.
 
     Args:
-        file: Its path, or the descriptor of one that somebody else closes.
-        name: What errors call it.
-        stamp: What it was when it was hashed or read before.
+        file: The path, or the descriptor of an open file, which the caller closes.
+        name: The name of the file in errors.
+        stamp: The stamp of the file when it was hashed or read before; by default its stamp now.
     """
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None = None) -> None:
         self._checked = _Raw(file, name, stamp)
         super().__init__(self._checked)
-        self.reopens = not isinstance(file, int)  # whether another process would read the same
+        self.reopens = not isinstance(file, int)  # whether another process can read it again
         self._checked.check()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
@@ -92,11 +92,11 @@ class InputFile(io.BufferedReader):
 
     @property
     def stamp(self) -> Stamp:
-        """What it was at first."""
+        """The stamp that the file must keep."""
         return self._checked.stamp
 
     def sha256(self) -> str:
-        """The SHA-256 of the whole file, in hexadecimal digits; where it is read does not change."""
+        """The SHA-256 of the whole file, in hexadecimal digits; the position for reading does not move."""
         digest, start = hashlib.sha256(), 0
         while block := os.pread(self.fileno(), _BLOCK, start):
             digest.update(block)
@@ -108,17 +108,17 @@ class InputFile(io.BufferedReader):
 def open_source(
     source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None, *, pipes: bool = True
 ) -> BinaryIO:
-    """An input, opened: an `InputFile` where it is a regular file, otherwise what is read as it comes.
+    """Opens an input: a regular file as an `InputFile`, a pipe or terminal as a `Pipe`.
 
     Args:
-        source: Its path, or a file opened in binary mode, which the caller closes.
-        name: What errors call it; by default its path.
-        stamp: What it was when it was hashed or read before.
-        pipes: Whether it may be a pipe, for which is waited: one that a user names, not one that was found in a folder.
+        source: The path, or a file opened in binary mode, which the caller closes.
+        name: The name of the input in errors; by default its path.
+        stamp: The stamp of the file when it was hashed or read before.
+        pipes: Whether to accept a pipe and wait for it: for paths named by a user, not for files found in a folder.
     """
     if not isinstance(source, str | Path):
-        plain = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not what unpacks a file
-        if not plain or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+        plain_file = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not a decompressor
+        if not plain_file or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return source
         file = InputFile(source.fileno(), name or str(getattr(source, "name", "input")))
         file.seek(source.tell())
@@ -132,14 +132,14 @@ def open_source(
 
 
 def stdin() -> BinaryIO:
-    """The standard input, which is an error where it is closed."""
+    """The standard input in binary mode; an error if it is closed."""
     if sys.stdin is None:
         raise InputError("stdin is closed")
     return sys.stdin.buffer
 
 
 def check_there(source: object) -> None:
-    """Refuses a path of nothing; an open file is there."""
+    """Refuses a path that does not exist; an open file is accepted."""
     if isinstance(source, str | Path):
         try:
             os.stat(source)
@@ -148,33 +148,33 @@ def check_there(source: object) -> None:
 
 
 def _unreadable(source: str | Path, problem: Exception) -> InputError:
-    said = getattr(problem, "strerror", problem)
-    return InputError(f"{source}: cannot be read ({said})", hint=hint_of_missing(source, problem))
+    reason = getattr(problem, "strerror", problem)
+    return InputError(f"{source}: cannot be read ({reason})", hint=hint_of_missing(source, problem))
 
 
 def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
-    """Where a file was looked for that is not there, or the name of a similar file in its folder."""
+    """The hint for a missing file: a file with a similar name, or the folder that was searched."""
     if not isinstance(problem, FileNotFoundError):
         return None
-    folder, near = Path(path).parent, list[str]()
+    folder, similar = Path(path).parent, list[str]()
     with suppress(OSError):
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_file()]
-        near = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
-    if near:
-        return f"there is a file {folder / near[0]}"
+            names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES) if entry.is_file()]
+        similar = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
+    if similar:
+        return f"there is a file {folder / similar[0]}"
     if not folder.is_dir():
         return f"there is no folder {folder}"
     return f"check the path: {folder.absolute()} has no such file"
 
 
 def to_read_again(file: BinaryIO) -> InputFile | None:
-    """The file, if another process would read the same: not a pipe."""
+    """The file, if another process can read it again; `None` for a pipe."""
     return file if isinstance(file, InputFile) and file.reopens else None
 
 
 def hashed(path: Path) -> tuple[str, Stamp]:
-    """The SHA-256 of an input file, and what it was then."""
+    """The SHA-256 of an input file, and its stamp at that time."""
     try:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp
@@ -184,7 +184,7 @@ def hashed(path: Path) -> tuple[str, Stamp]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What an input file is now."""
+    """The current stamp of an input file."""
     try:
         return _stamp(path.stat())
     except OSError as problem:

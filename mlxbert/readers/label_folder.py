@@ -1,4 +1,4 @@
-"""A folder that has a folder of .txt files for each label."""
+"""Reads a folder that contains a folder of .txt files for each label."""
 
 import hashlib
 import os
@@ -17,14 +17,14 @@ _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 
 
 class LabelFolder(Opened):
-    """The texts of a folder and their labels, which are the names of the folders in it.
+    """The texts of a folder and their labels, which are the names of its subfolders.
 
-    Files next to those folders, and hidden files, are left out. Names are composed (NFC): a Mac's may come decomposed,
-    and the same data give the same labels in the same order everywhere.
+    Files next to the subfolders, and hidden files, are left out. Names are composed (NFC): macOS may decompose them,
+    and the same data must give the same labels in the same order everywhere.
 
     Args:
         path: The folder.
-        name: What errors call it.
+        name: The name of the folder in errors.
         encoding: The encoding of the files.
 
     Attributes:
@@ -41,14 +41,14 @@ class LabelFolder(Opened):
         except OSError as problem:
             raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
         if not labels:
-            raise InputError(f"{name}: a folder without folders in it, expected one for each label", hint=_LAYOUT)
+            raise InputError(f"{name}: has no subfolders, expected one for each label", hint=_LAYOUT)
         for _, file in self._files:
             if file.suffix.lower() != ".txt" or not file.is_file():
                 raise InputError(f"{file}: expected only .txt files in the folder of a label", hint=_LAYOUT)
         self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[Item]:
-        """The path, and the text and label, of each file; the files are sorted."""
+        """Yields the path of each file with its text and label; the files are sorted."""
         for label, path in self._files:
             with open_source(path, pipes=False) as file:
                 lines = Lines(str(path), file, encoding=self._encoding)
@@ -59,13 +59,13 @@ class LabelFolder(Opened):
             yield str(path), {"text": text, "label": label}
 
     def sha256(self) -> str:
-        """A hash of the labels, names and texts that were read, in hexadecimal digits."""
+        """A hash of the labels, names and texts read so far, in hexadecimal digits."""
         return self._hash.hexdigest()
 
 
 def _visible(folder: Path) -> list[Path]:
-    shown = (entry for entry in os.scandir(folder) if not entry.name.startswith(".") and not is_system_file(entry.name))
-    return sorted(map(Path, shown), key=_name)
+    files = (file for file in os.scandir(folder) if not file.name.startswith(".") and not is_system_file(file.name))
+    return sorted(map(Path, files), key=_name)
 
 
 def _name(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Rows of labelled data: all fields of the records of files, folders, data sets and Python objects, in memory.
 
-What cannot be read ends the reading, with an error that says where: rows are for training, which should not start on
-half of the data.
+An unreadable record ends the reading with an error that names its place: rows are for training, which should not start
+on half of the data.
 """
 
 import hashlib
@@ -31,14 +31,14 @@ _REPORT = 1000  # rows between two calls of `on_progress`
 
 @dataclass(frozen=True)
 class LabelledRows(Sequence[Record]):
-    """All rows of one or several sources, in order.
+    """All rows of one or more sources, in order.
 
     Attributes:
         columns: The names of all fields.
-        files: Where the rows come from.
-        sha256: Hashes of what was read, by the names in `files`; pipes and iterators have none.
-        counts: How many rows come from each of the `files`.
-        resumable: Whether another process would read the same.
+        files: The names of the sources.
+        sha256: Hashes of the data read, by the names in `files`; pipes and iterators have none.
+        counts: The number of rows from each of the `files`.
+        resumable: Whether another process can read the same data again.
     """
 
     columns: tuple[str, ...]
@@ -70,18 +70,18 @@ def read_rows(
     """Reads records with all their fields.
 
     Args:
-        source: A path, or several: .csv, .tsv, .jsonl, .json (an array of records, or SQuAD), .conll (also .iob, .bio),
-            .conllu, .txt with a text in each line (all also with .gz), .parquet, or a folder that has a folder of .txt
+        source: One or more paths: .csv, .tsv, .jsonl, .json (an array of records, or SQuAD), .conll (also .iob, .bio),
+            .conllu, .txt with one text per line (all also with .gz), .parquet, or a folder that has a folder of .txt
             files for each label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`,
-            `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (its split `train` where
-            none is named). `-` is stdin, or give a file opened in binary mode; both are .jsonl unless `format` says
-            otherwise, or .csv without a header. Or any iterable of mappings.
-        format: How files store records; by default their endings say so.
-        words: Whether sentences of words are read: files that look like CoNLL or CoNLL-U then need no such name.
-        on_progress: Called now and then with the bytes read so far and their total, which is known of files, and
-            otherwise `None`.
+            `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (the default split is
+            `train`). `-` is stdin; a file opened in binary mode is accepted, too. Both are read as .jsonl, or as .csv
+            if `header` is false, unless `format` says otherwise. Or any iterable of mappings.
+        format: The format of the files; by default decided by their extensions.
+        words: Whether to read sentences of words: files that look like CoNLL or CoNLL-U then need no such extension.
+        on_progress: Called now and then with the bytes read so far and the total; the total is `None` unless all
+            sources are files.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
-        encoding: The encoding of files of text.
+        encoding: The encoding of text files.
     """
     sources = _sources(source)
     total = sum(map(_bytes, sources)) if all(map(_bytes, sources)) else None
@@ -90,10 +90,10 @@ def read_rows(
     hashes: dict[str, str | None] = {}
     counts: dict[str, int] = {}
     before = 0
-    for one in sources:
+    for opened in sources:
         start = len(rows)
         with ExitStack() as stack:
-            stream = _open(one, format, words, stack, {"header": header, "encoding": encoding})
+            stream = _open(opened, format, words, stack, {"header": header, "encoding": encoding})
             for row in _usable(stream):
                 rows.append(row)
                 if not row.values.keys() <= columns.keys():
@@ -107,45 +107,45 @@ def read_rows(
         before += stream.done
     if on_progress is not None:
         on_progress(before, total)
-    known = {name: found for name, found in hashes.items() if found is not None}
-    return LabelledRows(tuple(columns), tuple(hashes), known, counts, len(known) == len(hashes), rows)
+    sha256 = {name: digest for name, digest in hashes.items() if digest is not None}
+    return LabelledRows(tuple(columns), tuple(hashes), sha256, counts, len(sha256) == len(hashes), rows)
 
 
 def check_sources(source: Source) -> None:
-    """Refuses what `read_rows` could not read: missing files, and values that are not data. Nothing is read."""
+    """Refuses sources that `read_rows` could not read: missing files, and values that are not data. Reads nothing."""
     for entry in _sources(source):
         if not (isinstance(entry, str) and (entry == STDIN or entry.startswith(HUB))):
             check_there(entry)
 
 
 def _sources(source: Any) -> list[Any]:
-    """Paths and open files one by one, or the records as a whole."""
+    """A list of paths and open files; an iterable of records is a single entry."""
     if isinstance(source, str | Path) or hasattr(source, "read"):
         return [source]
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
         raise ArgumentError(
-            f"the data are a {type(source).__name__}, expected records: an iterable of mappings",
+            f"the data is a {type(source).__name__}, expected records: an iterable of mappings",
             hint='a pandas DataFrame becomes records with table.to_dict("records")',
         )
     if not isinstance(source, Iterable):
-        raise ArgumentError(f"the data are a {type(source).__name__}, expected a path, paths or records")
+        raise ArgumentError(f"the data is a {type(source).__name__}, expected a path, paths or records")
     if not (isinstance(source, Sequence) and source and isinstance(source[0], str | Path)):
         return [source]
     for path in source:
         if not isinstance(path, str | Path):
-            raise ArgumentError(f"{path!r:.60} is among paths, expected a path")
+            raise ArgumentError(f"one of the paths is {path!r:.60}, expected a path")
     if len({*map(identity, source)}) < len(source):
         raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
     return list(source)
 
 
 def _bytes(source: Any) -> int:
-    """The size of a file; 0 for what is not a file."""
+    """The size of a file; 0 if the source is not a file."""
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
 def _open(
-    source: Any, format: FormatName | str | None, words: bool, stack: ExitStack, how: Mapping[str, Any]
+    source: Any, format: FormatName | str | None, words: bool, stack: ExitStack, options: Mapping[str, Any]
 ) -> RecordStream:
     if isinstance(source, str) and source.startswith(HUB):
         return _open_mappings(source, f"{source}, row", open_hub(source))
@@ -157,21 +157,21 @@ def _open(
     elif not isinstance(source, str | Path):
         return _open_mappings("records", "record", source)
     elif os.path.isdir(source):
-        folder = LabelFolder(Path(source), name, how["encoding"])
+        folder = LabelFolder(Path(source), name, options["encoding"])
         return RecordStream([RecordSource(name, iter(folder), opened=folder, file=folder)])
     if format is None and hasattr(source, "read"):
-        format = FormatName.jsonl if how["header"] else FormatName.csv
-    elif format is None and words and os.path.isfile(source):  # what is read of a pipe is gone
-        format = find_words(source, how["encoding"])
-    chosen = format_of(source, name) if format is None else check_format(format)
+        format = FormatName.jsonl if options["header"] else FormatName.csv
+    elif format is None and words and os.path.isfile(source):  # a pipe cannot be read twice
+        format = find_words(source, options["encoding"])
+    format_name = format_of(source, name) if format is None else check_format(format)
     file = open_source(source, name)
     if file is not source:
         stack.enter_context(file)
-    return read_records(file, None, format=chosen, name=name, **how)
+    return read_records(file, None, format=format_name, name=name, **options)
 
 
 def _usable(stream: RecordStream) -> Iterator[Record]:
-    """The records of a stream, without blank lines of a .txt, until one cannot be used."""
+    """The records of a stream, without blank lines of a .txt; the first unusable record raises its error."""
     lines = FormatName.txt in stream.read_as
     for record in stream:
         if record.problem is not None:
@@ -181,18 +181,18 @@ def _usable(stream: RecordStream) -> Iterator[Record]:
 
 
 def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
-    """The values of a row as JSON, to be hashed."""
+    """The values of a row as JSON, for hashing."""
     try:
         return json.dumps(dict(values), sort_keys=True, default=str).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as problem:  # a number of thousands of digits, a list in itself
-        raise InputError(f"{place}: the values are not ones that JSON can hold ({problem})") from None
+        raise InputError(f"{place}: the values cannot be written as JSON ({problem})") from None
 
 
 class _Mappings:
     """Mappings of names to values, from Python.
 
     Args:
-        name: What errors call each.
+        name: The name of each mapping in errors.
         mappings: The mappings.
     """
 
@@ -214,10 +214,10 @@ class _Mappings:
             yield place, item
 
     def sha256(self) -> str:
-        """A hash of the values that were read."""
+        """A hash of the values read."""
         return self._digest.hexdigest()
 
 
-def _open_mappings(name: str, called: str, mappings: Iterable[Any]) -> RecordStream:
-    items = _Mappings(called, mappings)
+def _open_mappings(name: str, item_name: str, mappings: Iterable[Any]) -> RecordStream:
+    items = _Mappings(item_name, mappings)
     return RecordStream([RecordSource(name, iter(items), file=items if items.again else None)])

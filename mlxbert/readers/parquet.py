@@ -1,4 +1,4 @@
-"""Columns of .parquet files, read with pyarrow."""
+"""Reads columns of .parquet files with pyarrow."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,19 +10,19 @@ from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
 from mlxbert.readers.pipes import LONGEST
 from mlxbert.readers.text_lines import too_long
 
-_ROWS = 256  # in memory at a time
+_BATCH_ROWS = 256  # in memory at a time
 
 
 def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
-    """The wanted columns of each row, or all, as Python values; the file is checked at once.
+    """Reads the wanted columns of each row, or all, as Python values; checks the file at the call.
 
-    Where `datasets` has stored numbers of classes, the values are their names.
+    Class numbers stored by `datasets` become the names of the classes.
     """
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise MlxbertError(
-            f"{source.name}: a .parquet file is read with pyarrow, which is not installed",
+            f"{source.name}: reading .parquet needs pyarrow, which is not installed",
             hint='pip install "mlxbert[parquet]"',
         ) from None
     if not source.file.seekable():
@@ -30,7 +30,7 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
             f"{source.name}: is a pipe, and a .parquet file cannot be read from one", hint="give the file itself"
         )
     with _arrow_errors(source.name):
-        # Buffered in advance, the columns of the whole file would be in memory.
+        # With pre_buffer, the columns of the whole file would be in memory.
         file = pq.ParquetFile(source.file, pre_buffer=False)
         schema = file.schema_arrow
         columns = wanted.columns(source.name, schema.names)
@@ -47,7 +47,7 @@ def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
     classes = stored_class_names(file.schema_arrow.metadata)
     size, rows, number = size_of(source.file) or 0, max(file.metadata.num_rows, 1), 0
     with _arrow_errors(source.name):
-        for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
             values = [_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
             for place, name in enumerate(columns):
                 if name in classes:
@@ -55,12 +55,12 @@ def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
             for row in zip(*values, strict=True):
                 number += 1
                 source.done = size * number // rows
-                found = dict(zip(columns, row, strict=True))
-                yield f"row {number}", next(filter(None, map(_problem, found.items())), None) or found
+                record = dict(zip(columns, row, strict=True))
+                yield f"row {number}", next(filter(None, map(_problem, record.items())), None) or record
 
 
 def _problem(item: tuple[str, Any]) -> InputError | None:
-    """Why a value of a column cannot be used."""
+    """The error of an unusable value, else `None`."""
     column, value = item
     if isinstance(value, UnicodeDecodeError):
         return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
@@ -78,7 +78,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values; errors in place of strings that are not UTF-8, and of times that Python cannot hold."""
+    """The values; strings that are not UTF-8 and times that Python cannot represent are replaced by errors."""
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):
@@ -99,5 +99,5 @@ def _arrow_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as problem:
-        said = str(problem).partition("\n")[0]
-        raise InputError(f"{name}: cannot be read as .parquet ({said})") from None
+        reason = str(problem).partition("\n")[0]
+        raise InputError(f"{name}: cannot be read as .parquet ({reason})") from None

@@ -1,7 +1,7 @@
-"""What formats share: what is wanted of a file, what they give for each record, and errors with places.
+"""Types shared by the readers of formats: the wanted values, the items that readers yield, and errors with places.
 
-A format is read by a function that takes an open file (`Lines`, or a `Binary`) and a `Wanted`, and gives an `Item` for
-each record; see `mlxbert.readers.formats`.
+The reader of a format is a function that takes an open file (`Lines` or `Binary`) and a `Wanted`, and yields an `Item`
+for each record; see `mlxbert.readers.formats`.
 """
 
 import os
@@ -14,23 +14,23 @@ from mlxbert.errors import InputError, MlxbertError
 from mlxbert.readers.pipes import LONGEST, Opened
 from mlxbert.readers.text_lines import UTF8
 
-# Where a record begins (`line 17`, `row 3`, `page 2`), and its values, or why it cannot be used.
+# The place where a record begins (`line 17`, `row 3`, `page 2`), and its values, or an error if it is unusable.
 Item = tuple[str, Mapping[str, Any] | InputError]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The values that are read of each record.
+    """The values to read from each record.
 
     Attributes:
-        texts: Fields or columns that must be strings. Without any, a line that is damaged ends the file with an error;
-            otherwise its record has the problem.
+        texts: Fields or columns that must be strings. If empty, a damaged line ends the file with an error; otherwise
+            only its record has the error.
         keep: Other fields or columns, of any type; `None` for all.
-        with_id: Whether `id` is kept as well, where there is one.
+        with_id: Whether to keep `id` as well, if there is one.
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
         choose: The argument or option that chooses `texts`, for hints.
-        most: Bytes of a line.
-        encoding: The encoding of a file of text.
+        most: Maximum bytes of a line.
+        encoding: The encoding of a text file.
     """
 
     texts: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Wanted:
     encoding: str = UTF8
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
-        """What is kept of a record or table that has these names."""
+        """The fields or columns to keep, of a record or table with these names."""
         if self.keep is None:
             return names
         return [*self.keep, "id"] if self.with_id and "id" in names else self.keep
@@ -51,7 +51,7 @@ class Wanted:
         """The wanted columns of a table.
 
         Args:
-            source: What errors call the file.
+            source: The name of the file in errors.
             names: All columns.
         """
         columns, counts = [*self.texts, *self.kept(names)], Counter(names)
@@ -65,16 +65,16 @@ class Wanted:
         return columns
 
     def hint(self, what: str) -> str:
-        """How a field or a column is chosen."""
+        """The hint on how to choose a field or a column."""
         return f"choose the {what} with {self.choose}"
 
 
 class Binary(Opened):
-    """A file that is not read by lines.
+    """A file that is not read line by line.
 
     Args:
-        name: What errors call it.
-        file: To be read; not a pipe.
+        name: The name of the file in errors.
+        file: The file to read; not a pipe.
 
     Attributes:
         done: Bytes read so far.
@@ -87,7 +87,7 @@ class Binary(Opened):
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """Bytes of an open file; `None` if that is not known."""
+    """Bytes of an open file; `None` if unknown."""
     try:
         return os.fstat(file.fileno()).st_size or None
     except OSError:
@@ -95,24 +95,24 @@ def size_of(file: BinaryIO) -> int | None:
 
 
 def placed(problem: MlxbertError, place: str, source: str | None = None) -> InputError:
-    """The error with the place of its record, unless it names its line itself, and with the name of the file."""
-    said = problem.message if problem.message.startswith("line ") else f"{place}: {problem.message}"
-    return InputError(said if source is None else f"{source}, {said}", hint=problem.hint)
+    """Adds the place of its record to an error, unless it names a line already, and the name of the file."""
+    message = problem.message if problem.message.startswith("line ") else f"{place}: {problem.message}"
+    return InputError(message if source is None else f"{source}, {message}", hint=problem.hint)
 
 
 def json_type(value: object) -> str:
-    """What JSON calls a value."""
+    """The JSON type of a value, for errors: `null`, `a number`, `an object`."""
     types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return types.get(type(value), "an object")
 
 
 def separator_hint(header: Sequence[str]) -> str | None:
-    """What to do about a header that is separated by something else than its format says."""
+    """The hint for a header whose separator is not the one of its format; `None` if it looks right."""
     if len(header) == 1 and ";" in header[0]:
         return "columns are separated by semicolons: save it with commas, or as .tsv"
     return None
 
 
 def counted_columns(columns: int) -> str:
-    """A number of columns in words."""
+    """The number of columns for a message: `1 column`, `3 columns`."""
     return "1 column" if columns == 1 else f"{columns} columns"

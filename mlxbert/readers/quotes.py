@@ -1,30 +1,30 @@
-"""Whether quotation marks enclose the fields of a .tsv, as pandas, Excel and R write them, or are part of the text."""
+"""Decides whether quotation marks enclose the fields of a .tsv (as pandas, Excel and R write) or belong to the text."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-MOST_LINES = 1000  # that are looked at, from the first one with a quotation mark
+MAX_LINES = 1000  # that are examined, from the first line with a quotation mark
 _FIELD = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"|([^"\t\n]*+)')
 _SPECIAL = re.compile(r'["\t\n\r]')
 _BARE = re.compile(r"[-+]?[0-9.]*(?:[eE][-+]?[0-9]+)?|NA|NaN|TRUE|FALSE|True|False")  # what R and pandas do not quote
 _Field = tuple[str, bool]
-# Which fields a writer encloses, by their content.
+# For each writer: whether it encloses a field with this content.
 _WRITERS: tuple[Callable[[str], bool], ...] = (
-    lambda field: _SPECIAL.search(field) is not None,  # pandas, and csv of Python
+    lambda field: _SPECIAL.search(field) is not None,  # pandas, and Python's csv
     lambda field: _SPECIAL.search(field) is not None or "," in field,  # Excel
 )
 
 
 def encloses(lines: Sequence[str], columns: int, *, commas: bool, ends: bool) -> bool:
-    """Whether quotation marks enclose fields, judging by the lines from the first one that has any.
+    """Whether quotation marks enclose fields, judging by the lines from the first line with a quotation mark.
 
-    They do if every field is one that a writer of tables would enclose and no other has a quotation mark: as in .csv, a
-    mark inside is written twice. In texts as they are, some mark stands elsewhere.
+    They do if exactly those fields are enclosed that a table writer would enclose, and no other field contains a
+    quotation mark; as in .csv, a mark inside a field is doubled. In raw texts, some mark stands elsewhere.
 
     Args:
         lines: The lines.
-        columns: The fields of the rows before, 0 if the first line is the first row.
-        commas: Whether a field before has a comma.
+        columns: The number of fields of earlier rows, 0 if the first line is the first row.
+        commas: Whether an earlier field contains a comma.
         ends: Whether the file ends with these lines.
     """
     rows = _rows("\n".join(lines), ends=ends)
@@ -35,7 +35,7 @@ def encloses(lines: Sequence[str], columns: int, *, commas: bool, ends: bool) ->
     if any(len(row) != columns for row in rows) or not any(enclosed for _, enclosed in fields):
         return False
     if any("\n" in field for field, _ in fields) and all(line.count("\t") + 1 == columns for line in lines if line):
-        return False  # a mark in one row and a mark in another, between which whole rows stand
+        return False  # two unrelated marks in different rows, with whole rows between them
     if not commas and _writes(_WRITERS[1], fields):
         return True
     return _writes(_WRITERS[0], fields) or (
@@ -50,15 +50,15 @@ def _writes(writer: Callable[[str], bool], fields: Sequence[_Field]) -> bool:
 def _rows(text: str, *, ends: bool) -> list[list[_Field]] | None:
     """The rows, each field with whether it is enclosed; `None` if a quotation mark stands elsewhere.
 
-    Of a text that continues, the last row may be incomplete: it is left out.
+    If the file continues after the text, the last row may be incomplete and is dropped.
     """
     rows, row, at = list[list[_Field]](), list[_Field](), 0
-    for found in _fields(text):
-        at = found.end()
-        enclosed = found[1] is not None
-        row.append((found[1].replace('""', '"') if enclosed else found[2], enclosed))
+    for field in _fields(text):
+        at = field.end()
+        enclosed = field[1] is not None
+        row.append((field[1].replace('""', '"') if enclosed else field[2], enclosed))
         if text[at : at + 1] not in ("\t", "\n", ""):
-            return None if ends or text[at] != '"' or found[0] else rows
+            return None if ends or text[at] != '"' or field[0] else rows
         if text[at : at + 1] != "\t":
             if row != [("", False)]:
                 rows.append(row)
@@ -68,11 +68,11 @@ def _rows(text: str, *, ends: bool) -> list[list[_Field]] | None:
 
 def _fields(text: str) -> Iterator[re.Match[str]]:
     at = 0
-    while at <= len(text) and (found := _FIELD.match(text, at)) is not None:
-        yield found
-        at = found.end() + 1
+    while at <= len(text) and (field := _FIELD.match(text, at)) is not None:
+        yield field
+        at = field.end() + 1
 
 
 def as_data(line: str) -> str:
-    """A line whose quotation marks are part of the text, as one in which they enclose fields."""
+    """Encloses the fields with quotation marks, as in .csv, so that the marks stay part of the text."""
     return "\t".join('"' + field.replace('"', '""') + '"' if '"' in field else field for field in line.split("\t"))

@@ -1,4 +1,4 @@
-"""Records, each with its place, as one stream over files and other sources; and windows of what is computed of them."""
+"""Records with their places, as one stream over files and other sources; and windows of items to compute together."""
 
 import json
 from collections import deque
@@ -12,25 +12,25 @@ from mlxbert.readers.parsing import Item, Wanted, json_type, placed
 from mlxbert.readers.pipes import Opened
 from mlxbert.results.result import Failure
 
-_TOGETHER = 2**21  # characters of a window, so that its memory is bounded; 512 usual texts have far fewer
-# Characters per usual item of a larger window. A character is one token at most, and a token takes some 200 bytes: a
-# window takes up to 450 MB, and 100 MB of English.
-_EACH = 2**12
+_MAX_CHARACTERS = 2**21  # of a window, so that its memory is bounded; 512 typical texts have far fewer
+# Characters per item of a larger window. A character is at most one token, and a token takes about 200 bytes: a window
+# takes up to 450 MB, or 100 MB of English.
+_MAX_PER_ITEM = 2**12
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record, and where it stands.
+    """A record and its place in its source.
 
     Attributes:
-        values: Its values by name: all of them, or those that are kept for its result.
+        values: The values by name: all of them, or the values kept for the result.
         place: Where the record begins: `line 17`, `row 3`; empty for an argument.
-        file: The name of its file; empty where the place needs none.
-        text: The text, where texts are read.
-        pair: The second text, where two are read.
-        problem: Why the record cannot be used.
+        file: The name of the file; empty if the place needs none.
+        text: The text, if texts are read.
+        pair: The second text, if pairs are read.
+        problem: Why the record is unusable; `None` if it is usable.
     """
 
     values: Mapping[str, Any]
@@ -47,15 +47,15 @@ class Record:
 
     @property
     def item(self) -> str | tuple[str, str] | InputError:
-        """What a task computes: the text, the pair of texts, or the problem in their place."""
+        """The input of a task: the text, the pair of texts, or the problem instead."""
         return self.problem or (self.text if self.pair is None else (self.text, self.pair))
 
     def located(self, error: MlxbertError) -> MlxbertError:
-        """An error of the record, with its place and file; as it is where the record has no place."""
+        """Adds the place and file of the record to an error; unchanged if the record has no place."""
         return placed(error, self.place, self.file or None) if self.place else error
 
     def as_json(self) -> dict[str, Any]:
-        """The values, with strings in place of what JSON cannot hold: times, infinity."""
+        """The values; those that JSON cannot hold, such as times and infinity, as strings."""
         return {name: _as_json(value) for name, value in self.values.items()}
 
 
@@ -72,7 +72,7 @@ class Hashed(Protocol):
     """A source that another process can read again."""
 
     def sha256(self) -> str:
-        """The SHA-256 of its content, in hexadecimal digits."""
+        """The SHA-256 of the content, in hexadecimal digits."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class RecordSource:
     """An open file, or another source of records.
 
     Attributes:
-        name: What errors call it.
-        items: What its format reads.
-        read_as: Its format, and the names of the fields or columns of texts.
-        opened: Counts the bytes that were read, and knows whether the next record has arrived.
-        wanted: What is read of each record.
-        value: What a value of a record is called: `field` or `column`.
-        file: The file, if it can be read again: not a pipe.
+        name: The name of the source in errors.
+        items: The items that the format reads.
+        read_as: The format, and the names of the fields or columns with texts.
+        opened: Counts the bytes read so far, and knows whether the next record has arrived.
+        wanted: The values to read from each record.
+        value: The name for a value of a record: `field` or `column`.
+        file: The file, if it can be read again; `None` for a pipe.
         size: Bytes of the file; `None` if unknown.
-        is_file: Whether places are those of a file of this name.
+        is_file: Whether places refer to a file with this name.
     """
 
     name: str
@@ -102,7 +102,7 @@ class RecordSource:
     is_file: bool = False
 
     def record(self, place: str, values: Mapping[str, Any] | InputError, pair: str | None = None) -> Record:
-        """The record of what the format has read; `pair` is its second text if it has one text."""
+        """Makes a record of an item; `pair` is the second text of a record with one text."""
         file = self.name if self.is_file else ""
         if isinstance(values, InputError):
             return Record({}, place, file, problem=values)
@@ -116,7 +116,7 @@ class RecordSource:
         return Record(kept, place, file, *texts, *[pair] * (len(texts) == 1))
 
     def _problem(self, name: str, values: Mapping[str, Any]) -> InputError:
-        """Why a record has no text of this name."""
+        """The error of a record without a text in this field."""
         if name in values:
             return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
         has = ", ".join(values) or "nothing"
@@ -124,23 +124,23 @@ class RecordSource:
 
 
 class RecordStream(Iterable[Record]):
-    """The records of one source or several, each read when it is asked for.
+    """The records of one or more sources, read lazily.
 
-    A command takes `items`, computes their results, and gets each result with its record from `with_results`.
+    A command computes the results of `items`, and gets each result with its record from `with_results`.
 
     Args:
         sources: The sources, in order.
-        read_as: How they are read, besides their formats and the names of texts.
-        pair: The second text of each record that has one text.
-        on_error: What a record does that cannot be used: `return` a failure in its place, or `raise`.
+        read_as: Further settings of the reading, besides formats and the names of texts.
+        pair: The second text of every record with one text.
+        on_error: What happens with an unusable record: `return` a failure in its place, or `raise`.
         strict: Whether the first failure ends the run.
 
     Attributes:
-        name: What errors call the sources.
-        files: The files, if all of them can be read again.
+        name: The name of the sources in errors.
+        files: The files, if all of them can be read again; else empty.
         size: Bytes of the files; `None` if unknown.
         piped: Whether a source is a pipe or a terminal: somebody may be waiting for the results.
-        finished: Bytes up to the last record that has a result.
+        finished: Bytes up to the end of the last record with a result.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class RecordStream(Iterable[Record]):
         self.finished = 0
         self._pair, self._current = pair, sources[0]
         self._records = self._read()
-        # Records are read ahead of the model: these have no result yet. With each, the bytes up to its end.
+        # Records are read ahead of the model: these have no result yet. Each has the bytes up to its end.
         self._waiting: deque[tuple[Record, int]] = deque()
 
     def __iter__(self) -> Iterator[Record]:
@@ -185,30 +185,30 @@ class RecordStream(Iterable[Record]):
         return self._current.opened.ready()
 
     def skip(self, count: int) -> int:
-        """Passes over records whose results are there; returns how many there are, at most `count`."""
+        """Skips records whose results are already stored; returns how many were skipped, at most `count`."""
         skipped = sum(1 for _ in islice(self, count))
         self.finished = self.done
         return skipped
 
     def items(self) -> Iterator[Any]:
-        """The item of each record, which waits for its result."""
+        """The item of each record; the records are kept until `with_results` has their results."""
         for record in self:
             self._waiting.append((record, self.done))
             yield record.item
 
     def with_results(self, results: Iterable[Result]) -> Iterator[tuple[Record, Result]]:
-        """Each result of `items` with its record."""
+        """Each result of `items`, with its record."""
         for result in results:
             record, self.finished = self._waiting.popleft()
             yield record, result
 
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
-        """The result of a record; a failure with the place of the record, and raised in a strict run.
+        """Returns the result of a record; a failure gets the place of the record, and is raised in a strict run.
 
         Args:
             record: The record.
             result: Its result.
-            before: How many records come before the first result: the index of a failure counts them.
+            before: The number of records before the first result: the index of a failure counts them.
         """
         if not isinstance(result, Failure):
             return result
@@ -221,15 +221,15 @@ class RecordStream(Iterable[Record]):
 def windows(
     items: Iterable[Any], size: int, usual: int | None = None, *, early: bool = False
 ) -> Iterator[tuple[list[Any], bool]]:
-    """Consecutive items, at most `size` at a time, and whether to read on before they are computed.
+    """Consecutive items, at most `size` at a time, each with whether to read on before computing them.
 
-    A window ends early where its texts are long together, where the source would have to be waited for, and before it
-    fails. After a long text the next window is shorter: so that windows also begin at every multiple of `size`, from
-    where an interrupted run resumes.
+    A window ends early if its texts are long in total, if the next record has not arrived yet, or if the source fails.
+    After a window that ended early for its length, the next one is shorter: windows also begin at every multiple of
+    `size`, from where an interrupted run resumes.
 
     Args:
         items: A stream of records, whose items are computed; or items: texts, tuples or lists of texts, or others.
-        size: The most items of a window.
+        size: The maximum number of items of a window.
         usual: The items of a window on a CPU, `None` for `size`; a window has more only if its texts are short.
         early: Whether somebody may wait for results: the first window, and each window of a pipe, has `usual` items.
     """
@@ -238,21 +238,21 @@ def windows(
     if early and stream is not None and stream.piped:
         size = usual
     window: list[Any] = []
-    length, seen = 0, set[int]()  # of its texts; many questions may have the same context
-    each = 0  # the length with a text as often as there are items with it, each of which has tokens of its own
+    length, seen = 0, set[int]()  # characters of distinct texts: many questions may share a context
+    total = 0  # characters with repetitions: a shared text has tokens in every item
     try:
         for number, item in enumerate(items if stream is None else stream.items(), 1):
             window.append(item)
             for text in item if isinstance(item, tuple | list) else (item,):
                 if isinstance(text, str):
-                    each += len(text)
+                    total += len(text)
                     length += len(text) if id(text) not in seen and not isinstance(item, list) else 0
                     seen.add(id(text))
             more = stream is None or stream.ready()
-            long = length > _TOGETHER or (len(window) >= usual and each > _EACH * usual)
+            long = length > _MAX_CHARACTERS or (len(window) >= usual and total > _MAX_PER_ITEM * usual)
             if number % size == 0 or (early and number == usual) or long or not more:
                 yield window, more
-                window, length, seen, each = [], 0, set(), 0
+                window, length, seen, total = [], 0, set(), 0
     except Exception:
         yield window, False
         raise

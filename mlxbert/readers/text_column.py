@@ -1,11 +1,11 @@
-"""Which column of records has the texts, guessed from names and values."""
+"""Guesses from names and values which column of records holds the texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-# Usual names in small letters, spaces and hyphens as underscores, in groups. A name of an earlier group wins over the
-# later ones; several of one group are ambiguous.
+# Groups of usual names, in lower case, with underscores for spaces and hyphens. A name of an earlier group wins over
+# later groups; several names of one group are ambiguous.
 TEXT = (
     "text",
     "sentence review content question body comment tweet utterance query document message input article post "
@@ -17,10 +17,10 @@ _LONG = 20  # mean length from which strings look like texts rather than labels,
 
 
 def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns that may be the text: those with usual names, or else of long strings, or else of strings.
+    """The columns that may be the text: with usual names, or else with long strings, or else with any strings.
 
     Args:
-        columns: Those that come into question.
+        columns: The candidates.
         sample: The first records.
     """
     for group in TEXT:
@@ -32,17 +32,17 @@ def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) ->
 
 
 def plain_name(column: str) -> str:
-    """A name of a column as the usual names are written."""
+    """The name of a column in the spelling of the usual names."""
     return column.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def without_numbering(columns: Iterable[str]) -> list[str]:
-    """The columns that do not number the records."""
+    """The columns without those that number the records."""
     return [column for column in columns if plain_name(column) not in _NUMBERING]
 
 
 def mean_length(column: str, records: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean length of the strings of a column; `None` if some are not strings, or all look like numbers."""
+    """The mean length of the strings of a column; `None` if some values are not strings, or all look like numbers."""
     values = [value for record in records if (value := record.get(column)) is not None]
     if not values or not all(isinstance(value, str) for value in values):
         return None

@@ -1,4 +1,4 @@
-"""Lines of text files, plain or compressed."""
+"""Reads lines of text files, plain or compressed."""
 
 import codecs
 import io
@@ -10,11 +10,11 @@ from mlxbert.readers.pipes import LONGEST, Opened, Pipe
 
 UTF8 = "utf-8"
 _BOM = b"\xef\xbb\xbf"
-_CHUNK = 1 << 16  # bytes of a line that are dropped at a time
+_CHUNK = 1 << 16  # bytes of an overlong line dropped at a time
 _COMPRESSED = (".gz", ".xz")
 _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
-# How files begin that are not UTF-8 text as a whole, and what to do about them.
-_OTHERS = {
+# The first bytes of files that are not UTF-8 text, with the name of their format and a hint.
+_OTHER_FORMATS = {
     b"\xff\xfe": ("UTF-16", _TO_UTF8),
     b"\xfe\xff": ("UTF-16", _TO_UTF8),
     b"PK\x03\x04": ("a zip archive, as .docx and .xlsx are", "save it as .txt or .csv"),
@@ -25,51 +25,51 @@ _OTHERS = {
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the ending of a file says that gzip or xz has compressed it."""
+    """Whether the extension of a file says that it is compressed with gzip or xz."""
     return name.lower().endswith(_COMPRESSED)
 
 
 def uncompressed_name(name: str) -> str:
-    """The name of a file, in lower case and without the ending that compression added."""
+    """The name of a file in lower case, without the extension of the compression."""
     name = name.lower()
     return next((name.removesuffix(ending) for ending in _COMPRESSED if name.endswith(ending)), name)
 
 
 def check_encoding(name: str) -> str:
-    """The encoding of this name, as Python calls it."""
+    """Returns Python's name of an encoding; an unknown one, or one that does not contain ASCII, is an error."""
     try:
-        plain, found = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
+        contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
         raise ArgumentError(
             f"encoding is {name!r:.60}, which is unknown",
             hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
         ) from None
-    if not plain:
+    if not contains_ascii:
         raise ArgumentError(f"encoding is {name!r}, expected one that contains ASCII", hint=_TO_UTF8)
-    return found
+    return encoding
 
 
 class Lines(Opened):
-    """Lines split at newlines; a byte-order mark, and the carriage return of CRLF, are removed.
+    """Lines split at newlines, without a byte-order mark and the carriage returns of CRLF.
 
-    Where no newline follows the first carriage return, lines end with carriage returns, as on old Macs. Of a line that
-    is too long, only a quotation mark is kept, if it has an odd number of them: a row of a table may end there.
+    If no newline follows the first carriage return, lines end with carriage returns, as on old Macs. A line that is too
+    long becomes empty, or a quotation mark if it has an odd number of them, since a table row may end there.
 
     Args:
-        name: What errors call the file. If it ends with `.gz` or `.xz`, the file is compressed.
-        file: To be read.
-        lenient: Whether a line that is not valid, holds a zero byte or is too long is kept for `problem` instead of
-            raised.
-        most: Bytes of a line.
+        name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.
+        file: The file to read.
+        lenient: Whether the error of a line that is invalid, contains a zero byte or is too long is kept for `problem`
+            instead of raised.
+        most: Maximum bytes of a line.
         encoding: The encoding of the text.
     """
 
     def __init__(
         self, name: str, file: BinaryIO, *, lenient: bool = False, most: int = LONGEST, encoding: str = UTF8
     ) -> None:
-        self.name, self._most, self._encoding = name, most, check_encoding(encoding)
+        self.name, self._max_bytes, self._encoding = name, most, check_encoding(encoding)
         self._line = 0
-        self._offset = 0  # in the text
+        self._offset = 0  # bytes into the uncompressed text
         self._lenient = lenient
         self._problem: InputError | None = None
         self._counted = _Counted(file) if is_compressed(name) else None
@@ -82,7 +82,7 @@ class Lines(Opened):
 
     @property
     def done(self) -> int:
-        """Bytes of the file read so far; of a compressed file, compressed ones."""
+        """Bytes of the file read so far; compressed bytes if the file is compressed."""
         return self._offset if self._counted is None else self._counted.done
 
     def ready(self) -> bool:
@@ -90,18 +90,18 @@ class Lines(Opened):
         return self._pipe is None or self._pipe.ready()
 
     def problem(self) -> InputError | None:
-        """What is wrong with the lines read since this was last asked: the record that they make cannot be used."""
+        """The problem of the lines read since the last call, which makes their record unusable; `None` without one."""
         problem, self._problem = self._problem, None
         return problem
 
     def refuse(self, problem: InputError) -> None:
-        """Keeps what is wrong with a line for `problem`."""
+        """Keeps an error of a line for `problem`; raises it unless lenient."""
         if not self._lenient:
             raise InputError(f"{self.name}, {problem.message}", hint=problem.hint)
         self._problem = self._problem or problem
 
     def __iter__(self) -> Iterator[str]:
-        size = self._most + 1
+        size = self._max_bytes + 1
         try:
             while raw := self._raw.readline(size):
                 start, self._line = self._offset, self._line + 1
@@ -113,18 +113,18 @@ class Lines(Opened):
                 self._offset += len(raw)
                 if start == 0:
                     raw, start = raw.removeprefix(_BOM), start + len(_BOM) * raw.startswith(_BOM)
-                if len(raw) > self._most and not raw.endswith(b"\n"):
-                    raw = self._shortened(raw, self._most)
+                if len(raw) > self._max_bytes and not raw.endswith(b"\n"):
+                    raw = self._shortened(raw, self._max_bytes)
                 yield self._decode(raw.removesuffix(b"\n").removesuffix(b"\r"), start)
         except self._damage as problem:
             kind = "xz" if self.name.lower().endswith(".xz") else "gzip"
-            said = problem if self._counted is None else f"damaged {kind} data: {problem}"
-            said = getattr(problem, "strerror", None) or said  # of the system
-            raise InputError(f"{self.name}: cannot be read ({said})") from None
+            reason = problem if self._counted is None else f"damaged {kind} data: {problem}"
+            reason = getattr(problem, "strerror", None) or reason  # an error of the system
+            raise InputError(f"{self.name}: cannot be read ({reason})") from None
 
-    def _shortened(self, raw: bytes, most: int) -> bytes:
-        """What is kept of a line that is too long, of which this is the beginning; the rest is read and dropped."""
-        self.refuse(too_long(f"line {self._line}", most))
+    def _shortened(self, raw: bytes, limit: int) -> bytes:
+        """The replacement for a line that is too long and begins with `raw`; the rest is read and dropped."""
+        self.refuse(too_long(f"line {self._line}", limit))
         quotes = raw.count(b'"')
         while not raw.endswith(b"\n") and (raw := self._raw.readline(_CHUNK)):
             self._offset += len(raw)
@@ -132,8 +132,8 @@ class Lines(Opened):
         return b'"' * (quotes % 2)
 
     def _check_encoding(self, raw: bytes) -> None:
-        """Refuses a file of which no line could be used."""
-        for start, (kind, hint) in _OTHERS.items():
+        """Refuses a file that is not UTF-8 text as a whole."""
+        for start, (kind, hint) in _OTHER_FORMATS.items():
             if raw.startswith(start):
                 raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)
 
@@ -146,16 +146,16 @@ class Lines(Opened):
 
 
 def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
-    """The error of a line or a row that is not kept in memory."""
+    """The error of a line or row that exceeds the size limit."""
     return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
 
 
 def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
-    """A whole text, with its newlines as they are and without a byte-order mark.
+    """Reads a file as a single text, with its newlines unchanged and without a byte-order mark.
 
     Args:
-        name: What errors call the file.
-        file: To be read.
+        name: The name of the file in errors.
+        file: The file to read.
         encoding: The encoding of the text.
     """
     try:
@@ -197,29 +197,29 @@ class _Counted(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Reads as the file does."""
+        """Reads from the file."""
         data = self._file.read(size)
         self.done += len(data)
         return data
 
 
 def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception], ...]]:
-    """What gzip or xz has compressed, and the errors of reading it."""
+    """The decompressed content of a file, and the exceptions that reading it may raise."""
     import gzip
     import lzma
     import zlib
 
     packed = cast(IO[bytes], file)
-    opened: Any = lzma.LZMAFile(packed) if name.lower().endswith(".xz") else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
-    return cast(BinaryIO, io.BufferedReader(opened)), (OSError, EOFError, zlib.error, lzma.LZMAError)
+    unpacked: Any = lzma.LZMAFile(packed) if name.lower().endswith(".xz") else gzip.GzipFile(fileobj=packed)  # noqa: SIM115
+    return cast(BinaryIO, io.BufferedReader(unpacked)), (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class _CarriageReturns(io.RawIOBase):
     """A file with newlines in place of carriage returns.
 
     Args:
-        start: What was read of it.
-        file: The rest.
+        start: The part of the file already read.
+        file: The rest of the file.
     """
 
     def __init__(self, start: bytes, file: BinaryIO) -> None:
@@ -230,7 +230,7 @@ class _CarriageReturns(io.RawIOBase):
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]
-        """Reads as much as there is room for; 0 at the end."""
+        """Fills the target as far as possible; returns the number of bytes, 0 at the end."""
         data = self._start.read(len(target)) or self._file.read(len(target))
         target[: len(data)] = data.replace(b"\r", b"\n")
         return len(data)

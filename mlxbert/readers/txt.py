@@ -1,4 +1,4 @@
-"""Plain text: a text in each line."""
+"""Plain text: one text per line."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from mlxbert.readers.text_lines import Lines
 
 
 def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Each line, also a blank one, as the only text that is wanted, or as `text`."""
+    """Yields each line, blank lines included, under the name of the wanted text, or as `text`."""
     name = wanted.texts[0] if wanted.texts else "text"
     for number, line in enumerate(lines, 1):
         yield f"line {number}", lines.problem() or {name: line}

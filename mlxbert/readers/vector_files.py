@@ -1,4 +1,4 @@
-"""Vectors in files, as `embed` writes them: one for each text, in the order of the texts. W width of a vector."""
+"""Reads files of vectors that `embed` wrote: one vector per text, in the order of the texts. W width of a vector."""
 
 import json
 import os
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.floating[Any]] | NDArray[np.int8]
 
-_RECORDS = (*FORMATS[FormatName.jsonl].endings, ".csv", ".parquet")  # which hold the texts, too
-DATABASES = (".sqlite", ".db")  # which do, too
+_RECORDS = (*FORMATS[FormatName.jsonl].endings, ".csv", ".parquet")  # contain the texts as well
+DATABASES = (".sqlite", ".db")  # contain the texts as well
 _ENDINGS = (".npy", ".safetensors", *DATABASES, *_RECORDS)
 
 
@@ -30,8 +30,8 @@ class StoredVectors:
     """The vectors of a file.
 
     Attributes:
-        rows: Each (W,), float32 or int8; an error where a text has none. Iterating reads the file.
-        about: What the file says of the vectors: `model`, and `options` as JSON.
+        rows: Vectors (W,), float32 or int8; an error if a text has none. Iterating reads the file.
+        about: The metadata of the file: `model`, and `options` as JSON.
         has_texts: Whether the file can be read as records with the texts.
     """
 
@@ -47,14 +47,14 @@ def read_vectors(path: Path) -> StoredVectors:
         raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
     with _reading(path):
         check_regular(path, os.stat(path).st_mode)
-        rows, about = _opened(path, ending)
+        rows, about = _open(path, ending)
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a database of vectors, in their order; empty where one is missing."""
-    with _reading(path), closing(_connect(path)) as base:
-        return [text or "" for (text,) in base.execute("SELECT embed.text FROM embed NOT INDEXED")]
+    """The texts of a database of vectors, in order; a missing text is empty."""
+    with _reading(path), closing(_connect(path)) as database:
+        return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -66,9 +66,9 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, TypeError, LookupError, ImportError, sqlite3.Error) as problem:
-        said = getattr(problem, "strerror", None) or problem
+        reason = getattr(problem, "strerror", None) or problem
         hint = hint_of_missing(path, problem)
-        raise InputError(f"{path}: cannot be read as vectors that embed has written ({said})", hint=hint) from None
+        raise InputError(f"{path}: cannot be read as vectors written by embed ({reason})", hint=hint) from None
 
 
 def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputError"]:
@@ -76,8 +76,8 @@ def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputEr
         yield from map(_checked, rows)
 
 
-def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
-    """The vectors, not checked, and what the file says of them."""
+def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
+    """The vectors, not yet checked, and the metadata of the file."""
     import numpy as np
 
     if ending == ".npy":
@@ -94,23 +94,23 @@ def _opened(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
             about = pq.read_schema(path).metadata or {}
         return _records(path), {name.decode(): value.decode() for name, value in about.items()}
-    base = _connect(path)
-    told = dict(base.execute("SELECT name, value FROM about"))
-    dtype = np.dtype("<f4" if json.loads(told["options"])["output_dtype"] == "float32" else "|i1")
-    # As the rows were written; a column that is kept may be called rowid.
-    rows = base.execute("SELECT embedding FROM embed NOT INDEXED")
-    return (np.frombuffer(one or b"", dtype) for (one,) in rows), told
+    database = _connect(path)
+    metadata = dict(database.execute("SELECT name, value FROM about"))
+    dtype = np.dtype("<f4" if json.loads(metadata["options"])["output_dtype"] == "float32" else "|i1")
+    # In the order of writing; ORDER BY rowid could hit a kept column with that name.
+    rows = database.execute("SELECT embedding FROM embed NOT INDEXED")
+    return (np.frombuffer(blob or b"", dtype) for (blob,) in rows), metadata
 
 
-def _array(found: Any) -> Any:
-    """An array, if it holds vectors."""
-    if found.ndim != 2 or found.dtype.kind not in "fi":
-        raise ValueError(f"{found.dtype} {found.shape}, expected numbers (texts, values)")
-    return found
+def _array(array: Any) -> Any:
+    """Returns the array if it holds vectors, else raises ValueError."""
+    if array.ndim != 2 or array.dtype.kind not in "fi":
+        raise ValueError(f"{array.dtype} {array.shape}, expected numbers (texts, values)")
+    return array
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """The field or column `embedding` of each record: a list, or JSON where a table holds text."""
+    """The field or column `embedding` of each record: a list, or JSON in a table of strings."""
     import numpy as np
 
     table = path.suffix.lower() not in FORMATS[FormatName.jsonl].endings
@@ -125,9 +125,9 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _checked(vector: Any) -> "Vector | InputError":
-    """A vector; an error in place of NaN, 0 or nothing, which is what `embed` writes for a text that failed."""
+    """The vector; an error instead of NaN, 0 or nothing, which `embed` writes for a text that failed."""
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
-        return InputError("there is no vector of this text, or it is NaN or 0: did the text fail in embed?")
+        return InputError("this text has no vector, or one of NaN or 0: did the text fail in embed?")
     return vector

@@ -14,10 +14,10 @@ class Span(Brief):
     """A part of a text that may be the answer.
 
     Attributes:
-        answer: The part.
-        start: Where it begins in the text.
-        end: Where it ends, exclusive.
-        score: Its probability among all parts of the window that it was found in, 0 to 1.
+        answer: The part of the text.
+        start: The start in the text.
+        end: The end in the text, exclusive.
+        score: The probability among all spans of the same window, 0 to 1.
     """
 
     answer: str
@@ -32,14 +32,14 @@ class Answer(Result):
 
     Attributes:
         question: The question.
-        answer: The answer; `None` if the text has none. The same for `start` and `end`.
-        start: Where it begins in the text.
-        end: Where it ends, exclusive.
-        score: The probability of the best span, 0 to 1, even if it is not given as the answer.
+        answer: The answer; `None`, like `start` and `end`, if the text has none.
+        start: The start of the answer in the text.
+        end: The end of the answer in the text, exclusive.
+        score: The probability of the best span, 0 to 1, even if it is not the answer.
         no_answer_score: The probability that the text has no answer; the smallest of all windows.
-        spans: The best spans, the best first, even if there is no answer.
+        spans: The best spans, best first, even if there is no answer.
         context: The text.
-        truncated: Whether the end of the text was cut off; false if windows covered the text.
+        truncated: Whether the text was truncated; false if windows covered it.
     """
 
     question: str
@@ -54,6 +54,6 @@ class Answer(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
-        """See `Result.from_dict`; a single span is the answer."""
+        """See `Result.from_dict`; without `spans`, the answer is the only span."""
         span = {name: values[name] for name in ("answer", "start", "end", "score")}
         return super().from_dict({"spans": [span] if span["answer"] is not None else [], **values})

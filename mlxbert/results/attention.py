@@ -1,4 +1,4 @@
-"""What the tokens of a text attend to."""
+"""The attention between the tokens of a text."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Attention(Result):
-    """The attention weights of a text: of each token, how much of its attention each token has.
+    """The attention weights of a text: the share of a token's attention that each token gets.
 
     Attributes:
         text: The text.
@@ -24,7 +24,7 @@ class Attention(Result):
         layers: The numbers of the layers, from 0.
         heads: The numbers of the heads, from 0.
         weights: float32 (layers, heads, tokens, tokens); the last axis adds up to 1.
-        truncated: Whether the end of the text was cut off.
+        truncated: Whether the text was truncated.
     """
 
     text: str
@@ -38,8 +38,8 @@ class Attention(Result):
     @property
     def mean(self) -> "NDArray[np.float32]":
         """The mean over layers and heads, (tokens, tokens)."""
-        found: NDArray[np.float32] = self.weights.mean(axis=(0, 1))
-        return found
+        average: NDArray[np.float32] = self.weights.mean(axis=(0, 1))
+        return average
 
     def _repr_html_(self) -> str:
         names = [token.token for token in self.tokens]

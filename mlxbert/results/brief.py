@@ -1,44 +1,44 @@
-"""How results print: on a screen at most, however long their texts, lists and vectors are."""
+"""The `repr` of results: at most a screen, however long their texts, lists and vectors are."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-_WIDTH, _HEIGHT = 88, 24  # of what is printed
+_WIDTH, _HEIGHT = 88, 24  # of a screen, in characters and lines
 _TEXT = 60  # characters of a text
-_ENTRIES = (8, 4, 2, 1)  # of a list: the most with which the whole fits on a screen
+_ENTRIES = (8, 4, 2, 1)  # limits for the entries of a list: the largest with which the value fits on a screen
 _INDENT = "    "
 
 
 class Brief:
     """A dataclass that prints without long values, and without fields that have their defaults.
 
-    It prints on one line if there is room, and else with one field per line.
+    It prints on one line if it fits, else with one field per line.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
-            setattr(cls, "__repr__", Brief.__repr__)  # noqa: B010 - the dataclass makes none for a class that has one
+            setattr(cls, "__repr__", Brief.__repr__)  # noqa: B010 - else the dataclass generates its own
 
     def __repr__(self) -> str:
         return brief(self)
 
 
 def brief(value: object) -> str:
-    """A value as Python writes it, shortened."""
+    """The `repr` of a value, shortened."""
     lines: list[str] = []
-    for most in _ENTRIES:
-        lines = list(_lines(value, "", "", most))
+    for limit in _ENTRIES:
+        lines = list(_lines(value, "", "", limit))
         if len(lines) <= _HEIGHT:
             return "\n".join(lines)
     return "\n".join([*lines[: _HEIGHT - 1], "…"])
 
 
-def _lines(value: object, before: str, after: str, most: int) -> Iterator[str]:
-    """A value between two texts, on one line or on several."""
-    flat = f"{before}{_flat(value, most)}{after}"
-    parts = _parts(value, most)
+def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
+    """A value between two texts, on one or more lines."""
+    flat = f"{before}{_flat(value, limit)}{after}"
+    parts = _parts(value, limit)
     if parts is None or len(flat) <= _WIDTH:
         yield flat
         return
@@ -46,22 +46,22 @@ def _lines(value: object, before: str, after: str, most: int) -> Iterator[str]:
     indent = before[: len(before) - len(before.lstrip())]
     yield before + start
     for name, entry in entries:
-        yield from _lines(entry, f"{indent}{_INDENT}{name}", ",", most)
+        yield from _lines(entry, f"{indent}{_INDENT}{name}", ",", limit)
     yield f"{indent}{end}{after}"
 
 
-def _flat(value: object, most: int) -> str:
+def _flat(value: object, limit: int) -> str:
     """A value on one line."""
-    parts = _parts(value, most)
+    parts = _parts(value, limit)
     if parts is None:
         return _atom(value)
     start, entries, end = parts
-    inside = ", ".join(f"{name}{_flat(entry, most)}" for name, entry in entries)
+    inside = ", ".join(f"{name}{_flat(entry, limit)}" for name, entry in entries)
     return f"{start}{inside}{',' if start == '(' and len(entries) == 1 else ''}{end}"
 
 
 class _More:
-    """Stands for the entries of a list that are not shown."""
+    """Stands for the entries of a list that are left out."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -70,8 +70,8 @@ class _More:
         return f"… {self._count:,} in all"
 
 
-def _parts(value: object, most: int) -> tuple[str, list[tuple[str, object]], str] | None:
-    """What a value begins with, its named entries, and what it ends with; `None` if it has none."""
+def _parts(value: object, limit: int) -> tuple[str, list[tuple[str, object]], str] | None:
+    """The opening text of a value, its named entries, and its closing text; `None` if it has no entries."""
     if is_dataclass(value) and not isinstance(value, type):
         return f"{type(value).__name__}(", list(_fields(value)), ")"
     if isinstance(value, Mapping):
@@ -81,16 +81,16 @@ def _parts(value: object, most: int) -> tuple[str, list[tuple[str, object]], str
         entries = [("", entry) for entry in value]
     else:
         return None
-    more = [("", _More(len(entries)))] if len(entries) > most else []
-    return start, entries[:most] + more, end
+    more = [("", _More(len(entries)))] if len(entries) > limit else []
+    return start, entries[:limit] + more, end
 
 
 def _fields(value: Any) -> Iterator[tuple[str, object]]:
     for field in fields(value):
-        own = getattr(value, field.name)
+        entry = getattr(value, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if field.repr and not (type(own) is type(default) and own == default):
-            yield f"{field.name}=", own
+        if field.repr and not (type(entry) is type(default) and entry == default):
+            yield f"{field.name}=", entry
 
 
 def _atom(value: object) -> str:

@@ -1,11 +1,11 @@
-"""Classes and numbers of texts."""
+"""Results of classification: labels or numbers of texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.json import NOT_IN_JSON, Each, listed, omit_if, plain
+from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_NONE, Each, listed, plain
 from mlxbert.results.result import Result
 
 
@@ -15,22 +15,22 @@ class Label(Brief):
 
     Attributes:
         label: The name of the class.
-        score: Its probability, 0 to 1: among all classes, or, where several may be right, on its own.
-        chosen: Where several may be right, whether the score reaches the threshold of the class; else `None`.
+        score: The probability, 0 to 1: among all classes, or of this class alone if several classes may be right.
+        chosen: If several classes may be right, whether the score reaches the threshold of the class; else `None`.
     """
 
     label: str
     score: float
-    chosen: bool | None = field(default=None, metadata=omit_if(lambda chosen: chosen is None))
+    chosen: bool | None = field(default=None, metadata=OMIT_IF_NONE)
 
 
 @dataclass(frozen=True)
 class Classification(Result):
-    """The classes of a text or of a pair of texts, the most probable first.
+    """The classes of a text or of a pair of texts, most probable first.
 
     Attributes:
         pair: The second text, if there are two.
-        truncated: Whether a text was cut to fit into the model.
+        truncated: Whether a text was truncated.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Classification(Result):
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The result without `pair` for a single text, and without `chosen` where one class is right."""
+        """The JSON, without `pair` for a single text, and without `chosen` if only one class is right."""
         return _texts(self) | {"labels": each(self.labels, plain)}
 
     @classmethod
@@ -50,13 +50,13 @@ class Classification(Result):
 
 @dataclass(frozen=True)
 class Regression(Result):
-    """The number that a model gives a text or a pair of texts.
+    """The number that a model computes for a text or a pair of texts.
 
     Attributes:
-        value: The number; the first one of a model with several outputs.
-        values: All numbers by the names of the outputs, in the model's order, where there are several; else empty.
+        value: The number; of a model with several outputs, the first.
+        values: All numbers with the names of the outputs, in the model's order; empty for a single output.
         pair: The second text, if there are two.
-        truncated: Whether a text was cut to fit into the model.
+        truncated: Whether a text was truncated.
     """
 
     text: str
@@ -66,14 +66,14 @@ class Regression(Result):
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The result with `value`, or with `values` where there are several."""
+        """The JSON, with `value`, or with `values` if there are several."""
         several = [{"label": name, "value": plain(value)} for name, value in self.values]
         return _texts(self) | ({"values": several} if several else {"value": plain(self.value)})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
         """See `Result.from_dict`."""
-        several = [(one["label"], one["value"]) for one in values.get("values", ())]
+        several = [(output["label"], output["value"]) for output in values.get("values", ())]
         return super().from_dict({"value": several[0][1] if several else None, **values, "values": several})
 
 

@@ -1,11 +1,11 @@
-"""Vectors of texts."""
+"""Vectors of texts and words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.brief import Brief
-from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET
+from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO
 from mlxbert.results.result import Result
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ class Embedding(Result):
     """A text as a vector.
 
     Attributes:
-        embedding: float32 (D,), or int8 where `embed_stream` was asked for another `output_dtype`.
-        tokens: How many tokens the model took, special tokens included.
-        truncated: Whether the text was cut to fit into the model.
-        unknown_tokens: How many tokens of the text are not in the vocabulary.
-        only_unknown: Whether there is no other token.
+        embedding: float32 (D,), or int8 if `embed_stream` got another `output_dtype`.
+        tokens: The number of tokens that the model read, special tokens included.
+        truncated: Whether the text was truncated.
+        unknown_tokens: The number of tokens of the text that are not in the vocabulary.
+        only_unknown: Whether all tokens are unknown.
     """
 
     text: str
     embedding: "NDArray[np.float32]"
     tokens: int
     truncated: bool = False
-    unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
+    unknown_tokens: int = field(default=0, metadata=OMIT_IF_ZERO)
     only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)
 
     @classmethod
@@ -44,7 +44,7 @@ class WordVector(Brief):
 
     Attributes:
         word: The part of the text from `start` to `end`.
-        tokens: How many tokens the word has; the vector is their mean.
+        tokens: The number of tokens of the word; the vector is the mean of their vectors.
         embedding: float32 (D,).
     """
 
@@ -57,10 +57,10 @@ class WordVector(Brief):
 
 @dataclass(frozen=True, eq=False)
 class Words(Result):
-    """The words of a text as vectors, in their order.
+    """The words of a text as vectors, in order.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; false if windows covered the text.
+        truncated: Whether the text was truncated; false if windows covered it.
     """
 
     text: str
@@ -75,8 +75,8 @@ class Words(Result):
 
 
 def _vector(numbers: Any) -> "NDArray[Any]":
-    """The array of numbers as JSON has them: whole ones are int8."""
+    """The array of a JSON list of numbers: integers become int8, others float32; an array stays as it is."""
     import numpy as np
 
-    whole = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
-    return np.asarray(numbers, np.int8 if whole else None if isinstance(numbers, np.ndarray) else np.float32)
+    integers = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
+    return np.asarray(numbers, np.int8 if integers else None if isinstance(numbers, np.ndarray) else np.float32)

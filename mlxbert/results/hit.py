@@ -1,4 +1,4 @@
-"""What a search finds."""
+"""Results of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,25 +13,25 @@ class Hit(Result):
     """A passage that a search found.
 
     Attributes:
-        query: What was searched for.
-        rank: Place in the order of scores, from 1.
-        score: Of the fused ranks in hybrid search, the cosine or BM25 otherwise; that of the reranker if there is one.
+        query: The query.
+        rank: The rank by score, from 1.
+        score: The score of the reranker, if there is one; else of the fused ranks (hybrid search), the cosine or BM25.
         path: The file; `None` for a record that was added.
-        place: Which part of the file it is from: `row 3`, `message 2`; the `id` of an added record; empty if the file
-            is one document.
-        start_line: The line of the file on which it begins, from 1; `None` if the file has no lines.
-        end_line: The line on which it ends.
-        page: The page on which it begins, from 1; `None` if the file has no pages.
-        title: The titles that it stands under, outermost first, joined by ` > `.
+        place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
+            document.
+        start_line: The first line of the passage in the file, from 1; `None` if the file has no lines.
+        end_line: The last line of the passage.
+        page: The page on which the passage begins, from 1; `None` if the file has no pages.
+        title: The titles above the passage, outermost first, joined by ` > `.
         text: The passage.
-        fields: What its document can be filtered by.
-        vector_score: How near its vector is to that of the query, `None` if it was not compared.
-        word_score: BM25 of the words, `None` if none of them is in it.
-        rerank_score: What the reranker says.
-        chunk: Its number in the index.
-        vector_rank: Place in the order of vectors, `None` if it is not among the nearest.
-        word_rank: Place in the order of words.
-        phrase_rank: Place among the passages in which the query stands word for word.
+        fields: The fields of the document, for filters.
+        vector_score: The similarity of the vectors of passage and query; `None` if they were not compared.
+        word_score: The BM25 score; `None` if the passage contains no word of the query.
+        rerank_score: The score of the reranker; `None` without one.
+        chunk: The number of the passage in the index.
+        vector_rank: The rank by vectors; `None` if the passage is not among the nearest.
+        word_rank: The rank by words.
+        phrase_rank: The rank among the passages that contain the query verbatim.
     """
 
     query: str
@@ -54,6 +54,6 @@ class Hit(Result):
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed, *, why: bool = False) -> dict[str, Any]:
-        """The hit as plain dicts and lists; with `why` also its ranks in the lists that were fused."""
+        """The hit as plain dicts and lists; with `why` also the ranks in the fused lists."""
         ranks = ("vector_rank", "word_rank", "phrase_rank") if why else ()
         return super().to_dict(each) | {name: getattr(self, name) for name in ranks}

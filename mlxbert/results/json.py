@@ -1,4 +1,4 @@
-"""The JSON of what the library returns: the same on the command line and from a server."""
+"""The JSON of results: the same on the command line and from a server."""
 
 import functools
 import json
@@ -12,45 +12,46 @@ from mlxbert.invisible import INVISIBLE
 from mlxbert.results.brief import Brief
 
 T = TypeVar("T")
-Each = Callable[[Sequence[T], Callable[[T], Any]], Any]  # parts, and the JSON of a part → a list of it
-Omitted = Callable[[Any], bool]  # whether JSON leaves out a field with a value
+Each = Callable[[Sequence[T], Callable[[T], Any]], Any]  # takes parts and a converter to JSON; returns a JSON list
+Omitted = Callable[[Any], bool]  # takes the value of a field; whether JSON omits the field
 _OMITTED = "omitted"  # the key of an `Omitted` in the metadata of a field
 
 
 def to_json(value: object) -> str:
-    """One line of JSON; characters that a terminal would act on or hide are escaped."""
+    """One line of JSON; escapes characters that a terminal would interpret or hide."""
     return escape_invisible(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def escape_invisible(text: str) -> str:
-    """Escapes the characters of a text that a terminal would act on or hide, as JSON does."""
-    return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)  # ASCII: one or two of `\\u202e`
+    """Escapes the characters of a text that a terminal would interpret or hide, as JSON does."""
+    return INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)  # one or two escapes such as `\\u202e`
 
 
 def omit_if(omitted: Omitted) -> Mapping[str, Omitted]:
-    """The metadata of a field that JSON leaves out where a function of its value is true."""
+    """The metadata of a field that JSON omits if `omitted` is true for its value."""
     return {_OMITTED: omitted}
 
 
 NOT_IN_JSON = omit_if(lambda value: True)
-UNLESS_SET = omit_if(lambda value: not value and not isinstance(value, float))  # without what is None, empty, 0, False
+OMIT_IF_NONE = omit_if(lambda value: value is None)
+OMIT_IF_ZERO = omit_if(lambda value: not value)
 
 
 def listed(parts: Sequence[T], show: Callable[[T], Any]) -> list[Any]:
-    """The JSON of parts, all in memory."""
+    """The JSON of parts as a list in memory."""
     return [show(part) for part in parts]
 
 
 def plain(value: Any, each: Each[Any] = listed) -> Any:
-    """A value as plain JSON types, the same wherever the library makes JSON.
+    """Converts a value to plain JSON types; used wherever the library makes JSON.
 
-    A dataclass is an object of its fields but for those that their metadata omit; a dataclass that is not a result has
-    its name as `type`, since others may stand in its place. A number that JSON does not have, such as NaN, is `None`. A
-    float32 is the shortest decimal number that stands for it.
+    A dataclass becomes an object of its fields, except those that their metadata omit; a dataclass that is not a result
+    also has its class name as `type`, to tell alternatives apart. A number that JSON cannot represent, such as NaN,
+    becomes `None`. A float32 becomes the shortest decimal number that identifies it.
 
     Args:
-        value: A dataclass, mapping, list, tuple, array of NumPy, path or number, or what these consist of.
-        each: Makes the lists of dataclasses; a server makes their JSON one part after the other.
+        value: A dataclass, mapping, list, tuple, NumPy array, path, string, number, boolean or `None`, also nested.
+        each: Makes the lists of dataclasses; a server passes a function that makes their JSON part by part.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -69,7 +70,7 @@ def plain(value: Any, each: Each[Any] = listed) -> Any:
 
 
 def fields_of(value: Any, each: Each[Any] = listed) -> dict[str, Any]:
-    """The fields of a dataclass as plain JSON types, see `plain`."""
+    """Converts the fields of a dataclass to plain JSON types, see `plain`."""
     named = {} if isinstance(value, Brief) else {"type": type(value).__name__}
     for name, omitted in _fields(cast(Any, type(value))):
         entry = getattr(value, name)
@@ -84,7 +85,7 @@ def _fields(kind: Any) -> list[tuple[str, Omitted | None]]:
 
 
 def _numbers(array: Any) -> list[Any]:
-    """The shortest decimal numbers that stand for the values of an array of float32; other values as they are."""
+    """The values of an array as Python numbers; float32 as the shortest decimal numbers that identify them."""
     if array.ndim > 1:
         return [_numbers(part) for part in array]
     numbers: list[Any] = [float(text) for text in array.astype("U16")] if array.dtype == "float32" else array.tolist()

@@ -1,4 +1,4 @@
-"""Results in a notebook: tables of what `to_dict` gives, texts escaped."""
+"""Displays results in a notebook: HTML tables of `to_dict`, with escaped texts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -7,11 +7,11 @@ from typing import Any
 from mlxbert.results.brief import Brief
 from mlxbert.results.json import Each, fields_of, listed
 
-_MOST, _SOME = 64, 8  # rows or columns of a table; numbers of a vector
+_MAX_CELLS, _MAX_NUMBERS = 64, 8  # rows or columns of a table; numbers of a vector
 
 
 class Shown(Brief):
-    """A dataclass with a JSON object, which a notebook shows as a table."""
+    """A dataclass whose JSON a notebook shows as a table."""
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
         """The fields as plain dicts and lists, as the command line prints them; see `mlxbert.results.json.plain`."""
@@ -22,31 +22,31 @@ class Shown(Brief):
 
 
 class Listed(list[Any]):
-    """A list of results that a notebook shows as one table."""
+    """A list of results, which a notebook shows as one table."""
 
     def _repr_html_(self) -> str:
-        return to_html([one.to_dict() for one in self])
+        return to_html([result.to_dict() for result in self])
 
 
 def to_html(value: object) -> str:
-    """A value of JSON: objects and lists of objects as tables without empty columns; the beginning of long lists."""
+    """A JSON value as HTML: objects and lists of objects as tables without empty columns; truncates long lists."""
     if isinstance(value, Mapping):
-        rows = (f"<tr><th>{to_html(name)}</th>{_cell(one)}</tr>" for name, one in value.items())
+        rows = (f"<tr><th>{to_html(name)}</th>{_cell(entry)}</tr>" for name, entry in value.items())
         return f"<table>{''.join(rows)}</table>"
     if not isinstance(value, list | tuple):
         return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
-    if value and all(isinstance(one, Mapping) for one in value):
-        heads = list(dict.fromkeys(name for one in value for name in one if one[name] is not None))
-        return grid(heads, [[one.get(head) for head in heads] for one in value])
-    most = _SOME if value and isinstance(value[0], float) else _MOST
-    return ", ".join(map(to_html, value[:most])) + _more(value, most)
+    if value and all(isinstance(row, Mapping) for row in value):
+        heads = list(dict.fromkeys(name for row in value for name in row if row[name] is not None))
+        return grid(heads, [[row.get(head) for head in heads] for row in value])
+    limit = _MAX_NUMBERS if value and isinstance(value[0], float) else _MAX_CELLS
+    return ", ".join(map(to_html, value[:limit])) + _more(value, limit)
 
 
 def grid(heads: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """A table with a line of names; the nearer a fraction is to 1, the darker is its cell."""
-    lines = ["".join(f"<th>{to_html(head)}</th>" for head in heads[:_MOST])]
-    lines += ["".join(map(_cell, row[:_MOST])) for row in rows[:_MOST]]
-    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>{_more(rows, _MOST)}"
+    """A table with a header; the closer a fraction is to 1, the darker its cell."""
+    lines = ["".join(f"<th>{to_html(head)}</th>" for head in heads[:_MAX_CELLS])]
+    lines += ["".join(map(_cell, row[:_MAX_CELLS])) for row in rows[:_MAX_CELLS]]
+    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>{_more(rows, _MAX_CELLS)}"
 
 
 def _cell(value: object) -> str:
@@ -54,5 +54,5 @@ def _cell(value: object) -> str:
     return f'<td style="background: rgba(66, 133, 244, {share:.2f}); text-align: left">{to_html(value)}</td>'
 
 
-def _more(values: Sequence[object], most: int) -> str:
-    return f" … {len(values):,} in all" if len(values) > most else ""
+def _more(values: Sequence[object], limit: int) -> str:
+    return f" … {len(values):,} in all" if len(values) > limit else ""

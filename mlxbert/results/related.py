@@ -1,8 +1,8 @@
-"""How texts relate to others: what follows, is near, answers, or only seems to."""
+"""Results about the relation of texts: next sentence, similarity, relevance, and mined negatives."""
 
 from dataclasses import dataclass, field
 
-from mlxbert.results.json import NOT_IN_JSON, UNLESS_SET
+from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO
 from mlxbert.results.result import Result
 
 
@@ -12,7 +12,7 @@ class NextSentence(Result):
 
     Attributes:
         score: Probability that `b` is the next sentence, 0 to 1.
-        truncated: Whether the pair was cut to fit into the model; the command line counts these.
+        truncated: Whether the pair was truncated; the command line counts such pairs.
     """
 
     a: str
@@ -24,14 +24,14 @@ class NextSentence(Result):
 
 @dataclass(frozen=True)
 class Similarity(Result):
-    """How near a text is to a query.
+    """The similarity of a text to a query.
 
     Attributes:
-        rank: Place in the order of nearness, from 1.
-        index: Place of the text in the input, from 0.
-        score: Cosine of the two vectors, -1 to 1, or what the model's files name instead, see `mlxbert.similarity`.
-        truncated: Whether the text was cut to fit into the model.
-        unknown_tokens: How many tokens of the text are not in the vocabulary.
+        rank: The rank by similarity, from 1.
+        index: The index of the text in the input, from 0.
+        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
+        truncated: Whether the text was truncated.
+        unknown_tokens: The number of tokens of the text that are not in the vocabulary.
     """
 
     query: str
@@ -40,16 +40,16 @@ class Similarity(Result):
     score: float
     text: str
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
-    unknown_tokens: int = field(default=0, metadata=UNLESS_SET)
+    unknown_tokens: int = field(default=0, metadata=OMIT_IF_ZERO)
 
 
 @dataclass(frozen=True)
 class PairSimilarity(Result):
-    """How near the two texts of a pair are.
+    """The similarity of the two texts of a pair.
 
     Attributes:
-        score: Cosine of the two vectors, -1 to 1, or what the model's files name instead, see `mlxbert.similarity`.
-        truncated: Whether a text was cut to fit into the model.
+        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
+        truncated: Whether a text was truncated.
     """
 
     a: str
@@ -60,14 +60,14 @@ class PairSimilarity(Result):
 
 @dataclass(frozen=True)
 class Reranked(Result):
-    """How well a text answers a query, as a cross-encoder judges the two together.
+    """The relevance of a text for a query, as judged by a cross-encoder.
 
     Attributes:
-        rank: Place in the order of scores, from 1.
-        index: Place of the text in the input, from 0.
-        score: A probability from 0 to 1, or any number, as the files of the model say.
-        logit: The output of the model, which texts are ranked by: float32 has one probability, 1.0, for all large ones.
-        truncated: Whether the query or the text was cut to fit into the model.
+        rank: The rank by logit, from 1.
+        index: The index of the text in the input, from 0.
+        score: A probability from 0 to 1, or any number, depending on the files of the model.
+        logit: The output of the model. It decides the rank: as float32, the probability of every large logit is 1.0.
+        truncated: Whether the query or the text was truncated.
     """
 
     query: str
@@ -85,8 +85,8 @@ class Mined(Result):
 
     Attributes:
         query: The query.
-        positives: The texts that belong to it.
-        negatives: Texts that do not, the most similar first; there may be fewer than asked for.
+        positives: The texts that belong to the query.
+        negatives: Texts that do not belong to it, most similar first; possibly fewer than requested.
     """
 
     query: str

@@ -1,4 +1,4 @@
-"""What all results have in common, and what stands for one that failed."""
+"""The base of all results, and `Failure`, which takes the place of a result that failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Result(Shown):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Result":
-        """The result of values that `to_dict` gives, as a server sends them; what it leaves out may be among them."""
+        """Makes a result of the values from `to_dict`, as sent by a server; omitted fields may be present, too."""
         import msgspec
 
         return msgspec.convert(values, cls)
@@ -23,11 +23,11 @@ class Result(Shown):
 
 @dataclass(frozen=True)
 class Failure(Shown):
-    """Stands in the place of a result whose input could not be used.
+    """Takes the place of a result whose input was unusable.
 
     Attributes:
-        index: Place of the input in the stream, from 0.
-        error: Why.
+        index: The index of the input in the stream, from 0.
+        error: The error of the input.
     """
 
     index: int

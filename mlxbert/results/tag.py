@@ -9,12 +9,12 @@ from mlxbert.results.result import Result
 
 @dataclass(frozen=True)
 class Entity(Brief):
-    """A part of a text and what it is.
+    """A part of a text with its label.
 
     Attributes:
         label: The type of an entity, or the tag of a word or token.
         text: The part of the text from `start` to `end`.
-        score: Its probability, 0 to 1; of several words their mean.
+        score: The probability, 0 to 1; for several words, the mean of their probabilities.
     """
 
     label: str
@@ -26,10 +26,10 @@ class Entity(Brief):
 
 @dataclass(frozen=True)
 class Tagged(Result):
-    """The entities of a text in their order, or its words, or its tokens.
+    """The entities of a text, or its words, or its tokens, in order.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; false if windows covered the text.
+        truncated: Whether the text was truncated; false if windows covered it.
     """
 
     text: str

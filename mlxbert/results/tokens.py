@@ -30,12 +30,12 @@ class Tokens(Result):
 
 @dataclass(frozen=True)
 class ReplacedToken(Brief):
-    """A token, and how much it looks as if it stood in the place of another.
+    """A token with the probability that it replaces the original one.
 
     Attributes:
-        token: The token as the vocabulary spells it.
-        score: Probability that it is a replacement, 0 to 1.
-        replaced: Whether that is more than a half.
+        token: The token in the spelling of the vocabulary.
+        score: The probability that it is a replacement, 0 to 1.
+        replaced: Whether the score is above 0.5.
     """
 
     token: str
@@ -48,10 +48,10 @@ class ReplacedToken(Brief):
 
 @dataclass(frozen=True)
 class Replaced(Result):
-    """The tokens of a text, special ones left out.
+    """The tokens of a text, without special tokens.
 
     Attributes:
-        truncated: Whether the end of the text was cut off; false if windows covered the text.
+        truncated: Whether the text was truncated; false if windows covered it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Extractive question answering: the part of a text that answers a question, or that there is none.
+"""Extractive question answering: finds the part of a text that answers a question, or that there is no answer.
 
 Shapes: B batch, L length.
 """
@@ -23,11 +23,11 @@ from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
 HEAD = "question_answering"
-MAX_LENGTH = 384  # of a window, in tokens: models are trained with it
+MAX_LENGTH = 384  # tokens of a window, as in training
 STRIDE = 128
-_TOGETHER = 8192  # spans that are made without a pause
+_PAUSE_EVERY = 8192  # spans
 _SPAN_BYTES = 280  # of a `Span`, without its text
-THRESHOLD = 0.5  # where the model has none of its own
+THRESHOLD = 0.5  # default for models without their own
 
 Item = str | tuple[str, str]
 
@@ -37,8 +37,8 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
     """A question and its context.
 
     Attributes:
-        before: Code points in front of what the offsets of the encodings count in.
-        rest: The following blocks of the context.
+        before: The offset of the current block in the context, in code points; offsets of encodings are relative to it.
+        rest: The remaining blocks of the context.
     """
 
     before: int
@@ -56,12 +56,12 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
 
 
 class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
-    """The best spans of a context, and whether one is the answer.
+    """Finds the best spans of a context, and whether the best one is the answer.
 
     Attributes:
-        context: The context of questions that come alone.
-        threshold: The share of "no answer" above which none is given.
-        tokenizer: The model's tokenizer, for windows.
+        context: The context of questions without one.
+        threshold: The share of "no answer" above which no answer is returned.
+        tokenizer: The model's tokenizer, with the maximum length of a window.
     """
 
     name = "answer"
@@ -79,28 +79,28 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     @property
     def output_bytes(self) -> int:
-        """That of the spans of a window."""
+        """The memory of the spans of a window."""
         return 24 * min(self.options.top_k, self.tokenizer.max_length**2)
 
     def size(self, item: Item, units: int) -> int:
-        """That of the spans with their texts."""
+        """The memory of the spans with their texts."""
         return (
             RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.options.max_words, self.tokenizer.max_length)) * units
         )
 
     def units(self, job: AnswerJob) -> int:
-        """The spans that are wanted, or all that there may be: of each token as the first one, those of a window."""
+        """The number of requested spans, or the maximum: for each first token, the spans of a window."""
         return self.most_units(job.item)
 
     def most_units(self, item: Item) -> int:
-        """As many spans as are wanted, or as there may be."""
+        """The number of requested spans, or the maximum for the length of the context."""
         context = self.context if isinstance(item, str) else item[-1]
         return min(self.options.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is one question, alone or with its context in a tuple."""
-        pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
-        return isinstance(given, str) or pair
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is one question, alone or with its context in a tuple."""
+        pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
+        return isinstance(value, str) or pair
 
     def prepare(self, item: Item) -> AnswerJob:
         """Tokenizes the question and the beginning of the context."""
@@ -133,44 +133,44 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return self._all_blocks(jobs, super().outputs(jobs))
 
     def _all_blocks(self, jobs: Sequence[AnswerJob], outputs: Iterator[Sequence[Spans]]) -> Iterator[Sequence[Spans]]:
-        found = [Spans(self.options.top_k) for _ in jobs]
-        waiting = [*zip(jobs, found, strict=True)]
+        best_spans = [Spans(self.options.top_k) for _ in jobs]
+        waiting = [*zip(jobs, best_spans, strict=True)]
         while waiting:
             for (_, spans), windows in zip(waiting, outputs, strict=True):
                 for window in windows:
                     spans.merge(window)
             waiting = [(more, spans) for job, spans in waiting if (more := job.following()) is not None]
             outputs = super().outputs([job for job, _ in waiting])
-        yield from ([spans] for spans in found)
+        yield from ([spans] for spans in best_spans)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> mx.array:
         """The logits (B, L, 2)."""
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
-    def read(self, found: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
-        """For each row its best spans, with offsets within the block."""
+    def read(self, arrays: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
+        """The best spans of each row."""
         import numpy as np
 
-        logits = check_finite(np.array(found))
-        how = {"count": self.options.top_k, "max_words": self.options.max_words}
+        logits = check_finite(np.array(arrays))
+        limits = {"count": self.options.top_k, "max_words": self.options.max_words}
         return [
-            window_spans(row, job.encodings[number], job.item[1], before=job.before, **how)
+            window_spans(row, job.encodings[number], job.item[1], before=job.before, **limits)
             for (job, number), row in zip(parts, logits, strict=True)
         ]
 
     def result(self, job: AnswerJob, outputs: Sequence[Spans]) -> Answer:
         """The best span, or that there is no answer."""
         question, context = job.item
-        (found,) = outputs
-        spans = tuple(self._shown(context, found.best))
-        known = bool(spans) and found.no_answer_share <= self.threshold
-        answer, start, end = (spans[0].answer, spans[0].start, spans[0].end) if known else (None, None, None)
+        (best_spans,) = outputs
+        spans = tuple(self._with_texts(context, best_spans.best))
+        answered = bool(spans) and best_spans.no_answer_share <= self.threshold
+        answer, start, end = (spans[0].answer, spans[0].start, spans[0].end) if answered else (None, None, None)
         score = spans[0].score if spans else 0.0
-        return Answer(question, answer, start, end, score, found.no_answer, spans, context, job.truncated)
+        return Answer(question, answer, start, end, score, best_spans.no_answer, spans, context, job.truncated)
 
-    def _shown(self, context: str, found: Sequence[Candidate]) -> Iterator[Span]:
-        for number, (start, end, score) in enumerate(found):
-            if number % _TOGETHER == 0:
+    def _with_texts(self, context: str, candidates: Sequence[Candidate]) -> Iterator[Span]:
+        for number, (start, end, score) in enumerate(candidates):
+            if number % _PAUSE_EVERY == 0:
                 breathe()
             yield Span(context[start:end], start, end, score)
 
@@ -190,15 +190,15 @@ def answer(
         >>> model = mlxbert.load("deepset/roberta-base-squad2", task="answer")
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
-    A text of any length is split into overlapping windows, in memory that does not grow with it. An answer is
-    made of whole tokens, as the model sees the text, without the whitespace around. Whitespace separates its words;
-    each ideograph or kana counts as a word. Spans may overlap. There is no answer where "no answer" has a greater share
-    than the threshold in what "no answer" and the best span score together: a threshold of 1 always gives an answer.
+    A text of any length is split into overlapping windows, in constant memory. An answer consists of whole tokens,
+    without the whitespace around it. Its words are separated by whitespace; each ideograph or kana counts as a word.
+    Spans may overlap. The result has no answer if the share of "no answer" in the combined score of "no answer" and the
+    best span exceeds the threshold: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
-        context: The text of questions that come without one.
+        context: The context of questions without one.
         options: See `AnswerOptions`.
         call: See `CallOptions`.
 
@@ -213,7 +213,7 @@ def answer(
 
 
 def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
-    """The tokenizer with windows of `max_length` tokens; `None` for 384, or what the model takes."""
+    """The tokenizer with windows of `max_length` tokens; `None` for 384, or the model's maximum if smaller."""
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
     if max_length > tokenizer.max_length:
@@ -222,7 +222,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
 
 
 def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
-    """How many tokens windows have in common; `None` for 128, or a third of a window."""
+    """The overlap of windows in tokens; `None` for 128, or a third of a window if smaller."""
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
     return stride
@@ -232,12 +232,12 @@ def check_question(tokenizer: Tokenizer, question: str) -> None:
     """Refuses a question that is empty, or longer than half a window."""
     if not question.strip():
         raise InputError("the question is empty, expected a text")
-    tokens, most = len(tokenizer.pieces(question)), tokenizer.max_length // 2
-    if tokens > most:
-        raise InputError(f"the question has {tokens} tokens, expected at most {most}: half of a window")
+    tokens, limit = len(tokenizer.pieces(question)), tokenizer.max_length // 2
+    if tokens > limit:
+        raise InputError(f"the question has {tokens} tokens, expected at most {limit}: half of a window")
 
 
 def threshold_of(model: Model) -> float:
-    """The threshold of "no answer" that a model was tuned to, or the usual one."""
+    """The threshold of "no answer" that a model was tuned to, or the default."""
     labels = model.config.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold

@@ -1,4 +1,4 @@
-"""What public functions are given, checked."""
+"""Checks of the arguments of public functions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T 
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
-    """Refuses what is not a model; `others` are arguments next to it, in which one may be found; `place` is its own."""
+    """Refuses a value that is not a model; if one of the `others` is the model, the hint names the right `place`."""
     if isinstance(model, Model):
         return
     hint = "model = mlxbert.load() loads the built-in one"
@@ -22,12 +22,12 @@ def check_model(model: object, *others: object, place: str = "first") -> None:
 
 
 def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
-    """Returns inputs, or refuses what would give something else than them, or in no order.
+    """Returns inputs; refuses a value that would not yield inputs when iterated, or not in a fixed order.
 
     Args:
-        given: The inputs; text itself is not one, as it would give its characters.
-        name: What the argument is called.
-        expected: What the argument has to be.
+        given: The inputs; a string is refused, since it would yield its characters.
+        name: The name of the argument.
+        expected: The expectation in the error.
     """
     hint = None
     if holds_numbers(given):
@@ -51,7 +51,7 @@ def holds_numbers(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """A value on one line: as Python writes it, or its type where that takes many lines."""
+    """A value on one line: its `repr`, or its type if the `repr` would take many lines."""
     if hasattr(value, "columns") or isinstance(value, Model) or holds_numbers(value):
         return f"a {type(value).__name__}"
     return shown(value)

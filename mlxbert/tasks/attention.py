@@ -1,4 +1,4 @@
-"""Where each token of a text looks: the attention weights of the encoder."""
+"""Attention weights: how much each token of a text attends to the others."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from mlxbert.tasks.task import check_finite, evaluation_mode
 from mlxbert.tasks.tokenize import tokens_of
 from mlxbert.text.batch import make_batch
 
-MOST = 64_000_000  # weights: 256 MB
+MOST = 64_000_000  # maximum number of weights: 256 MB
 
 
 @takes_keywords
@@ -26,7 +26,7 @@ def attention(
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
 ) -> Attention:
-    """Computes what each token of a text attends to.
+    """Computes the attention weights between the tokens of a text.
 
     Example:
         >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
@@ -37,7 +37,7 @@ def attention(
         text: The text.
         options: See `TokenizeOptions`.
         layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
-        heads: Numbers of heads, as those of layers.
+        heads: Numbers of heads, like `layers`.
 
     Raises:
         InputError: Not a text, or too long with `overflow="error"`.
@@ -49,37 +49,37 @@ def attention(
     if not isinstance(text, str):
         raise InputError(f"text is {text!r:.60}, expected a string")
     config = model.config
-    chosen = _numbers("layers", layers, len(config.layer_schedule))
-    of_them = _numbers("heads", heads, config.num_attention_heads)
+    layer_ids = _numbers("layers", layers, len(config.layer_schedule))
+    head_ids = _numbers("heads", heads, config.num_attention_heads)
     encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
-    size = len(chosen) * len(of_them) * length**2
+    size = len(layer_ids) * len(head_ids) * length**2
     if size > MOST:
         raise ArgumentError(
-            f"{len(chosen)} layers of {len(of_them)} heads have {size:,} weights, expected at most {MOST:,}",
+            f"{len(layer_ids)} layers of {len(head_ids)} heads have {size:,} weights, expected at most {MOST:,}",
             hint="choose some with layers= and heads=",
         )
     import numpy as np
 
     with device_errors(), evaluation_mode(model.network):
-        found = model.network.encoder(
+        attentions = model.network.encoder(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=True
         ).attentions
-        assert found is not None
-        picked = mx.stack([found[layer][0][mx.array(of_them), :length, :length] for layer in chosen])
-        weights = check_finite(np.array(picked.astype(mx.float32)), "attention weights")
+        assert attentions is not None
+        stacked = mx.stack([attentions[layer][0][mx.array(head_ids), :length, :length] for layer in layer_ids])
+        weights = check_finite(np.array(stacked.astype(mx.float32)), "attention weights")
     return Attention(
-        text, options.pair, tokens_of(model.tokenizer, encoding), chosen, of_them, weights, encoding.truncated
+        text, options.pair, tokens_of(model.tokenizer, encoding), layer_ids, head_ids, weights, encoding.truncated
     )
 
 
-def _numbers(name: str, given: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """The numbers of layers or heads, from 0."""
-    if given is None:
+def _numbers(name: str, value: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+    """Checks the numbers of layers or heads; returns them counted from 0."""
+    if value is None:
         return tuple(range(count))
-    wanted = (given,) if isinstance(given, int) and not isinstance(given, bool) else given
-    numbers = tuple(wanted) if isinstance(wanted, Sequence) and not isinstance(wanted, str) else ()
+    values = (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+    numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if not numbers or not all(type(number) is int and -count <= number < count for number in numbers):
-        name, what = (name[:-1], "a number") if isinstance(given, int) else (name, "numbers")
-        raise ArgumentError(f"{name} is {given!r:.60}, expected {what} from {-count} to {count - 1}")
+        name, expected = (name[:-1], "a number") if isinstance(value, int) else (name, "numbers")
+        raise ArgumentError(f"{name} is {value!r:.60}, expected {expected} from {-count} to {count - 1}")
     return tuple(number % count for number in numbers)

@@ -1,6 +1,6 @@
-"""The catalogue of tasks: one record each, which the library, the command line and the server read.
+"""The catalogue of tasks: one entry each, used by the library, the command line and the server.
 
-Importing it imports neither MLX nor the tasks: classes are named, and imported when they are used.
+Importing it imports neither MLX nor the tasks: classes are given by name, and imported when they are used.
 """
 
 import importlib
@@ -25,17 +25,17 @@ class TaskEntry:
     """A task.
 
     Attributes:
-        name: What the command line and routes call it; its function has `_` in place of `-`.
-        task: The module and the name of its subclass of `Task`, or of a function that chooses one by the options.
-        options: Its options.
-        items: What an item is: a text; a text or a pair of texts; a pair; a question with its context; or a query with
-            a text.
-        result: The module and the name of the class of its results.
-        summary: What it gives, in a few words.
-        about: The help of its command: a sentence, paragraphs, an example; `None` if an option of another command
+        name: The name of the command and the route; the function has `_` in place of `-`.
+        task: The subclass of `Task`, or a function that chooses one by the options, as `module:name`.
+        options: The class of the options.
+        items: The type of an item: a text; a text or a pair of texts; a pair; a question with its context; or a query
+            with a text.
+        result: The class of the results, as `module:name`.
+        summary: The results in a few words.
+        about: The help of the command: a sentence, paragraphs, an example; `None` if an option of another command
             chooses the task.
-        needs: What `mlxbert.load` calls the head of the task, if that is not the name of the task.
-        hint: What to do about a model without that head.
+        needs: The name of the required head in `mlxbert.load`, if it is not the name of the task.
+        hint: The hint for a model without the required head.
     """
 
     name: str
@@ -49,7 +49,7 @@ class TaskEntry:
     hint: str | None = None
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
-        """The options of a mapping, checked; `ArgumentError` names an unknown one, or a value that is not allowed."""
+        """Makes checked options of a mapping; an unknown name or an invalid value is an `ArgumentError`."""
         names = [field.name for field in fields(self.options)]
         for name in values:
             if name not in names:
@@ -57,25 +57,25 @@ class TaskEntry:
         return self.options(**values)
 
     def make(self, model: "Model", options: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
-        """The task of a model, with the options that `read_options` gives."""
+        """Makes the task of a model, with options from `read_options`."""
         task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage)
         return task
 
 
 def imported(place: str) -> Any:
-    """What stands at `module:name`."""
+    """Imports the object at `module:name`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def find_task(name: str) -> TaskEntry:
-    """The task of a name, or an `ArgumentError` with the names that there are."""
+    """Returns the task with this name; an unknown name is an `ArgumentError` that lists all names."""
     if name not in [*CATALOGUE]:
         raise not_one_of("task", name, CATALOGUE)
     return CATALOGUE[name]
 
 
-# The tasks that are used most come first: the order of the help of the command line.
+# The most used tasks come first: this is the order in the help of the command line.
 CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
     entry.name: entry
     for entry in (
@@ -102,8 +102,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             about="""Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
 
             The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
-            but a model of natural language inference (NLI), which judges whether the text implies the hypothesis made
-            from a label.
+            but a model trained on natural language inference (NLI), which judges whether the text implies the
+            hypothesis made from a label.
 
             Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
             """,
@@ -124,7 +124,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             result="mlxbert.results.answer:Answer", summary="Answers to questions",
             about="""Find the answers to questions in a text, if it has any.
 
-            In a file they are the columns question and context, or others that you name.
+            In a file, they are the columns question and context, or others that you name.
 
             Example: mlxbert answer "When was it built?" --context-file a.txt -m DIR
             """,
@@ -180,7 +180,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
     )
 })  # fmt: skip
-# Ranks texts by vectors that `embed` makes, so it has no task of its own: a command, a function and a route.
+# Ranks texts by the vectors of `embed`, so it has a command, a function and a route, but no `Task`.
 SIMILARITY = TaskEntry(
     name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
     result="mlxbert.results.related:Similarity", summary="Texts in the order of similarity",

@@ -1,7 +1,7 @@
 """Classification: labels with scores, or a number, for a text or a pair of texts.
 
-What the model is comes from its configuration: one label is right (softmax), several may be (sigmoid), or its outputs
-are numbers. Where it does not say, one output is a probability and several share one, as in transformers.
+The configuration of the model decides the kind: one label is right (softmax), several may be right (sigmoid), or the
+outputs are numbers (regression). By default, one output is a probability, and several share one, as in transformers.
 
 Shapes: B batch, C outputs.
 """
@@ -32,21 +32,21 @@ ClassifyJob = PreparedItem[tuple[str, str | None]]
 
 
 def scores(logits: mx.array, labels: Labels) -> mx.array:
-    """The scores of a classifier's logits (B, C): probabilities, or of a regression the logits themselves; float32."""
-    wide = logits.astype(mx.float32)
+    """Converts the logits (B, C) of a classifier to float32 scores: probabilities, or for a regression the logits."""
+    float_logits = logits.astype(mx.float32)
     if labels.problem_type == REGRESSION:
-        return wide
+        return float_logits
     if labels.problem_type == MULTI_LABEL or len(labels) == 1:
-        return mx.sigmoid(wide)
-    return probabilities(wide)
+        return mx.sigmoid(float_logits)
+    return probabilities(float_logits)
 
 
 class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
-    """The labels or the number of a text or a pair.
+    """Computes the labels or the number of a text or a pair.
 
     Attributes:
         labels: The classes of the model.
-        logits: Whether scores are the outputs of the model as they are.
+        logits: Whether scores are the logits of the model.
     """
 
     logits: ClassVar[bool] = False
@@ -64,24 +64,24 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     @property
     def output_bytes(self) -> int:
-        """That of a Python number for each label."""
+        """The memory of a Python number for each label."""
         return 32 * len(self.labels)
 
     def size(self, item: Item, units: int) -> int:
-        """That of the labels."""
+        """The memory of the labels."""
         return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
-    def is_item(self, given: object) -> bool:
-        """See `is_item`."""
-        return is_item(given)
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is a text or one pair; see `label_scores.is_item`."""
+        return is_item(value)
 
     def prepare(self, item: Item) -> ClassifyJob:
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
-            raise InputError("the model judges a text by a query, expected a pair of them", hint="rerank takes both")
+            raise InputError("the model needs a query and a text, expected a pair of both", hint="or use rerank")
         if self._pairs and pair is None:
-            self._pairs = False  # once is enough
+            self._pairs = False  # warns once
             _LOG.warning("%s", missing_pair(self.model.source))
         if self.options.overflow == "window":
             return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
@@ -89,32 +89,32 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         return PreparedItem((text, pair), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
-        """The scores (B, C), and the logits."""
+        """The scores and the logits, (B, C) each."""
         logits = self.model.network.logits(HEAD, batch)
         return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
-    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
-        """For each row its scores (C)."""
-        wanted, logits = found
+    def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
+        """The scores (C,) of each row."""
+        scores, logits = arrays
         for row in cast(list[list[float]], logits.tolist()):
-            check_finite(row)  # scores may be: the sigmoid of infinity is 1
-        return cast(list[list[float]], wanted.tolist())
+            check_finite(row)  # not the scores: the sigmoid of infinity is 1
+        return cast(list[list[float]], scores.tolist())
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
-        """The labels, best first, or the number; over windows the mean of their scores, weighted by their tokens."""
+        """The labels, best first, or the number; the scores of windows are averaged, weighted by their tokens."""
         text, pair = job.item
-        found = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
+        numbers = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
         if self.labels.problem_type == REGRESSION:
-            values = tuple(zip(self.labels.names, found, strict=True))
-            return Regression(text, found[0], values if len(values) > 1 else (), pair, job.truncated)
+            values = tuple(zip(self.labels.names, numbers, strict=True))
+            return Regression(text, numbers[0], values if len(values) > 1 else (), pair, job.truncated)
         several = self.labels.problem_type == MULTI_LABEL
-        thresholds = self.labels.thresholds or [THRESHOLD] * len(found) if several else None
-        labels = ranked(self.labels.names, found, self.options.top_k, thresholds)
+        thresholds = self.labels.thresholds or [THRESHOLD] * len(numbers) if several else None
+        labels = ranked(self.labels.names, numbers, self.options.top_k, thresholds)
         return Classification(text, labels, pair, job.truncated)
 
 
 class ClassifyLogitsTask(ClassifyTask):
-    """The same with the outputs of the model as they are in the place of scores."""
+    """Classification whose scores are the logits of the model."""
 
     logits = True
 
@@ -122,7 +122,7 @@ class ClassifyLogitsTask(ClassifyTask):
 def make_task(
     model: Model, options: ClassifyOptions, *, usage: Usage | None = None
 ) -> Task[Item, Any, Any, Classification | Regression]:
-    """The task that the options ask for: with labels zero-shot classification."""
+    """Makes the task for the options: zero-shot classification if they have labels."""
     if options.labels is not None:
         return ZeroShotTask(model, options, usage=usage)
     return ClassifyTask(model, options, usage=usage)
@@ -143,7 +143,7 @@ def classify(
     is never truncated.
 
     Args:
-        model: A model with a sequence classifier; with `labels`, one that was trained on natural language inference.
+        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         options: See `ClassifyOptions`.
         call: See `CallOptions`.
@@ -161,7 +161,7 @@ def classify(
 
 
 def _split(item: Item) -> tuple[str, str | None]:
-    """The text and, of a pair, the second text."""
+    """The text, and the second text of a pair or `None`."""
     if isinstance(item, str):
         return item, None
     if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):

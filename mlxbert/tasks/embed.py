@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""Computes vectors of texts."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,14 +33,14 @@ _LOG = logging.getLogger("mlxbert")
 
 
 class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
-    """The vector of a text.
+    """Computes the vector of a text.
 
     Attributes:
-        embedder: Makes vectors of hidden states, as the model and the options say.
-        similarity: How its vectors are compared.
-        tokenizer: The model's tokenizer, with the limit and lower-casing of the embedder.
-        prompt: Stands before each text; may be empty.
-        prompt_length: How many tokens precede the text, the first special token included.
+        embedder: Turns hidden states into vectors, with the settings of the model and the options.
+        similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
+        tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
+        prompt: The text before each text; may be empty.
+        prompt_length: The number of tokens before the text, the first special token included.
     """
 
     name = "embed"
@@ -60,26 +60,26 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         self.prompt = choose_prompt(model, options.prompt, options.prompt_name, options.kind)
         self.model = model.for_prompt(options.prompt_name, self.prompt)
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
-        most = self.tokenizer.max_length
-        if self.prompt and self.prompt_length >= most - 1:
-            raise ArgumentError(f"the prompt takes {self.prompt_length} tokens, the model at most {most} with the text")
+        limit = self.tokenizer.max_length
+        if self.prompt and self.prompt_length >= limit - 1:
+            raise ArgumentError(f"the prompt has {self.prompt_length} tokens, the maximum with the text is {limit}")
 
     @property
     def output_bytes(self) -> int:
-        """That of a vector."""
+        """The memory of a vector."""
         return 4 * self.embedder.size
 
     def size(self, item: str, units: int) -> int:
-        """That of a vector."""
+        """The memory of a result with its vector."""
         return RESULT_BYTES + self.output_bytes
 
-    def is_item(self, given: object) -> bool:
-        """Never: for one text there is `embed`."""
-        check_texts(given)
+    def is_item(self, value: object) -> bool:
+        """Always false: a single text is for `embed`."""
+        check_texts(value)
         return False
 
     def prepare(self, item: str) -> PreparedItem[str]:
-        """Tokenizes a text, with the prompt before it."""
+        """Tokenizes the prompt and a text."""
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         before = self.prompt_length if self.prompt else 0
@@ -94,18 +94,18 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """The text with the prompt before it; the prompt alone is split for every text with windows."""
+        """The prompt with the text; also the prompt alone, which windows tokenize for every text."""
         return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """The vectors of the encodings of each job; of several processes, when all have computed theirs."""
-        found = super().outputs(jobs)
-        return found if self._turns.group.size == 1 else self._gathered(jobs, found)
+        """The vectors of the encodings of each job; several processes gather them when all have finished."""
+        vectors = super().outputs(jobs)
+        return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
 
     def _gathered(
-        self, jobs: Sequence[PreparedItem[str]], found: Iterator[Sequence["Vector"]]
+        self, jobs: Sequence[PreparedItem[str]], vectors: Iterator[Sequence["Vector"]]
     ) -> Iterator[Sequence["Vector"]]:
-        rows = iter(self._turns.all_gather([row for some in found for row in some]))
+        rows = iter(self._turns.all_gather([row for job_vectors in vectors for row in job_vectors]))
         for job in jobs:
             yield [next(rows) for _ in job.encodings]
 
@@ -123,23 +123,23 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         )
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
-    def read(self, found: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """One vector (W,) per row; `None` where it was another process's turn."""
+    def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
+        """One vector (W,) per row; `None` if another process computes the batch."""
         import numpy as np
 
-        if found is None:
+        if arrays is None:
             return cast(Sequence["Vector"], [None] * len(parts))
-        return list(check_finite(np.array(found), "vectors"))
+        return list(check_finite(np.array(arrays), "vectors"))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
-        """The vector of a text, or the mean of those of its windows."""
+        """The vector of a text, or the mean of the vectors of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
         stored = cast("Vector", as_dtype(vector, self.options.output_dtype))
         tokens = sum(map(len, job.encodings))
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
-        """The mean of windows' vectors, weighted by tokens of the text; of length 1 if they are."""
+        """The mean of the vectors of windows, weighted by tokens of the text; normalized if the vectors are."""
         import numpy as np
 
         special = self.prompt_length + 1  # a special token ends each window
@@ -166,42 +166,42 @@ def embed(
         >>> vectors = mlxbert.embed(model, ["A man eats.", "It rains."])  # (2, 384)
         >>> vector = mlxbert.embed(model, "A man eats.")  # (384,)
 
-    Options that are left out follow the model's own files. `kind` puts the model's own prompt for searches before each
-    text, if the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
-    `retrieval.passage` for documents. `normalize=False` leaves out the model's own normalization; vectors that
-    `dimensions` shortens are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
+    Omitted options follow the model's own files. `kind` puts the model's own prompt for searches before each text, if
+    the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
+    `retrieval.passage` for documents. `normalize=False` skips the model's own normalization; vectors shortened by
+    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
     round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
     in windows is the mean of the windows' vectors, weighted by their tokens.
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: One text, or a sequence of texts.
-        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) in place of a text that cannot be
-            used. The log says why.
-        on_progress: Called after each text with the number of texts done and of all texts; without it, a notebook shows
-            a bar.
+        on_error: `raise`; or `return` a row of NaN (of 0 with `int8` and `binary`) for an unusable text. The log says
+            why.
+        on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
+            progress bar.
         options: See `EmbedOptions`.
         call: See `UsageOptions`.
 
     Returns:
-        (D,) for one text, (N, D) for N, where D is the size of a vector; D / 8 with `binary`.
+        (D,) for one text, (N, D) for N texts, where D is the size of a vector; D / 8 with `binary`.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
-    one = isinstance(texts, str)
+    single = isinstance(texts, str)
     check_on_error(on_error)
     check_model(model, texts)
     many = [texts] if isinstance(texts, str) else list(check_texts(texts))
     task = EmbedTask(model, options, usage=call.usage)
     with progress(on_progress, "texts") as update:
-        vectors = stacked(task, many, "raise" if one else on_error, update)
-    return cast("Vector", vectors[0] if one else vectors)
+        vectors = stacked(task, many, "raise" if single else on_error, update)
+    return cast("Vector", vectors[0] if single else vectors)
 
 
 def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
-    """The vectors of N texts in one array (N, D); a text that cannot be used is NaN, or 0 in whole numbers."""
+    """Computes the vectors of N texts as an array (N, D); the row of an unusable text is NaN, or 0 in integers."""
     import numpy as np
 
     dtype = task.options.output_dtype
@@ -226,7 +226,7 @@ def embed_stream(
     call: CallOptions,
     group: ProcessGroup | None = None,
 ) -> Embedding | Iterator[Embedding | Failure]:
-    """Computes the vectors of any number of texts, in their order and in constant memory.
+    """Computes the vectors of any number of texts, in order and in constant memory.
 
     Example:
         >>> model = mlxbert.load()
@@ -246,30 +246,30 @@ def embed_stream(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
     return one_or_many(EmbedTask, model, texts, options, call, group=group)
 
 
 def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
-    """Returns `texts`, or refuses them if they are not an iterable of texts."""
+    """Returns `texts`; refuses a value that is not an iterable of texts."""
     return check_inputs(texts, name, "an iterable of texts")
 
 
 def choose_prompt(
     model: Model, prompt: str | None, name: str | None, kind: str | None = None, *, prefix: str = ""
 ) -> str:
-    """The text that is put before each text.
+    """Returns the text to put before each text.
 
     Args:
         model: The model, which may have prompts of its own.
         prompt: The prompt itself.
         name: The name of one of the model's prompts.
-        kind: What the texts are, one of `KINDS`: chooses among the model's prompts.
-        prefix: Of the names of these arguments in errors.
+        kind: The kind of the texts, one of `KINDS`: chooses among the model's prompts.
+        prefix: The prefix of these arguments' names in errors.
     """
-    given = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
-    several = [f"a {key} {shown(value)}" for key, value in given.items() if value is not None]
+    choices = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
+    several = [f"a {key} {shown(value)}" for key, value in choices.items() if value is not None]
     if len(several) > 1:
         raise ArgumentError(f"there are both {' and '.join(several)}, expected one")
     prompts, default = model.embedder.config.prompts, model.embedder.config.default_prompt_name
@@ -277,12 +277,12 @@ def choose_prompt(
         if not isinstance(prompt, str):
             raise ArgumentError(f"{prefix}prompt is {shown(prompt)}, expected a text")
         return prompt
-    if name is not None and name not in list(prompts):  # a list: the given name may not be hashable
-        known = ", ".join(map(repr, prompts)) or "no prompts"
-        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, the model has {known}")
+    if name is not None and name not in list(prompts):  # a list: the name may be unhashable
+        available = ", ".join(map(repr, prompts)) or "no prompts"
+        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, the model has {available}")
     if kind is not None:
         name = own_prompt(prompts, kind)
-        if not any(own_prompt(prompts, one) for one in KINDS):
+        if not any(own_prompt(prompts, other) for other in KINDS):
             _LOG.warning(
                 "%s has no prompts for queries and documents: kind=%r changes nothing; give prompt= if it needs one",
                 *(model.source, kind),

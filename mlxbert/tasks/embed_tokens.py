@@ -1,4 +1,4 @@
-"""The tokens of texts to vectors: the hidden states of the last layer, special tokens included."""
+"""Computes vectors of the tokens of texts: the hidden states of the last layer, special tokens included."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EmbedTokensTask(EmbedTask):
-    """The vectors (L, D) of the L tokens of a text, with its prompt."""
+    """Computes the vectors (L, D) of the L tokens of a text, with its prompt."""
 
     def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
         check_no_window(options)
@@ -24,15 +24,15 @@ class EmbedTokensTask(EmbedTask):
 
     @property
     def output_bytes(self) -> int:
-        """That of as many vectors as the model takes tokens."""
+        """The memory of a vector for each token of the longest input."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
 
     def size(self, item: str, units: int) -> int:
-        """That of a vector for each token."""
+        """The memory of a vector for each token."""
         return RESULT_BYTES + 4 * self.model.config.hidden_size * units
 
     def most_units(self, item: str) -> int:
-        """As many tokens as the model takes, at most."""
+        """The maximum number of tokens, limited by the model's maximum length."""
         return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
@@ -40,7 +40,7 @@ class EmbedTokensTask(EmbedTask):
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return output.last_hidden_state.astype(mx.float32)
 
-    def read(self, found: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """For each row the vectors of its own tokens, without the padding."""
-        rows = super().read(found, parts)
+    def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
+        """The vectors of the tokens of each row, without padding."""
+        rows = super().read(arrays, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

@@ -1,4 +1,4 @@
-"""The words of texts to vectors: the hidden states of their tokens."""
+"""Computes vectors of the words of texts: the hidden states of their tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ _WORD_BYTES = 500  # of a `WordVector` and of the array of its vector, without t
 
 
 class EmbedWordsTask(TokenTask[Words]):
-    """The vectors of the words of a text."""
+    """Computes the vectors of the words of a text."""
 
     name = "embed"
     options: EmbedWordsOptions
@@ -39,15 +39,15 @@ class EmbedWordsTask(TokenTask[Words]):
 
     @property
     def output_bytes(self) -> int:
-        """That of as many vectors as the model takes tokens."""
+        """The memory of a vector for each token of the longest input."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
 
     def size(self, item: Item, units: int) -> int:
-        """That of a vector for each word."""
+        """The memory of a vector for each word."""
         return RESULT_BYTES + (4 * self.model.config.hidden_size + _WORD_BYTES) * units
 
     def units(self, job: TokenJob) -> int:
-        """The words of the text; of one that is truncated, no more than its tokens."""
+        """The number of words of the text; for a truncated text, at most the number of its tokens."""
         words = self.count_words(job)
         return words if self.options.overflow == "window" else min(words, job.tokens)
 
@@ -60,15 +60,15 @@ class EmbedWordsTask(TokenTask[Words]):
         return output.hidden_states[self.options.layer].astype(mx.float32)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
-        """The words that have tokens; of a text that is truncated, those at its end have none."""
+        """The words that have tokens; the words beyond a truncation have none."""
         import numpy as np
 
-        found = []
+        vectors = []
         for word in self.words(job, self.tokens(job, outputs)):
             start, end = word.span
             mean = np.stack([token.scores for token in word.tokens]).mean(axis=0)
-            found.append(WordVector(job.text[start:end], start, end, len(word.tokens), mean))
-        return Words(job.text, tuple(found), job.truncated)
+            vectors.append(WordVector(job.text[start:end], start, end, len(word.tokens), mean))
+        return Words(job.text, tuple(vectors), job.truncated)
 
 
 @takes_keywords
@@ -87,7 +87,7 @@ def embed_words(
 
     Args:
         model: Any model.
-        texts: One text, or any number of texts. In place of a text its words can be given, as in `tag`.
+        texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
         options: See `EmbedWordsOptions`.
         call: See `CallOptions`.
 

@@ -1,6 +1,6 @@
-"""From scores of tokens to tags of words and to entities, one after the other: nothing is kept of the others.
+"""Turns scores of tokens into tags of words and into entities, as a stream: only the current ones are in memory.
 
-The aggregations are those of `TokenClassificationPipeline` of transformers, with its idea of where words begin.
+The aggregations are those in `TokenClassificationPipeline` of transformers, which has its own rule where words begin.
 
 Shapes: T tokens, C tags.
 """
@@ -29,9 +29,9 @@ class TaggedToken(NamedTuple):
     """A token of a text.
 
     Attributes:
-        span: Its place in the text.
-        id: Its id.
-        scores: (C,).
+        span: The place in the text.
+        id: The token id.
+        scores: The score of each tag, (C,).
     """
 
     span: Span
@@ -41,7 +41,7 @@ class TaggedToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text: its place, and its tokens, of which there is at least one."""
+    """A word of a text: its place, and its tokens (at least one)."""
 
     span: Span
     tokens: list[TaggedToken]
@@ -52,9 +52,9 @@ class TaggedSpan:
     """A token or a word with its tag.
 
     Attributes:
-        tag: The tag as the model names it.
-        span: Its place in the text.
-        score: Its probability.
+        tag: The tag, as named by the model.
+        span: The place in the text.
+        score: The probability of the tag.
     """
 
     tag: str
@@ -63,25 +63,24 @@ class TaggedSpan:
 
 
 def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[Span]) -> Iterator[Word]:
-    """The words that tokens begin in; a word that a token of the word before takes along has none of its own.
+    """Groups tokens by words; a word without the beginning of a token, because an earlier token covers it, is left out.
 
     Args:
         text: The text.
-        tokens: Its tokens.
+        tokens: The tokens of the text.
         words: The place of each word.
     """
     tokens, places = tee(tokens)
     owners = words_of_tokens(text, (token.span for token in places), words)
     owned = ((token, owner) for token, owner in zip(tokens, owners, strict=True) if owner is not None)
-    for (_, (start, end)), run in groupby(
-        owned, itemgetter(1)
-    ):  # an invisible mark, without owner, does not end a word
-        own = [token for token, _ in run]
-        yield Word((start, max(end, trimmed(text, own[-1].span)[1])), own)
+    # An invisible mark has no owner, and does not end a word.
+    for (_, (start, end)), run in groupby(owned, itemgetter(1)):
+        word_tokens = [token for token, _ in run]
+        yield Word((start, max(end, trimmed(text, word_tokens[-1].span)[1])), word_tokens)
 
 
 def pipeline_words(text: str, tokens: Iterable[TaggedToken], tokenizer: Tokenizer) -> Iterator[Word]:
-    """The words of a text where the pipeline of transformers takes them to be, from nothing but tokens."""
+    """Groups tokens into words by the rule of the transformers pipeline, which looks at tokens only."""
     marked = bool(tokenizer.files.spelling.continuation_prefix)
     unknown = tokenizer.token_id(tokenizer.special.get("unk", ""))
     run: list[TaggedToken] = []
@@ -100,18 +99,18 @@ def pipeline_words(text: str, tokens: Iterable[TaggedToken], tokenizer: Tokenize
 
 
 def tag_tokens(tokens: Iterable[TaggedToken], names: Sequence[str]) -> Iterator[TaggedSpan]:
-    """Each token with its most probable tag."""
+    """Gives each token its most probable tag."""
     return (_best(token.scores, token.span, names) for token in tokens)
 
 
 def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator[TaggedSpan]:
-    """Words with their tags.
+    """Gives each word its tag.
 
     Args:
         words: The words.
         names: The C tags.
-        how: `first`: the tag of its first token; `average`: that of the mean of its tokens; `max`: that of the token
-            that is most certain.
+        how: `first`: the best tag of the first token; `average`: of the mean scores of all tokens; `max`: of the most
+            certain token.
     """
     import numpy as np
 
@@ -128,9 +127,9 @@ def _best(row: "Scores", span: Span, names: Sequence[str]) -> TaggedSpan:
 
 
 def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Iterator[TaggedSpan]:
-    """Words with the tags that are the most probable together, each with its probability among all sequences.
+    """Gives words the most probable sequence of tags, each with its probability over all sequences.
 
-    A CRF decides when it has seen all words: their places and the scores of their first tokens are kept.
+    A CRF decides only after the last word: the places of all words and the scores of their first tokens are kept.
 
     Args:
         words: The words; the scores of their tokens are logits.
@@ -139,11 +138,11 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
     """
     import numpy as np
 
-    spans, kept = array("q"), array("f")
+    spans, first_scores = array("q"), array("f")
     for word in words:
         spans.extend(word.span)
-        kept.frombytes(word.tokens[0].scores.tobytes())
-    emissions = np.asarray(kept).reshape(-1, len(names))
+        first_scores.frombytes(word.tokens[0].scores.tobytes())
+    emissions = np.asarray(first_scores).reshape(-1, len(names))
     tags = crf.decode(emissions)
     places = zip(spans[::2], spans[1::2], strict=True)
     for tag, span, score in zip(tags, places, crf.shares(emissions, tags), strict=True):
@@ -151,32 +150,32 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
 
 
 def group(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Neighbours of one type, up to the next `B-`, as the pipeline of transformers groups them; without `O`."""
+    """Joins neighbours of one type, up to the next `B-`, as the transformers pipeline does; leaves out `O`."""
     return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in _runs(tagged)))]
 
 
 def _runs(tagged: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
     run: list[TaggedSpan] = []
     last = None
-    for one in tagged:
-        kind = one.tag[2:] if one.tag.startswith(("B-", "I-")) else one.tag
-        if run and (one.tag.startswith("B-") or kind != last):
+    for span in tagged:
+        kind = span.tag[2:] if span.tag.startswith(("B-", "I-")) else span.tag
+        if run and (span.tag.startswith("B-") or kind != last):
             yield run
             run = []
         last = kind
         if kind != OUTSIDE:  # most of a text, and left out
-            run.append(one)
+            run.append(span)
     if run:
         yield run
 
 
 def each(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Every token or word under its tag; without `O`."""
-    return [*_entities(text, ((one.tag, [one]) for one in tagged))]
+    """Makes an entity of every token or word; leaves out `O`."""
+    return [*_entities(text, ((span.tag, [span]) for span in tagged))]
 
 
 def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> list[Entity]:
-    """Words under their tags; where these make up entities, the entities, as seqeval reads them.
+    """Makes entities of words by their tags, as seqeval does; every word is one if the tags mark no entities.
 
     Args:
         text: The text.
@@ -186,11 +185,11 @@ def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> li
     if not marks_entities(names):
         return [*_entities(text, ((word.tag, [word]) for word in words), leave_out=None)]
     scheme = scheme_of(names)
-    return [*_entities(text, (found for run in _inside(words) for found in _decoded(run, scheme)))]
+    return [*_entities(text, (entity for run in _inside(words) for entity in _decoded(run, scheme)))]
 
 
 def _inside(words: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
-    """The longest runs of words in entities: no entity goes beyond one, so that the others need not be kept."""
+    """Runs of words between `O` tags: no entity crosses such a run, so only one run is in memory."""
     return ([*run] for outside, run in groupby(words, lambda word: word.tag == OUTSIDE) if not outside)
 
 
@@ -208,5 +207,5 @@ def _entities(
     for label, run in runs:
         start, end = trimmed(text, (run[0].span[0], run[-1].span[1]))
         if label != leave_out and start < end:
-            score = sum(one.score for one in run) / len(run)
+            score = sum(span.score for span in run) / len(run)
             yield Entity(label, start, end, text[start:end], score)

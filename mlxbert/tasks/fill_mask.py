@@ -1,4 +1,4 @@
-"""Fill-mask: which words fit the masked places of a text?"""
+"""Fill-mask: predicts words for the masked places of a text."""
 
 import bisect
 import itertools
@@ -24,19 +24,19 @@ from mlxbert.text.usage import Usage
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
-MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: with 2,000 that would be 28 MB
+MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: for 2,000 masks this would be 28 MB
 
 _FILL_BYTES = 240  # of a `Fill` without its text
 _TEXT_BYTES = 60  # of a text, without its characters
-_LOGITS = 2**24  # scores that are computed together: a batch of masks alone would have 2,048 for each word
+_MAX_SCORES = 2**24  # computed at once: a batch of nothing but masks would have 2,048 for each word of the vocabulary
 
-# The token ids of the best words for one mask, the best first, and their probabilities, K each. Arrays of the standard
-# library: lists would take many times the memory, and NumPy a tenth of a second to import.
+# The token ids of the best words for one mask, best first, and their probabilities, K each. Uses arrays of the standard
+# library: lists take many times the memory, and NumPy a tenth of a second to import.
 Words = tuple["array[int]", "array[float]"]
 
 
 class MaskedPlace(NamedTuple):
-    """A mask: its place in the text, and its token within the encoding that predicts it."""
+    """A mask: its place in the text, and the index of its token within the encoding that predicts it."""
 
     position: int
     start: int
@@ -46,13 +46,13 @@ class MaskedPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class MaskJob(PreparedItem[str]):
-    """A text and, for each of its encodings, the masks that it predicts; all in the order of the text."""
+    """A text and, for each of its encodings, the masks that the encoding predicts; all in the order of the text."""
 
     masks: Sequence[Sequence[MaskedPlace]]
 
 
 class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
-    """The most probable words for every mask of a text."""
+    """Finds the most probable words for every mask of a text."""
 
     name = "fill-mask"
     options: FillMaskOptions
@@ -61,31 +61,31 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     def __init__(self, model: Model, options: FillMaskOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
-        self._shown = dict[int, str]()  # words, which many masks have in common
-        chosen = None if options.targets is None else target_ids(model.tokenizer, options.targets)
-        most = model.tokenizer.vocab_size if chosen is None else len(chosen)
+        self._word_cache = dict[int, str]()  # displayed words by token id: many masks share them
+        targets = None if options.targets is None else target_ids(model.tokenizer, options.targets)
+        available = model.tokenizer.vocab_size if targets is None else len(targets)
         top_k = options.top_k
-        if top_k is not None and chosen is None and top_k > most:
-            raise ArgumentError(f"top_k is {top_k}, the vocabulary has {most} tokens")
-        self.candidates = model.tokenizer.known_ids() if chosen is None else chosen
-        self.count = min(top_k or (DEFAULT_TOP_K if chosen is None else most), most)
+        if top_k is not None and targets is None and top_k > available:
+            raise ArgumentError(f"top_k is {top_k}, the vocabulary has {available} tokens")
+        self.candidates = model.tokenizer.known_ids() if targets is None else targets
+        self.count = min(top_k or (DEFAULT_TOP_K if targets is None else available), available)
 
     @property
     def output_bytes(self) -> int:
-        """That of the words of a mask: two arrays."""
+        """The memory of the words of a mask: two arrays."""
         return 12 * self.count
 
     def size(self, item: str, units: int) -> int:
-        """That of the words of each mask, and of the texts of the first masks."""
+        """The memory of the words of each mask, and of the texts of the first masks."""
         text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.options.text else 0
         return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
 
     def units(self, job: MaskJob) -> int:
-        """The masks."""
+        """The number of masks."""
         return sum(map(len, job.masks))
 
     def most_units(self, item: str) -> int:
-        """What reads as a mask."""
+        """The number of places that read as a mask."""
         return sum(item.count(mask) for mask in {COMMON_MASK, self.model.tokenizer.mask_token or COMMON_MASK})
 
     def prepare(self, item: str) -> MaskJob:
@@ -102,12 +102,12 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             encodings, places = tokenizer.around(spelled, mask_id)
         else:
             encodings = [tokenizer.encode(spelled, overflow=self.options.overflow)]
-            places = [(0, token) for token, found in enumerate(encodings[0].ids) if found == mask_id]
+            places = [(0, token) for token, id in enumerate(encodings[0].ids) if id == mask_id]
         if not places:
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
-            wanted = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
+            names = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
             raise InputError(
-                f"no {wanted}{within} in the text {_shortened(item)}", hint=f"put {COMMON_MASK} where a word is missing"
+                f"no {names}{within} in the text {_shortened(item)}", hint=f"put {COMMON_MASK} where a word is missing"
             )
         masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:
@@ -117,18 +117,18 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             start, end = restore(start), restore(end)
             masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
         unknown, only = tokenizer.unknown(encodings)
-        cut = self.options.overflow == "truncate" and encodings[0].truncated
-        return MaskJob(item, encodings, cut, masks, unknown=unknown, only_unknown=only)
+        truncated = self.options.overflow == "truncate" and encodings[0].truncated
+        return MaskJob(item, encodings, truncated, masks, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """The text with the vocabulary's own mask tokens."""
+        """The text with the mask token of the vocabulary."""
         mask = self.model.tokenizer.mask_token
         return [_respell(item, mask)[0]] if mask and isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
-        """The columns of the best words of M masks, and their scores, both (M, K).
+        """The indices of the best words of M masks, and their scores, both (M, K).
 
-        On a GPU M is one of a few numbers, as the rows of a batch are: the last mask is repeated.
+        On a GPU, M is padded to one of a few sizes, as rows of batches are, by repeating the last mask.
         """
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
@@ -138,60 +138,60 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         more = padded_count(len(rows)) - len(rows)
         rows, columns = [*rows, *rows[-1:] * more], [*columns, *columns[-1:] * more]
         # The product with the vocabulary costs as much as several layers: only masked places go through it.
-        most = max(_LOGITS // self.model.tokenizer.vocab_size, 1)
-        found = [
-            self._best(output.select(mx.array(rows[start : start + most]), mx.array(columns[start : start + most])))
-            for start in range(0, len(rows), most)
+        size = max(_MAX_SCORES // self.model.tokenizer.vocab_size, 1)
+        chunks = [
+            self._best(output.select(mx.array(rows[start : start + size]), mx.array(columns[start : start + size])))
+            for start in range(0, len(rows), size)
         ]
-        best, scores = (mx.concatenate([*parts]) for parts in zip(*found, strict=True))
+        best, scores = (mx.concatenate([*parts]) for parts in zip(*chunks, strict=True))
         return best, scores
 
     def _best(self, selected: EncoderOutput) -> tuple[mx.array, mx.array]:
-        """The columns of the best words and their scores, (M, K) each, from the hidden states of masks, (M, D)."""
+        """The indices of the best words and their scores, (M, K) each, from the hidden states of masks, (M, D)."""
         scores = probabilities(self.model.network.logits("masked_lm", selected))
         if self.candidates is not None:
             scores = scores[:, mx.array(self.candidates)]
         best = mx.argpartition(-scores, kth=self.count - 1, axis=-1)[:, : self.count]
         return mx.contiguous(best), mx.contiguous(mx.take_along_axis(scores, best, axis=-1))
 
-    def read(self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
-        """For each row, for each of its masks: the best words."""
-        best, probable = (memoryview(cast(Any, values)).cast("B") for values in found)
-        columns, scores = best.cast("I"), probable.cast("f")
+    def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
+        """The best words for each mask of each row."""
+        best, best_scores = (memoryview(cast(Any, values)).cast("B") for values in arrays)
+        columns, scores = best.cast("I"), best_scores.cast("f")
         places = range(0, len(columns), self.count)
         words = (self._words(columns[at : at + self.count], scores[at : at + self.count]) for at in places)
         return [[next(words) for _ in job.masks[number]] for job, number in parts]
 
     def _words(self, columns: "memoryview[int]", scores: "memoryview[float]") -> Words:
-        """The words of columns and their scores, the best first; of equal ones the first in the vocabulary."""
-        ids, known = columns.tolist(), check_finite(cast(list[float], scores.tolist()))
+        """Words and their scores, best first; equal scores in the order of the vocabulary."""
+        ids, values = columns.tolist(), check_finite(cast(list[float], scores.tolist()))
         if self.candidates is not None:
             ids = [self.candidates[column] for column in ids]
-        order = sorted(range(len(ids)), key=lambda place: (-known[place], ids[place]))
-        return array("i", [ids[place] for place in order]), array("f", [known[place] for place in order])
+        order = sorted(range(len(ids)), key=lambda place: (-values[place], ids[place]))
+        return array("i", [ids[place] for place in order]), array("f", [values[place] for place in order])
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
-        """The text's masks with their words."""
-        found = (
+        """The masks of the text with their words."""
+        pairs = (
             (mask, words)
             for places, best in zip(job.masks, outputs, strict=True)
             for mask, words in zip(places, best, strict=True)
         )
         masks = (
             self._mask(job.item, mask, words, with_text=self.options.text and number < MOST_WITH_TEXT)
-            for number, (mask, words) in enumerate(found)
+            for number, (mask, words) in enumerate(pairs)
         )
         return FillMask(job.item, tuple(masks), job.truncated, job.unknown, job.only_unknown)
 
     def _mask(self, text: str, mask: MaskedPlace, words: Words, *, with_text: bool) -> Mask:
         tokenizer, left, right = self.model.tokenizer, text[: mask.start], text[mask.end :]
-        known = self._shown
+        cache = self._word_cache
         breathe()
         for number in words[0].tolist():
-            if number not in known:
-                known[number] = tokenizer.shown(number)
+            if number not in cache:
+                cache[number] = tokenizer.shown(number)
         fills = (
-            Fill(known[number], number, score, tokenizer.filled(left, number, right) if with_text else None)
+            Fill(cache[number], number, score, tokenizer.filled(left, number, right) if with_text else None)
             for number, score in zip(*(column.tolist() for column in words), strict=True)
         )
         return Mask(mask.position, mask.start, mask.end, tuple(fills))
@@ -203,7 +203,7 @@ def fill_mask(
 ) -> FillMask | Iterator[FillMask | Failure]:
     """Predicts words for the masked places of texts.
 
-    A text too long for the model is computed in windows: each mask gets as much text as fits on both sides.
+    For a text too long for the model, each mask gets a window with as much text as fits on both sides.
 
     Example:
         >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
@@ -227,12 +227,12 @@ def fill_mask(
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """The ids of target words, each once.
+    """The ids of target words, without duplicates.
 
-    A word is known if it is spelled as in the vocabulary ("ĠParis"), or if it is exactly one token at the beginning of
-    a word ("Paris" as "ĠParis" or "paris"), or else within a word.
+    A target may be spelled as in the vocabulary ("ĠParis"), or must be exactly one token at the beginning of a word
+    ("Paris" as "ĠParis" or "paris"), or else within a word.
     """
-    found = []
+    ids = []
     for target in targets:
         try:
             number = tokenizer.word_id(target)
@@ -244,8 +244,8 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
                 f"target {target!r} is not in the vocabulary",
                 hint=f"the model sees it as: {' '.join(map(tokenizer.token, pieces))}" if len(pieces) > 1 else None,
             )
-        found.append(number)
-    return list(dict.fromkeys(found))
+        ids.append(number)
+    return list(dict.fromkeys(ids))
 
 
 def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:

@@ -1,4 +1,4 @@
-"""Next-sentence prediction: does one text follow the other?"""
+"""Next-sentence prediction: whether one text follows another."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
@@ -19,13 +19,13 @@ PairJob = PreparedItem[Pair]
 
 
 class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
-    """The probability that the second text of a pair follows the first."""
+    """Computes the probability that the second text of a pair follows the first."""
 
     name = "next-sentence"
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is one pair: a tuple of two texts, since a list may hold any number of pairs."""
-        return isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is one pair: a tuple of two texts, since a list may hold any number of pairs."""
+        return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
     def prepare(self, item: Pair) -> PairJob:
         """Tokenizes a pair into one input."""
@@ -40,9 +40,9 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         scores = probabilities(self.model.network.logits("next_sentence", batch))
         return scores[:, 0]
 
-    def read(self, found: mx.array, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
         """One probability per row."""
-        return check_finite(cast(list[float], found.tolist()))
+        return check_finite(cast(list[float], arrays.tolist()))
 
     def result(self, job: PairJob, outputs: Sequence[float]) -> NextSentence:
         """The pair with its probability."""

@@ -1,4 +1,4 @@
-"""How similar the texts of pairs are, and every query to every text. N queries, M texts."""
+"""Similarity of the two texts of pairs, and of every query to every text. N queries, M texts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ PairJob = tuple[PreparedItem[str], PreparedItem[str]]
 def similarity_pairs(
     model: Model, pairs: Pair | Iterable[Pair | InputError], *, options: SimilarityOptions, call: CallOptions
 ) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
-    """Computes how similar the two texts of each pair are; the first text is the query, see `similarity`.
+    """Computes the similarity of the two texts of each pair; the first text is the query, see `similarity`.
 
     Example:
         >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
@@ -64,7 +64,7 @@ def similarity_pairs(
             yield
 
     def compute(jobs: Sequence[PairJob]) -> Iterator[PairSimilarity]:
-        found = zip(first.results([a for a, _ in jobs]), second.results([b for _, b in jobs]), strict=True)
+        embedded = zip(first.results([a for a, _ in jobs]), second.results([b for _, b in jobs]), strict=True)
         return (
             PairSimilarity(
                 a.text,
@@ -72,7 +72,7 @@ def similarity_pairs(
                 float(scores_of_pairs(first.similarity, a.embedding, b.embedding)),
                 a.truncated or b.truncated,
             )
-            for a, b in found
+            for a, b in embedded
         )
 
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
@@ -92,7 +92,7 @@ def similarity_matrix(
     call: UsageOptions,
     on_error: Literal["raise", "return"] = "raise",
 ) -> "NDArray[np.float32]":
-    """Computes how similar every query is to every text, see `similarity`.
+    """Computes the similarity of every query to every text, see `similarity`.
 
     Example:
         >>> model = mlxbert.load()
@@ -102,9 +102,9 @@ def similarity_matrix(
     Args:
         model: Any model; see `embed`.
         queries: N texts.
-        texts: M texts to compare them with; `None` for the queries themselves, which are then no queries: all of them
-            get the same prompt, that of `embed`.
-        on_error: `raise`; or `return` NaN for all scores of a text that cannot be used. The log says why.
+        texts: M texts to compare the queries with; `None` compares the queries with each other, all with the prompt of
+            `embed` instead of a prompt for queries.
+        on_error: `raise`; or `return` NaN for all scores of an unusable text. The log says why.
         options: See `SimilarityOptions`.
         call: See `UsageOptions`.
 
@@ -113,16 +113,16 @@ def similarity_matrix(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used.
+        InputError: A text is unusable.
     """
     check_on_error(on_error)
     check_model(model, queries, texts)
-    asked = list(check_texts(queries, "queries"))
+    query_texts = list(check_texts(queries, "queries"))
     if texts is None and (options.query_prompt is not None or options.query_prompt_name is not None):
         raise ArgumentError("there is a prompt for queries but no texts, expected texts= to compare the queries with")
     if texts is None and options.prompt is None and options.prompt_name is None:
         options = replace(options, prompt=choose_prompt(model, None, None))
     first, second = embed_tasks(model, options, call.usage)
-    rows = stacked(first, asked, on_error)
+    rows = stacked(first, query_texts, on_error)
     columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)
     return scores_of_all(first.similarity, rows, columns)

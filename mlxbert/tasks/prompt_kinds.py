@@ -1,10 +1,10 @@
-"""The prompts that a model has of its own."""
+"""Names of the prompts that a model brings along."""
 
 from collections.abc import Mapping
 
 from mlxbert.counterparts import not_one_of
 
-# The names that models give their prompts, by what a text is; those of sentence-transformers and of Jina.
+# The names of prompts by the kind of text, in models of sentence-transformers and of Jina.
 KINDS = {
     "query": ("query", "retrieval.query"),
     "document": ("document", "passage", "corpus", "retrieval.passage"),
@@ -12,7 +12,7 @@ KINDS = {
 
 
 def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
-    """The name of a model's own prompt for texts of a kind, `None` if it has none."""
+    """The name of a model's own prompt for texts of a kind; `None` if it has none."""
     if kind not in list(KINDS):
         raise not_one_of("kind", kind, KINDS)
     return next((name for name in KINDS[kind] if name in prompts), None)

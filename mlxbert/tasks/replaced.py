@@ -1,4 +1,4 @@
-"""Replaced-token detection: which tokens of a text replace the original ones?"""
+"""Replaced-token detection: finds the tokens of a text that replace the original ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
@@ -18,7 +18,7 @@ _JUDGED_BYTES = 360  # of a `ReplacedToken`
 
 
 class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
-    """The probability of every token that it is a replacement."""
+    """Computes the probability of every token to be a replacement."""
 
     name = "replaced"
 
@@ -32,23 +32,23 @@ class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
 
     @property
     def output_bytes(self) -> int:
-        """That of as many Python numbers as the model takes tokens."""
+        """The memory of a Python number for each token of the longest input."""
         return 32 * self.tokenizer.max_length
 
     def size(self, item: str, units: int) -> int:
-        """That of a judgement for each token."""
+        """The memory of a `ReplacedToken` for each token."""
         return RESULT_BYTES + _JUDGED_BYTES * units
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
         """The probabilities (B, L)."""
         return mx.sigmoid(self.model.network.logits("discriminator", batch).astype(mx.float32))
 
-    def read(self, found: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[list[float]]:
-        """For each row the probabilities of its tokens, padding included."""
-        return cast(list[list[float]], found.tolist())
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[list[float]]:
+        """The probabilities of the tokens of each row, padding included."""
+        return cast(list[list[float]], arrays.tolist())
 
     def result(self, job: PreparedItem[str], outputs: Sequence[list[float]]) -> Replaced:
-        """A token of several windows has the score from the window where it is furthest from the edge."""
+        """The tokens with their scores, each from the window where it is furthest from the edge."""
         tokens = []
         for number, place in best_windows(job.encodings):
             window, score = job.encodings[number], outputs[number][place]

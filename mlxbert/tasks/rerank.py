@@ -1,4 +1,4 @@
-"""Reranking: a cross-encoder reads the query and each text together, and gives one score."""
+"""Reranking: a cross-encoder reads the query and each text together, and gives each text a score."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 
 
 class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
-    """The scores of texts for queries, given as pairs of a query and a text.
+    """Computes the scores of pairs of a query and a text.
 
     Attributes:
         probabilities: Whether scores are probabilities.
@@ -42,23 +42,23 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         if options.prompt is not None:
             self.tokenizer = _instructed(self.tokenizer, options.prompt)
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is one pair: a tuple, since a list may hold any number of pairs."""
-        return isinstance(given, tuple)
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is one pair: a tuple, since a list may hold any number of pairs."""
+        return isinstance(value, tuple)
 
     def check_query(self, query: str) -> None:
-        """Refuses a query that no text can follow."""
+        """Refuses a query that leaves no room for a text."""
         if self.options.overflow != "truncate":
             room = self.tokenizer.max_length // 2
             if len(tokens := self.tokenizer.pieces(query)) > room:
                 raise InputError(
-                    f"the query has {len(tokens)} tokens, expected at most {room}, half of what the model takes",
-                    hint="overflow='truncate' cuts it",
+                    f"the query has {len(tokens)} tokens, expected at most {room}, half of the model's maximum",
+                    hint="overflow='truncate' truncates the query",
                 )
         self.tokenizer.encode(query, "", overflow="truncate")
 
     def texts(self, item: Pair) -> Sequence[str]:
-        """The texts as they stand in the input."""
+        """The texts as they appear in the input of the model."""
         return self.tokenizer.inside(*item)
 
     def prepare(self, item: Pair) -> PreparedItem[Pair]:
@@ -72,15 +72,15 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         return PreparedItem(item, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> tuple[mx.array, mx.array]:
-        """The logits (B,), and the scores."""
+        """The logits and the scores, (B,) each."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
         return logits, mx.sigmoid(logits) if self.probabilities else logits
 
     def read(
-        self, found: tuple[mx.array, mx.array], parts: Sequence[tuple[PreparedItem[Pair], int]]
+        self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[PreparedItem[Pair], int]]
     ) -> list[tuple[float, float]]:
         """The logit and the score of each row."""
-        logits, scores = (cast(list[float], one.tolist()) for one in found)
+        logits, scores = (cast(list[float], array.tolist()) for array in arrays)
         check_finite(logits)
         return [*zip(logits, scores, strict=True)]
 
@@ -91,7 +91,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
 
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
-    """The tokenizer with another instruction in its prompt."""
+    """Replaces the instruction in the prompt of a tokenizer."""
     if not isinstance(instruction, str):
         raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:
@@ -106,7 +106,7 @@ def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
 
 
 def check_one_score(model: Model) -> None:
-    """Refuses a model that gives a pair of texts several scores."""
+    """Refuses a model with several scores for a pair of texts."""
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(
@@ -121,8 +121,8 @@ def rerank(
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
-    It reads the query together with each text, which is slower than `similarity` and more accurate: usually only the
-    nearest texts of a search are reranked. Of a text in windows the best score counts; each window has the whole query.
+    The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
+    the best texts of a search are reranked. A text in windows gets its best score; each window has the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
@@ -137,18 +137,18 @@ def rerank(
         call: See `CallOptions`.
 
     Returns:
-        The best text first, by the output of the model; equally good ones in the order of the input. Scores are
-        probabilities, or any numbers, as the files of the model say; they are those of sentence-transformers'
-        `CrossEncoder`. Failures follow after all others, and `top_k` drops none of them.
+        The best text first, by the logit; equally good texts in the order of the input. Scores are probabilities, or
+        any numbers, depending on the files of the model; they equal the scores of sentence-transformers'
+        `CrossEncoder`. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
-        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+        InputError: A text is unusable; raised for the query whatever `on_error` says.
     """
     check_model(model, query, texts)
     check_query(query, texts)
     task = RerankTask(model, options, usage=call.usage)
-    task.check_query(query)  # not each text, but the query is to blame where it cannot be used
+    task.check_query(query)  # once, instead of an error for each text
     best, failures = rank(task.run(with_query(query, check_texts(texts)), call.on_error, early=False), options.top_k)
-    return Listed([*(reranked(query, one) for one in best), *failures])
+    return Listed([*(reranked(query, text) for text in best), *failures])

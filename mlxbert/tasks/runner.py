@@ -1,4 +1,4 @@
-"""Many items and many batches: windows, order, failures, and the thread that prepares the next window."""
+"""Runs tasks over many items and batches: windows, order, failures, and the thread that prepares the next window."""
 
 import hashlib
 import math
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Arrays = TypeVar("Arrays")  # an MLX array, or several
 _Window = tuple[list[Job | InputError], Iterator[Result]]
 
-# Takes a key of a batch and what computes its outputs; returns them, perhaps those of an interrupted run.
+# Takes the key of a batch and a function that computes its outputs; returns the outputs, perhaps of an interrupted run.
 Remember = Callable[[str, Callable[[], Sequence[Any]]], Sequence[Any]]
 ON_ERROR = ("raise", "return")
 _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
@@ -41,11 +41,11 @@ _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 @dataclass
 class _SharedOutputs:
-    """Where outputs of batches come from, and where results go.
+    """The hooks of `remembering`: the source of outputs, and the consumer of results.
 
     Attributes:
-        how: May know the outputs of an interrupted run; `None` where nothing does.
-        computes: Whether the next batch has to be computed: those that are known come first.
+        how: Looks up or computes outputs; `None` if every batch is computed.
+        computes: Whether the next batch has to be computed: batches with known outputs come first.
         on_window: See `remembering`; `None` if somebody may wait for the first results.
         pause: See `remembering`.
     """
@@ -79,18 +79,18 @@ def run(
     """Prepares and computes a window of items at a time, in constant memory.
 
     Args:
-        items: Any number of items. An InputError among them, from whoever reads the items, fails like an item that
-            cannot be used: it keeps its place, so that batches do not depend on what could be read.
-        prepare: Makes a job of an item; raises InputError if the item cannot be used.
+        items: Any number of items. An InputError among them, from the reader of the items, becomes a failure like an
+            unusable item: it keeps its place, so that batches do not depend on which items could be read.
+        prepare: Makes a job of an item; raises InputError if the item is unusable.
         compute: One result per job, in their order; on a GPU, its first batch starts at the call.
-        on_error: `raise` (an error that says which item it is, if there are several), or `return` a Failure in place of
-            the result.
-        window: How many items are prepared and computed together.
-        together: Prepares what can be prepared for all items of a window at once; it is there for `prepare`.
-        usual: How many items a window has on a CPU.
-        early: Whether somebody may wait for the first results. The first window then has the size of a CPU's, and its
-            results do not wait for the next window: whoever takes only a few of them does not wait until thousands of
-            texts are tokenized. Growing in more steps would make more shapes. Nobody waits for results in a file.
+        on_error: `raise` (the error names the item, if there are several), or `return` a Failure in place of the
+            result.
+        window: The number of items that are prepared and computed together.
+        together: A context manager that does the shared preparation of a window; `prepare` runs within it.
+        usual: The number of items of a window on a CPU.
+        early: Whether somebody may wait for the first results (not for a file). The first window is then as small as
+            on a CPU, and its results do not wait for the next window: a caller that takes only a few results does not
+            wait until thousands of texts are tokenized. Growing in more steps would make more shapes.
     """
     check_on_error(on_error)
     return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))
@@ -98,7 +98,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How many items windows have; see `run` and `windows`."""
+    """The sizes of windows; see `run` and `windows`."""
 
     size: int
     usual: int
@@ -106,7 +106,7 @@ class _Sizes:
 
     @property
     def grows(self) -> bool:
-        """Whether the first window is smaller than others."""
+        """Whether the first window is smaller than the others."""
         return self.early and self.usual < self.size
 
 
@@ -127,8 +127,8 @@ def _run(
     def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
         for prepared, more in _ahead(items, prepare, together, sizes):
             if on_error == "raise":  # no result after the first bad item is needed
-                found = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
-                prepared = prepared[: next(found, len(prepared)) + 1]
+                errors = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
+                prepared = prepared[: next(errors, len(prepared)) + 1]
             yield (prepared, iter(compute([job for job in prepared if not isinstance(job, InputError)]))), more
 
     index = 0
@@ -142,15 +142,15 @@ def _run(
             else:
                 yield Failure(place, job)
         index += len(prepared)
-        del prepared, results  # not while another window is read
+        del prepared, results  # frees the memory before another window is read
 
 
 def _one_behind(windows: Iterable[tuple[T, bool]], *, at_once: bool) -> Iterator[T]:
-    """Windows, each with whether there are more at hand; on a GPU, one is given when the next one has been started.
+    """Yields the windows; on a GPU, each only after the next one has been started.
 
     Args:
-        windows: The windows.
-        at_once: Whether the first one is given without that.
+        windows: The windows, each with whether another one is available at once.
+        at_once: Whether the first window is yielded without waiting for the next one.
     """
     waiting: list[T] = []
     try:
@@ -171,9 +171,9 @@ def _ahead(
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
     sizes: _Sizes,
 ) -> Iterator[tuple[list[Job | InputError], bool]]:
-    """Windows of jobs, each prepared on another thread while the one before is computed; and whether more are at hand.
+    """Windows of jobs, each with whether another one is available; a thread prepares them ahead of the computation.
 
-    The items themselves are read on this thread: an iterable may be bound to the thread that made it.
+    The items themselves are read on this thread: an iterable may be bound to the thread that created it.
     """
 
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
@@ -184,7 +184,7 @@ def _ahead(
         thread: Executor | None = None
         waiting: list[Future[list[Job | InputError]]] = []
         for window, more in windows(items, sizes.size, sizes.usual, early=sizes.early):
-            if not more and not waiting:  # nothing to compute meanwhile: a thread would gain nothing
+            if not more and not waiting:  # nothing to compute meanwhile: a thread has no benefit
                 yield prepare_all(window), False
                 continue
             if thread is None:
@@ -210,10 +210,10 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
 
 
 def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]) -> list[Output]:
-    """`compute` of some items; of parts of them, each half as many, where the device has too little memory for all.
+    """Calls `compute` with all items, or, if the device runs out of memory, with halves, recursively.
 
     Returns:
-        What it gives, for each part in their order.
+        The output of each part, in order.
     """
     several = len(items) > 1
     try:
@@ -222,8 +222,8 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     except OutOfMemoryError:
         if not several:
             raise
-    free_memory()  # not while the error is handled: it may hold arrays of what failed
-    hint_once(f"the device had too little memory for a batch, which is computed in parts; {_SMALLER}")
+    free_memory()  # outside the handler: the exception may hold arrays of the failed batch
+    hint_once(f"the device had too little memory for a batch, so it is computed in parts; {_SMALLER}")
     middle = len(items) // 2
     return [*in_halves(items[:middle], compute), *in_halves(items[middle:], compute)]
 
@@ -239,34 +239,34 @@ def run_batches(
     *,
     by_row: bool = True,
 ) -> Iterator[Output]:
-    """Computes batches of encodings; gives the outputs in the order of the encodings, each when it is known.
+    """Computes batches of encodings; yields the outputs in the order of the encodings, each as soon as it is known.
 
-    A GPU gets the first batch at once, and each following one before the one in front of it is read. A batch for which
-    the memory does not suffice is computed in halves. A GPU's batches may have more rows than encodings.
+    A GPU gets the first batch at once, and each further batch before the outputs of the previous one are read. A batch
+    that does not fit into memory is computed in halves. On a GPU, batches may have more rows than encodings.
 
     Args:
         encodings: The inputs of the model.
-        forward: Takes a batch and the numbers of its encodings, returns lazy arrays. The batch may have more rows than
-            these; what the arrays have for them is dropped.
-        read: Takes these arrays, evaluated, and the numbers; returns one output for each. For a batch that another
-            process computes, it takes `None`.
-        config: The encoder's facts: its longest input, its padding.
+        forward: Takes a batch and the indices of its encodings, returns lazy arrays. The batch may have padding rows
+            after the encodings; their outputs are dropped.
+        read: Takes the evaluated arrays and the indices; returns one output for each index. For a batch that another
+            process computes, the arrays are `None`.
+        config: The configuration of the encoder: its maximum length, its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
-        usage: Counts what is computed.
-        mine: Asked once for each batch, in their order: whether this process computes it.
-        by_row: Whether the first axis of the arrays of `forward` is that of the batch. If not, they hold nothing for
-            rows that are padding.
+        usage: Counts the computed texts and tokens.
+        mine: Called once for each batch, in order: whether this process computes it.
+        by_row: Whether the first axis of the arrays of `forward` is the row of the batch. If not, the arrays must
+            contain nothing for padding rows.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
-    most = default_batch_tokens() if batch_tokens is None else batch_tokens
-    order = sorted(plan(lengths, most), key=min)  # those with the first encodings come first
-    batches = _BatchOrder(encodings, order, forward, read, config, most, usage, mine, by_row)
+    limit = default_batch_tokens() if batch_tokens is None else batch_tokens
+    order = sorted(plan(lengths, limit), key=min)  # the batch with the first encoding comes first
+    batches = _BatchOrder(encodings, order, forward, read, config, limit, usage, mine, by_row)
     batches.start_ahead(0)
     return batches.outputs()
 
 
 class _BatchOrder(Generic[Arrays, Output]):
-    """Batches that are started and read in their order; see `run_batches`."""
+    """Starts and reads batches in order; see `run_batches`."""
 
     def __init__(
         self,
@@ -284,57 +284,57 @@ class _BatchOrder(Generic[Arrays, Output]):
         self._batch_tokens, self._by_row = batch_tokens, by_row
         self._forward, self._read, self._mine, self._memory = forward, read, mine, _memory.get()
         self._broken: DeviceError | None = None
-        self._own: dict[int, bool] = {}  # whether this process computes a batch
-        self._ahead: dict[int, Arrays] = {}  # what a GPU has been given before its turn
+        self._is_mine: dict[int, bool] = {}  # by batch: whether this process computes it
+        self._ahead: dict[int, Arrays] = {}  # arrays that a GPU computes before the turn of their batch
         self._errors = errors_seen()
         say_what_is_built("inference")
 
-    def _is_own(self, number: int) -> bool:
-        if number not in self._own:
-            self._own[number] = self._mine()
-        return self._own[number]
+    def _computes(self, number: int) -> bool:
+        if number not in self._is_mine:
+            self._is_mine[number] = self._mine()
+        return self._is_mine[number]
 
     def _shape(self, group: Sequence[int]) -> tuple[int, int]:
         """The rows and the length of the batch of a group."""
-        length = padded_length(max(len(self._encodings[one]) for one in group), self._config.max_length)
+        length = padded_length(max(len(self._encodings[index]) for index in group), self._config.max_length)
         return padded_rows(len(group), length, self._batch_tokens), length
 
     def _lazy(self, group: Sequence[int]) -> Arrays:
-        """What `forward` gives for a group; rows that are padding repeat its first input.
+        """The lazy outputs of `forward` for a group; padding rows repeat its first input.
 
-        A row without tokens would give NaN in a softmax over its keys, and would need a mask where nothing is padded.
+        An empty row would give NaN in the softmax over its keys, and would need a mask where nothing else is padded.
         """
-        encodings, (rows, _) = [self._encodings[one] for one in group], self._shape(group)
+        encodings, (rows, _) = [self._encodings[index] for index in group], self._shape(group)
         batch = make_batch([*encodings, *encodings[:1] * (rows - len(group))], self._config)
-        found = self._forward(batch, [*group])
+        arrays = self._forward(batch, [*group])
         if rows == len(group) or not self._by_row:
-            return found
-        own: Arrays = nn.utils.tree_map(lambda array: array[: len(group)], found)
-        return own
+            return arrays
+        unpadded: Arrays = nn.utils.tree_map(lambda array: array[: len(group)], arrays)
+        return unpadded
 
     def start_ahead(self, number: int) -> None:
-        """Starts a batch before its turn, on a GPU that has not failed and where it will have to be computed."""
+        """Starts a batch before its turn, if it has to be computed, on a GPU that has not failed."""
         if not (self._memory.computes and on_gpu() and self._is_well()):
             return
-        if number in self._own or number >= len(self._groups):
+        if number in self._is_mine or number >= len(self._groups):
             return
         try:
             with device_errors(wait=False):
-                if self._is_own(number):
+                if self._computes(number):
                     self._ahead[number] = self._lazy(self._groups[number])
                     dispatch(self._ahead[number])
         except Exception as problem:
-            # Of another error the results in front of it could be wrong. What else fails is computed again in its turn.
+            # After another device error, even earlier results could be wrong. Other failures are retried in their turn.
             if isinstance(problem, DeviceError) and not isinstance(problem, OutOfMemoryError):
                 self._broken = problem
 
     def _is_well(self) -> bool:
-        """Whether all that was started is computed, as far as is known."""
+        """Whether no batch that was started has failed so far."""
         return errors_seen() == self._errors
 
-    def _finished(self, found: Arrays, group: Sequence[int]) -> Sequence[Output]:
-        mx.eval(found)
-        return self._read(found, [*group])
+    def _finished(self, arrays: Arrays, group: Sequence[int]) -> Sequence[Output]:
+        mx.eval(arrays)
+        return self._read(arrays, [*group])
 
     def _computed(self, number: int) -> Sequence[Output]:
         self._memory.computes = True
@@ -343,8 +343,8 @@ class _BatchOrder(Generic[Arrays, Output]):
         group = self._groups[number]
         if self._usage is not None:
             rows, length = self._shape(group)
-            self._usage.add([len(self._encodings[one]) for one in group], length, rows)
-        if not self._is_own(number):
+            self._usage.add([len(self._encodings[index]) for index in group], length, rows)
+        if not self._computes(number):
             return self._read(None, group)
         started = self._ahead.pop(number, None)
         if started is not None:
@@ -352,30 +352,30 @@ class _BatchOrder(Generic[Arrays, Output]):
                 with suppress(OutOfMemoryError), device_errors(_SMALLER, wait=False):
                     return self._finished(started, group)
             started = None
-            free_memory()  # another batch that was started may have needed it, or have failed instead of this one
-        return [*chain.from_iterable(in_halves(group, lambda some: self._finished(self._lazy(some), some)))]
+            free_memory()  # the batch started after this one may use the memory, or be the one that failed
+        return [*chain.from_iterable(in_halves(group, lambda part: self._finished(self._lazy(part), part)))]
 
     def outputs(self) -> Iterator[Output]:
         """The outputs in the order of the encodings."""
-        known: dict[int, Output] = {}
+        outputs: dict[int, Output] = {}
         following = 0
         for number, group in enumerate(self._groups):
             self.start_ahead(number)
             self.start_ahead(number + 1)
-            known.update(zip(group, self._remembered(number), strict=True))
-            while following in known:
-                yield known.pop(following)
+            outputs.update(zip(group, self._remembered(number), strict=True))
+            while following in outputs:
+                yield outputs.pop(following)
                 following += 1
 
     def _remembered(self, number: int) -> Sequence[Output]:
         if self._memory.how is None:
             return self._computed(number)
-        ids = [self._encodings[one].ids for one in self._groups[number]]
+        ids = [self._encodings[index].ids for index in self._groups[number]]
         return self._memory.how(hashlib.sha256(repr(ids).encode()).hexdigest(), partial(self._computed, number))
 
 
 def breathe() -> None:
-    """Called every few thousand parts of a result: a server computes for others meanwhile, or gives the result up."""
+    """Called every few thousand parts of a result: lets a server compute other requests, or abandon the result."""
     _memory.get().pause()
 
 
@@ -383,14 +383,14 @@ def breathe() -> None:
 def remembering(
     how: Remember | None, on_window: Callable[[int], None] | None = None, pause: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Meanwhile, the outputs of all batches come from a function, which may know some of them; in order.
+    """Within it, the outputs of all batches come, in order, from a function that may have stored some of them.
 
     Args:
-        how: The function; `None` if nothing is known.
-        on_window: For results that go to a file in parts of `WINDOW` results: is called with the size of windows if
+        how: The function; `None` if no outputs are stored.
+        on_window: For results written to a file in parts of `WINDOW` results: called with the size of windows if
             `WINDOW` is not a multiple of it. Parts have to end with windows, since an interrupted run resumes after a
             part. The first window then has the size of the others.
-        pause: Is called by `breathe`.
+        pause: Called by `breathe`.
     """
     token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))
     try:

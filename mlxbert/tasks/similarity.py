@@ -1,4 +1,4 @@
-"""How similar texts are to a query by their vectors, ranked."""
+"""Ranks texts by the similarity of their vectors to the vector of a query."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 256  # vectors in memory at a time
 _OTHER_SIZE = "name the model and the dimensions that made the vectors; binary vectors are not ranked"
-_NONE = None, None  # neither a prompt nor the name of one
+_UNSET = None, None  # neither a prompt nor its name
 
 
 @takes_keywords
@@ -37,7 +37,7 @@ def similarity(
     options: RankingOptions,
     call: CallOptions,
 ) -> list[Similarity] | list[Similarity | Failure]:
-    """Ranks texts by how similar their vectors are to that of a query.
+    """Ranks texts by the similarity of their vectors to the vector of a query.
 
     Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
     product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
@@ -45,28 +45,28 @@ def similarity(
     put before the texts only.
 
     Example:
-        >>> found = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
-        >>> found[0].score, found[0].text
+        >>> ranked = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
+        >>> ranked[0].score, ranked[0].text
 
     Args:
         model: Any model; see `embed`.
-        query: The text that the others are compared with.
-        texts: The others, any number.
+        query: The query.
+        texts: The texts to rank, any number.
         options: See `RankingOptions`.
         call: See `CallOptions`.
 
     Returns:
-        The most similar text first; equally similar ones in the order of the input. Equal texts have equal scores.
-        Failures follow after all others, and `top_k` drops none of them.
+        The most similar text first; equally similar texts in the order of the input. Equal texts have equal scores.
+        Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text cannot be used; raised for the query whatever `on_error` says.
+        InputError: A text is unusable; raised for the query whatever `on_error` says.
     """
     check_model(model, query, texts)
     check_query(query, texts)
     best, failures = rank(score_texts(model, query, texts, options, call.usage, call.on_error), options.top_k)
-    return Listed([*(Similarity(query, *one[:6]) for one in best), *failures])
+    return Listed([*(Similarity(query, *text[:6]) for text in best), *failures])
 
 
 def score_texts(
@@ -77,19 +77,19 @@ def score_texts(
     usage: Usage | None = None,
     on_error: str = "return",
 ) -> Iterator[Scored | Failure]:
-    """How similar each text is to a query, in the order of the texts; see `similarity`."""
-    asking, task = embed_tasks(model, options, usage)
+    """Yields the similarity of each text to a query, in the order of the texts; see `similarity`."""
+    query_task, task = embed_tasks(model, options, usage)
     check_texts(texts)
-    (asked,) = asking.compute([asking.prepare(query)])
+    (embedded_query,) = query_task.compute([query_task.prepare(query)])
 
-    def scored(found: Embedding | Failure) -> Scored | Failure:
-        """Without the vector: there may be many."""
-        if isinstance(found, Failure):
-            return found
-        score = float(scores_of_pairs(task.similarity, asked.embedding, found.embedding))
-        return Scored(score, found.text, found.truncated, found.unknown_tokens)
+    def scored(result: Embedding | Failure) -> Scored | Failure:
+        """Drops the vector: there may be many."""
+        if isinstance(result, Failure):
+            return result
+        score = float(scores_of_pairs(task.similarity, embedded_query.embedding, result.embedding))
+        return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
-    return map(scored, task.run(texts, on_error, early=False))  # they are ranked when all are there
+    return map(scored, task.run(texts, on_error, early=False))  # not early: ranking needs all scores
 
 
 def score_vectors(
@@ -99,41 +99,41 @@ def score_vectors(
     options: SimilarityOptions,
     usage: Usage | None = None,
 ) -> Iterator[Scored | Failure]:
-    """The same of texts that have their vectors (W,) already, float32 or int8; only the query is embedded."""
+    """Like `score_texts`, for texts with given vectors (W,), float32 or int8; only the query is embedded."""
     import numpy as np
 
-    asking, task = embed_tasks(model, options, usage)
-    (asked,) = asking.compute([asking.prepare(query)])
-    pairs, size, start = iter(pairs), len(asked.embedding), 0
+    query_task, task = embed_tasks(model, options, usage)
+    (embedded_query,) = query_task.compute([query_task.prepare(query)])
+    pairs, size, start = iter(pairs), len(embedded_query.embedding), 0
     while block := list(itertools.islice(pairs, _BLOCK)):
         vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
         if other := next((len(vector) for vector in vectors if len(vector) != size), None):
-            raise InputError(f"the vectors have {other} values, those of {model.source} have {size}", hint=_OTHER_SIZE)
+            raise InputError(f"the vectors have {other} values, {model.source} needs {size}", hint=_OTHER_SIZE)
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)
-        scores = iter(scores_of_pairs(task.similarity, asked.embedding, stacked).tolist())
+        scores = iter(scores_of_pairs(task.similarity, embedded_query.embedding, stacked).tolist())
         for index, pair in enumerate(block, start):
             yield Failure(index, pair) if isinstance(pair, InputError) else Scored(next(scores), pair[0])
         start += len(block)
 
 
 def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
-    """The tasks that make the vectors of queries, and of the texts that they are compared with by `similarity`."""
+    """Makes the tasks that embed queries and texts for `similarity`."""
     check_model(model)
-    own = model.embedder.config.prompts
-    of_query, of_texts = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
-    second = choose_prompt(model, *(of_texts if of_texts != _NONE else (None, own_prompt(own, "document"))))
-    if of_query != _NONE:
-        first = choose_prompt(model, *of_query, prefix="query_")
-    elif of_texts != _NONE:
+    prompts = model.embedder.config.prompts
+    query_prompt, text_prompt = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
+    second = choose_prompt(model, *(text_prompt if text_prompt != _UNSET else (None, own_prompt(prompts, "document"))))
+    if query_prompt != _UNSET:
+        first = choose_prompt(model, *query_prompt, prefix="query_")
+    elif text_prompt != _UNSET:
         first = second
     else:
-        first = choose_prompt(model, None, own_prompt(own, "query"))
+        first = choose_prompt(model, None, own_prompt(prompts, "query"))
     shared = {name: getattr(options, name) for name in declared_options(VectorOptions)} | {"prompt_name": None}
     if model.embedder.config.similarity == "cosine":
         shared["normalize"] = True
-    asking, task = (
+    query_task, task = (
         EmbedTask(model, EmbedOptions(**shared | {"prompt": text}), usage=usage) for text in (first, second)
     )
-    return asking, task
+    return query_task, task

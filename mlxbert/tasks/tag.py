@@ -1,4 +1,4 @@
-"""Tagging: entities, or the tag of every word, in texts of any length.
+"""Tagging: finds entities, or tags every word, in texts of any length.
 
 Shapes: B batch, L length, T tokens of a text, C tags.
 """
@@ -35,11 +35,11 @@ _ENTITY_BYTES = 280  # of an `Entity`
 
 
 class TagTask(TokenTask[Tagged]):
-    """The entities of a text, or its words with their tags.
+    """Finds the entities of a text, or tags its words.
 
     Attributes:
         names: The tags of the model.
-        crf: The CRF that decides over the tags of words; `None` without one, or where the aggregation asks for tokens.
+        crf: The CRF that decides the tags of words; `None` without one, or if an aggregation is given.
     """
 
     name = "tag"
@@ -54,38 +54,38 @@ class TagTask(TokenTask[Tagged]):
 
     @property
     def output_bytes(self) -> int:
-        """That of the scores of as many tokens as the model takes."""
+        """The memory of the scores of the longest input."""
         return 4 * len(self.names) * self.tokenizer.max_length
 
     def size(self, item: Item, units: int) -> int:
-        """That of an entity for each word or token."""
+        """The memory of an entity for each word or token."""
         return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: TokenJob) -> int:
-        """The words of the text, or its tokens where these are tagged, as far as they are known."""
+        """The number of words of the text, or of tokens if tokens are tagged, as far as known."""
         words = self.count_words(job)
         return max(words, job.tokens) if self.options.aggregation in ("none", "simple") else words
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
-        """The probabilities, or logits for a CRF, (B, L, C)."""
+        """The probabilities, or the logits for a CRF, (B, L, C)."""
         logits = self.model.network.logits(HEAD, batch)
         return logits.astype(mx.float32) if self.crf is not None else probabilities(logits)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Tagged:
-        """The entities of a text, whose other windows are computed meanwhile."""
+        """The entities of a text; computes its remaining windows on the way."""
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
     def _entities(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> list[Entity]:
-        how, text, names = self.options.aggregation, job.text, self.names
-        if how in ("none", "simple"):
+        aggregation, text, names = self.options.aggregation, job.text, self.names
+        if aggregation in ("none", "simple"):
             pieces = entities.tag_tokens(tokens, names)
-            return entities.each(text, pieces) if how == "none" else entities.group(text, pieces)
-        if isinstance(job.item, str) and how is not None:
+            return entities.each(text, pieces) if aggregation == "none" else entities.group(text, pieces)
+        if isinstance(job.item, str) and aggregation is not None:
             words = entities.pipeline_words(text, tokens, self.model.tokenizer)
         else:
             words = self.words(job, tokens)
-        if how is not None:
-            return entities.group(text, entities.tag_words(words, names, how))
+        if aggregation is not None:
+            return entities.group(text, entities.tag_words(words, names, aggregation))
         if self.crf is not None:
             return entities.of_words(text, entities.decode_words(words, names, self.crf), names)
         return entities.of_words(text, entities.tag_words(words, names, "first"), names)
@@ -103,7 +103,7 @@ def tag(
         >>> [(entity.label, entity.text) for entity in result.entities]
 
     Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
-    if the model has one; results are entities, or every word where the tags mark no entities (parts of speech). The
+    if the model has one; results are entities, or every word if the tags mark no entities (parts of speech). The
     aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
     joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
     from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
@@ -111,14 +111,14 @@ def tag(
 
     Args:
         model: A model with a token classifier.
-        texts: One text, or any number of texts. In place of a text its words can be given: among several a list or a
-            tuple, a single one as a tuple. The words are joined by spaces, and offsets are those of this text.
+        texts: One text, or any number of texts. A text can also be a tuple of its words, or, among several texts, a
+            list. The words are joined by spaces, and offsets count in the joined text.
         options: See `TagOptions`.
         call: See `CallOptions`.
 
     Returns:
-        One result for one text; for several an iterator in their order, in constant memory. Of a text of any length
-        only the result grows with it, and what a CRF needs: a float per word and tag.
+        One result for one text; for several an iterator in their order, in constant memory. With the length of a text
+        only its result grows, and the memory of a CRF: a float per word and tag.
 
     Raises:
         InputError: Neither a text nor words, or too long with `overflow="error"`.

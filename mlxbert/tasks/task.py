@@ -1,4 +1,4 @@
-"""The base of all tasks, and of their public functions: `Task` is what a new task subclasses."""
+"""The base of all tasks and of their public functions: a new task subclasses `Task`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,11 +27,11 @@ Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="PreparedItem[Any]")
 Numbers = TypeVar("Numbers")
-CHARACTERS = 6  # of a token, at most: of a long text that has not been split, fewer tokens are never expected
-RESULT_BYTES = 600  # of a result that holds a few values, besides the texts that were given
-MOST_BYTES = 2**30  # of a result
+CHARACTERS = 6  # per token, at most: a long text has at least as many tokens as this gives
+RESULT_BYTES = 600  # of a result with a few values, without its input texts
+MOST_BYTES = 2**30  # maximum of a result
 _TOKEN_BYTES = 260  # of a token of an `Encoding`
-_SPECIAL = 4  # special tokens of an input, at most
+_SPECIAL = 4  # maximum number of special tokens of an input
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class PreparedItem(Generic[Item]):
     """An item, ready for the model.
 
     Attributes:
-        item: The item as it was given.
+        item: The original item.
         encodings: The inputs of the model: one, or the windows that cover the item.
         truncated: Whether the encodings leave out a part of the item.
-        unknown: How many tokens of the text are not in the vocabulary, where the task counts them.
-        only_unknown: Whether there is no other token.
+        unknown: The number of tokens of the text that are not in the vocabulary, if the task counts them.
+        only_unknown: Whether all tokens are unknown.
     """
 
     item: Item
@@ -54,7 +54,7 @@ class PreparedItem(Generic[Item]):
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are to compute; of those that are not known yet, an estimate."""
+        """The number of tokens to compute; an estimate if the text is not yet tokenized to its end."""
         return sum(map(len, self.encodings))
 
 
@@ -65,13 +65,13 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     Attributes:
         name: The task's name in `mlxbert.nn.heads.TASKS`.
-        smaller: What makes results smaller that are too large.
+        smaller: The hint for a result that is too large.
         model: The model that computes.
-        tokenizer: Splits the texts.
-        options: The options, which have checked themselves.
+        tokenizer: The tokenizer of the texts.
+        options: The options, already checked.
         batch_tokens: Tokens per batch, padding included, `None` for the default; an engine changes it as it computes.
-        usage: Counts what is computed.
-        inputs: How many inputs of the model an item becomes, where each becomes many.
+        usage: Counts the computed texts and tokens.
+        inputs: The number of model inputs per item, for tasks that make many of each item.
         by_row: See `run_batches`.
     """
 
@@ -95,40 +95,40 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     @property
     def window(self) -> int:
-        """How many items are prepared and computed together."""
+        """The number of items that are prepared and computed together."""
         return max(window_size(self.output_bytes) // self.inputs, 1)
 
     @property
     def output_bytes(self) -> int:
-        """About how much memory the outputs of an input take, where it may be much; see `window_size`."""
+        """The approximate memory of the outputs of an input, in bytes, where it may be large; see `window_size`."""
         return 0
 
     def size(self, item: Item, units: int) -> int:
-        """About how much memory the result of an item takes, in bytes, the item itself left out.
+        """The approximate memory of the result of an item, in bytes, without the item itself.
 
         Args:
             item: The item.
-            units: How many parts the result has: words, spans; see `units`.
+            units: The number of parts of the result: words, spans; see `units`.
         """
         return RESULT_BYTES
 
     def units(self, job: AnyJob) -> int:
-        """How many parts the result of a job has, at most."""
+        """The maximum number of parts in the result of a job."""
         return job.tokens
 
     def most_units(self, item: Item) -> int:
-        """How many parts the result of an item has that is not split into tokens yet, at most."""
+        """The maximum number of parts in the result of an item that is not tokenized yet."""
         return characters_of(item) + _SPECIAL
 
     def most_bytes(self, item: Item) -> int:
-        """How much memory an item may take that is not split into tokens yet, with its tokens and its result."""
+        """The memory that an item not yet tokenized may take with its tokens and its result, in bytes."""
         tokens = characters_of(item) // 2 + _SPECIAL  # few texts have more
         if self.options.overflow != "window":
             tokens = min(tokens, self.tokenizer.max_length)
         return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
 
     def job(self, item: Item) -> AnyJob:
-        """What `prepare` makes of an item, if the result will not be too large."""
+        """Prepares an item; raises TooLargeError if the result would be too large."""
         job = self.prepare(item)
         if self.size(item, self.most_units(item)) <= MOST_BYTES:  # known at once
             return job
@@ -138,12 +138,12 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             raise TooLargeError(message, hint=self.smaller)
         return job
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is one item and not an iterable of items."""
-        return isinstance(given, str)
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is one item and not an iterable of items."""
+        return isinstance(value, str)
 
     def is_mine(self) -> bool:
-        """Whether this process computes the next batch; asked once for each."""
+        """Whether this process computes the next batch; called once for each."""
         return True
 
     @abstractmethod
@@ -151,38 +151,38 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Tokenizes an item; runs on any thread."""
 
     def texts(self, item: Item) -> Sequence[str]:
-        """The texts that `prepare` splits into tokens, so that those of many items are split at once."""
+        """The texts that `prepare` tokenizes, so that the texts of many items can be tokenized at once."""
         return item if isinstance(item, tuple | list) else [cast(str, item)]
 
     @contextmanager
     def together(self, items: Sequence[Item]) -> Iterator[None]:
-        """Within it, the texts of these items are split already."""
-        found: list[str] = []
+        """Within it, the texts of these items are already tokenized."""
+        texts: list[str] = []
         for item in items:
             with suppress(InputError):  # `prepare` raises it, too
-                found += self.texts(item)
-        with self.tokenizer.together(found):
+                texts += self.texts(item)
+        with self.tokenizer.together(texts):
             yield
 
     @abstractmethod
     def forward(self, batch: Batch, parts: Sequence[tuple[AnyJob, int]]) -> Any:
-        """Runs the network on a batch; reads nothing, as a GPU gets the next batch before the values are needed.
+        """Runs the network on a batch, without evaluating: a GPU gets the next batch before the values are needed.
 
         Args:
             batch: The encodings of `parts`, padded.
-            parts: For each row its job and the number of the encoding within the job.
+            parts: For each row, its job and the index of the encoding within the job.
 
         Returns:
-            A lazy MLX array, or several.
+            One or more lazy MLX arrays.
         """
 
     @abstractmethod
-    def read(self, found: Any, parts: Sequence[tuple[AnyJob, int]]) -> Sequence[Output]:
-        """The outputs of a batch.
+    def read(self, arrays: Any, parts: Sequence[tuple[AnyJob, int]]) -> Sequence[Output]:
+        """Converts the arrays of a batch to outputs.
 
         Args:
-            found: What `forward` returned, evaluated.
-            parts: As there.
+            arrays: The evaluated result of `forward`.
+            parts: See `forward`.
 
         Returns:
             One output per row, as Python or NumPy values.
@@ -193,23 +193,23 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Makes the result of a job from the outputs of its encodings."""
 
     def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
-        """Computes the results of jobs, in their order and with the network in evaluation mode."""
+        """Computes the results of jobs, in order and with the network in evaluation mode."""
         return list(self.results(jobs))
 
     def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
-        """Those of `compute`, each as soon as it is known; a GPU gets the first batch at the call."""
+        """Yields the results of jobs, each as soon as it is known; a GPU gets the first batch at the call."""
         return self._results(jobs, self.outputs(jobs))
 
     def _results(self, jobs: Sequence[AnyJob], outputs: Iterator[Sequence[Output]]) -> Iterator[Result]:
-        for job, found in zip(jobs, outputs, strict=True):
+        for job, job_outputs in zip(jobs, outputs, strict=True):
             if self.usage is not None:
                 self.usage.texts += 1
                 self.usage.truncated += job.truncated
                 self.usage.only_unknown += job.only_unknown
-            yield self.result(job, found)
+            yield self.result(job, job_outputs)
 
     def outputs(self, jobs: Sequence[AnyJob]) -> Iterator[Sequence[Output]]:
-        """The outputs of the encodings of each job, in their order, each as soon as it is known."""
+        """Yields the outputs of the encodings of each job, in order, each as soon as it is known."""
         parts = [(job, number) for job in jobs for number in range(len(job.encodings))]
         encodings = [job.encodings[number] for job, number in parts]
 
@@ -218,19 +218,19 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
             with evaluation_mode(self.model.network):
                 return self.forward(batch, [parts[number] for number in group])
 
-        def read(found: Any, group: list[int]) -> Sequence[Output]:
-            return self.read(found, [parts[number] for number in group])
+        def read(arrays: Any, group: list[int]) -> Sequence[Output]:
+            return self.read(arrays, [parts[number] for number in group])
 
-        found = run_batches(
+        outputs = run_batches(
             encodings, forward, read, self.model.config, self.batch_tokens, self.usage, mine=self.is_mine,
             by_row=self.by_row,
         )  # fmt: skip
-        return ([next(found) for _ in job.encodings] for job in jobs)
+        return ([next(outputs) for _ in job.encodings] for job in jobs)
 
     def run(
         self, items: Iterable[Item | InputError], on_error: str = "raise", *, early: bool = True
     ) -> Iterator[Result | Failure]:
-        """Prepares and computes any number of items; see `run`."""
+        """Prepares and computes any number of items; see `mlxbert.tasks.runner.run`."""
         usual = max(WINDOW // self.inputs, 1)
         return run(
             items, self.job, self.results, on_error, self.window, self.together, usual=usual, early=early
@@ -247,16 +247,16 @@ def one_or_many(
     name: str = "texts",
     **internal: Any,
 ) -> Any:
-    """What the public function of a task returns: the result of one item, or an iterator of the results of several.
+    """Implements the public function of a task: returns the result of one item, or an iterator of results.
 
     Args:
         make: The class of the task, or a function that makes the task.
-        model: The model that the function was given.
-        items: One item, which raises whatever `on_error` says, or an iterable of items.
+        model: The model.
+        items: One item, whose error is raised whatever `on_error` says, or an iterable of items.
         options: The options of the task.
-        call: What the caller wants besides the results.
-        name: What the function calls its items.
-        internal: More arguments of `make`.
+        call: The options of the call: `on_error` and `usage`.
+        name: The name of the argument with the items.
+        internal: Further arguments of `make`.
     """
     check_model(model, items)
     task = make(model, options, usage=call.usage, **internal)
@@ -267,7 +267,7 @@ def one_or_many(
 
 @contextmanager
 def evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """Inference with a network in evaluation mode; afterwards every module is back in its own mode."""
+    """Puts a network into evaluation mode for inference; afterwards every module returns to its previous mode."""
     modes = [(module, module.training) for module in _modules(network)]
     if any(training for _, training in modes):
         network.eval()
@@ -275,34 +275,34 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
         with inference():
             yield
     finally:
-        for module, training in modes:  # outer modules come first: `train` also sets those within
+        for module, training in modes:  # outer modules come first: `train` also sets their submodules
             if module.training != training:
                 module.train(training)
 
 
 def _modules(value: object) -> Iterator[nn.Module]:
-    """A module and all within it, the outer ones first; `nn.Module.modules` takes a tenth of the time of a sentence."""
+    """A module and its submodules, outer ones first; `nn.Module.modules` takes a tenth of the time of a sentence."""
     if isinstance(value, nn.Module):
         yield value
-    if isinstance(value, dict | list):  # a module is a dictionary of what it consists of
+    if isinstance(value, dict | list):  # a module is a dictionary of its parts
         for child in value.values() if isinstance(value, dict) else value:
             yield from _modules(child)
 
 
 def characters_of(item: object) -> int:
-    """How many characters the texts of an item have; of what is not an item, none."""
+    """The number of characters in the texts of an item; 0 if it is not an item."""
     texts = item if isinstance(item, tuple | list) else (item,)
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def check_no_window(options: OptionsWithOverflow) -> None:
-    """Refuses windows, for a task that has a use for only one input of the model."""
+    """Refuses windows, for a task that can use only one input of the model."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 
 def check_finite(values: Numbers, what: str = "scores") -> Numbers:
-    """Returns numbers that a model has computed, a list or an array of NumPy, or refuses them if one is not finite."""
+    """Returns the numbers computed by a model, a list or a NumPy array; refuses them unless all are finite."""
     if isinstance(values, list):
         finite = all(map(math.isfinite, values))
     else:

@@ -1,6 +1,6 @@
-"""The base of tasks that compute something for every token of a text of any length.
+"""The base of tasks that compute a result for every token of a text of any length.
 
-Shapes: L tokens of a window, T tokens of it that are judged, C numbers of each.
+Shapes: L tokens of a window, T of them judged in this window, C numbers per token.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     Scores = NDArray[np.float32]
 
-Item = str | tuple[str, ...]  # a text, or its words; among several these may be a list
-Found = TypeVar("Found")
+Item = str | tuple[str, ...]  # a text, or its words; in an iterable of items the words may also be a list
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class TokenJob(PreparedItem[Item]):
-    """A text, or the words of one.
+    """A text, or a text given as words.
 
     Attributes:
-        text: The text; that of words is the words with spaces between them.
-        chosen: For each window the indices of the tokens that it judges; those of all windows in a row are the text's.
-        rest: The following windows, as many at a time as fill a batch, each with the tokens that it judges.
+        text: The text; words are joined by spaces.
+        chosen: For each window, the indices of the tokens that it judges; together the windows judge each token once.
+        rest: The remaining windows, as many at a time as fill a batch, each with the indices that it judges.
     """
 
     text: str
@@ -48,20 +48,20 @@ class TokenJob(PreparedItem[Item]):
         return max(super().tokens, len(self.text) // CHARACTERS)
 
     def following(self) -> "TokenJob | None":
-        """The job with its next windows, if there are some."""
+        """The job with its next windows, if there are any."""
         windows = next(self.rest, None)
         if windows is None:
             return None
-        return replace(self, encodings=[one for one, _ in windows], chosen=[places for _, places in windows])
+        return replace(self, encodings=[window for window, _ in windows], chosen=[places for _, places in windows])
 
 
-class TokenTask(Task[Item, TokenJob, "Scores", Found]):
-    """Gives `result` the tokens of a text, each from the window in which it has most context."""
+class TokenTask(Task[Item, TokenJob, "Scores", Result]):
+    """Gives `result` the tokens of a text, each from the window in which it has the most context."""
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is a text, or the words of one: a tuple, since a list may hold any number of texts."""
-        words = isinstance(given, tuple) and all(isinstance(word, str) for word in given)
-        return isinstance(given, str) or words
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is a text, or the words of one text: a tuple, since a list may hold any number of texts."""
+        words = isinstance(value, tuple) and all(isinstance(word, str) for word in value)
+        return isinstance(value, str) or words
 
     def prepare(self, item: Item) -> TokenJob:
         """Tokenizes a text or its words; windows overlap by a quarter."""
@@ -78,17 +78,17 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
         return replace(job, truncated=self.options.overflow == "truncate" and job.encodings[0].truncated)
 
     def texts(self, item: Item) -> list[str]:
-        """The text, or that of the words."""
+        """The text, or the joined words."""
         return [_joined(item)]
 
-    def read(self, found: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
-        """For each row those of the tokens that it judges."""
+    def read(self, arrays: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
+        """The scores (T, C) of each row, for the tokens that it judges."""
         import numpy as np
 
-        return [row[job.chosen[number]] for row, (job, number) in zip(np.array(found), parts, strict=True)]
+        return [row[job.chosen[number]] for row, (job, number) in zip(np.array(arrays), parts, strict=True)]
 
     def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[TaggedToken]:
-        """The tokens of a text with their scores; of the windows of a long text, a few at a time are in memory."""
+        """The tokens of a text with their scores; only a few windows of a long text are in memory at a time."""
         more: TokenJob | None = job
         while more is not None:
             for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
@@ -99,17 +99,17 @@ class TokenTask(Task[Item, TokenJob, "Scores", Found]):
             outputs = () if more is None else next(self.outputs([more]))
 
     def count_words(self, job: TokenJob) -> int:
-        """How many words there are in a text, or were given."""
+        """The number of words of the item."""
         return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
 
     def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
-        """The words of a text, or those that were given, with their tokens."""
-        own = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
-        return words_with_tokens(job.text, tokens, own)
+        """The words of the item with their tokens."""
+        spans = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
+        return words_with_tokens(job.text, tokens, spans)
 
 
 def _joined(item: Item) -> str:
-    """The text, or words with spaces between them."""
+    """Returns a text unchanged; joins words with spaces."""
     if isinstance(item, str):
         return item
     if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
@@ -118,6 +118,6 @@ def _joined(item: Item) -> str:
 
 
 def _places(words: Sequence[str]) -> Iterator[Span]:
-    """Where words stand in the text that they make up."""
+    """The spans of words in their joined text."""
     ends = accumulate(len(word) + 1 for word in words)
     return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

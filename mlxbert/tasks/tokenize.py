@@ -1,4 +1,4 @@
-"""Texts as the model sees them."""
+"""Tokenization: texts as the model sees them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -32,10 +32,10 @@ def tokenize(
         >>> model.tokenizer.decode([token.id for token in result.tokens])
 
     Args:
-        model: A model, or the tokenizer of one.
+        model: A model, or its tokenizer.
         texts: One text, or any number of texts.
         options: See `TokenizeOptions`.
-        on_error: `raise`, or `return` a Failure in place of a text that cannot be used.
+        on_error: `raise`, or `return` a Failure in place of an unusable text.
 
     Returns:
         One result for one text; for several an iterator in their order, in constant memory.

@@ -1,4 +1,4 @@
-"""Vectors in fewer bits. D width of a vector as the model computes it."""
+"""Conversion of vectors to fewer bits. D width of a vector as the model computes it."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OUTPUT_DTYPES = ("float32", "int8", "binary")
-_MOST = 127  # int8 without -128: the range is the same on both sides of 0
+_MAX_INT8 = 127  # -128 is not used: the range is symmetric
 
 
 def check_output_dtype(output_dtype: str, width: int) -> None:
@@ -20,20 +20,20 @@ def check_output_dtype(output_dtype: str, width: int) -> None:
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
             f"output_dtype is 'binary', and the vectors have {width} values, expected a multiple of 8",
-            hint=f"dimensions={width - width % 8} keeps as many" if width > 8 else None,
+            hint=f"dimensions={width - width % 8} shortens them" if width > 8 else None,
         )
 
 
 def stored_width(output_dtype: str, width: int) -> int:
-    """How many values a vector has when it is stored: eight dimensions share a byte in `binary`."""
+    """The number of values of a stored vector: with `binary`, eight dimensions share a byte."""
     return width // 8 if output_dtype == "binary" else width
 
 
 def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.float32] | NDArray[np.int8]":
-    """A vector (D,) as `float32`; as `int8`, round(127 · x / max|x|); or as `binary`, int8 (D / 8,).
+    """Converts a vector (D,) to `float32`; to `int8`, round(127 · x / max|x|); or to `binary`, int8 (D / 8,).
 
-    `binary` is that of sentence-transformers' `quantize_embeddings`: a bit says whether a value is above 0, the first
-    value is the highest bit of the first byte, and 128 is subtracted from each byte.
+    `binary` is the format of sentence-transformers' `quantize_embeddings`: a bit says whether a value is above 0, the
+    first value is the highest bit of the first byte, and 128 is subtracted from each byte.
     """
     import numpy as np
 
@@ -41,5 +41,5 @@ def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.fl
         return vector
     if output_dtype == "binary":
         return (np.packbits(vector > 0).astype(np.int16) - 128).astype(np.int8)
-    most = float(np.abs(vector).max())
-    return np.rint(vector * (_MOST / most) if most else vector).astype(np.int8)
+    largest = float(np.abs(vector).max())
+    return np.rint(vector * (_MAX_INT8 / largest) if largest else vector).astype(np.int8)

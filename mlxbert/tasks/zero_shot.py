@@ -1,6 +1,6 @@
-"""Zero-shot classification: any labels, through a model of natural language inference (NLI), as in transformers.
+"""Zero-shot classification: any labels, with a model for natural language inference (NLI), as in transformers.
 
-For each label the text is the premise, and a sentence with the label, such as "This example is sports.", the
+For each label, the text is the premise, and a sentence with the label, such as "This example is sports.", is the
 hypothesis. The more the premise entails the hypothesis, the better the label fits.
 
 Shapes: B batch, C outputs of the model.
@@ -22,20 +22,20 @@ from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, check_no_window
 from mlxbert.text.usage import Usage
 
-HYPOTHESIS = "This example is {}."  # that of transformers
+HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label
 
 Logits = tuple[float, float]  # of entailment and of contradiction
 
 
 class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regression]):
-    """How well each of any labels fits a text.
+    """Computes how well each of the given labels fits a text.
 
     Attributes:
         labels: The labels to choose from.
-        hypotheses: The sentence that each label makes.
-        entailment: The number of the model's output for entailment.
-        contradiction: That of its opposite; where none is needed, that of entailment.
+        hypotheses: The hypothesis of each label.
+        entailment: The index of the model's output for entailment.
+        contradiction: The index of the output for contradiction; equals `entailment` if it is not needed.
     """
 
     name = "classify"
@@ -44,28 +44,28 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
     def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
         check_no_window(options)
-        assert options.labels is not None  # or it would not be this task
+        assert options.labels is not None  # `make_task` chooses this task only with labels
         self.labels = check_labels(options.labels)
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
         assert model.labels is not None  # a model with the head has labels
-        self._own = options.multi or len(self.labels) == 1  # a label among others has a share, one alone has none
+        self._binary = options.multi or len(self.labels) == 1  # else the scores of all labels sum to 1
         self.entailment = find_entailment(model.labels, model.source)
-        self.contradiction = find_contradiction(model.labels, model.source) if self._own else self.entailment
+        self.contradiction = find_contradiction(model.labels, model.source) if self._binary else self.entailment
         self.inputs = len(self.labels)
 
     def size(self, item: Item, units: int) -> int:
-        """That of the labels."""
+        """The memory of the labels."""
         return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
-    def is_item(self, given: object) -> bool:
-        """Whether `given` is a text; or a pair, to be refused as in the place of one text."""
-        return is_item(given)
+    def is_item(self, value: object) -> bool:
+        """Whether `value` is a text; or a pair, which `prepare` refuses."""
+        return is_item(value)
 
     def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text with each hypothesis; only the text is truncated."""
         if not isinstance(item, str):
-            hint = "with labels=, the second text is the hypothesis that each label makes"
+            hint = "with labels=, the second text is the hypothesis of each label"
             raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
         encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.options.overflow)
         return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
@@ -78,33 +78,33 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         """The logits (B, C)."""
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
-    def read(self, found: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
-        """For each row its logits of entailment and contradiction."""
-        rows = cast(list[list[float]], found.tolist())
+    def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
+        """The logits of entailment and contradiction of each row."""
+        rows = cast(list[list[float]], arrays.tolist())
         return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Logits]) -> Classification:
         """The labels, best first."""
-        scores = [_share(pair)[0] for pair in outputs] if self._own else _share([pair[0] for pair in outputs])
+        scores = [_softmax(pair)[0] for pair in outputs] if self._binary else _softmax([pair[0] for pair in outputs])
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
         labels = ranked(self.labels, scores, self.options.top_k, thresholds)
         return Classification(job.item, labels, None, job.truncated)
 
 
 def find_entailment(labels: Labels, source: str) -> int:
-    """The number of the label that begins with "entail", as in transformers; capitals do not count.
+    """The index of the label that begins with "entail", as in transformers; case is ignored.
 
     Args:
-        labels: Those of the model.
-        source: The model, for the error.
+        labels: The labels of the model.
+        source: The name of the model in errors.
     """
     return _first(labels, "entail", source)
 
 
 def find_contradiction(labels: Labels, source: str) -> int:
-    """The number of the label that begins with "contradict"; of two labels that of the one that is not entailment.
+    """The index of the label that begins with "contradict"; with two labels, the one that is not entailment.
 
-    Capitals do not count. transformers takes the last label if the first one is entailment, and else the first.
+    Case is ignored. transformers takes the last label if the first one is entailment, and else the first.
     """
     if len(labels) == 2:
         return 1 - find_entailment(labels, source)
@@ -115,24 +115,23 @@ def _first(labels: Labels, start: str, source: str) -> int:
     for number, name in enumerate(labels.names):
         if name.casefold().startswith(start):
             return number
-    shown = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
+    names = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
     raise MissingHeadError(
-        f"{source}: its labels are {shown}, expected one that begins with '{start}'",
+        f"{source}: its labels are {names}, expected one that begins with '{start}'",
         hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
-        "names of labels are in id2label of its config.json",
+        "the names of its labels are in id2label of config.json",
     )
 
 
-def _share(logits: Sequence[float]) -> list[float]:
-    """The softmax of logits."""
-    most = max(logits)
-    powers = [math.exp(logit - most) for logit in logits]
+def _softmax(logits: Sequence[float]) -> list[float]:
+    largest = max(logits)
+    powers = [math.exp(logit - largest) for logit in logits]
     total = sum(powers)
     return [power / total for power in powers]
 
 
 def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, if none is empty or given twice."""
+    """Returns the labels; refuses empty and repeated ones."""
     check_listed("labels", labels)
     for label in labels:
         if not label.strip() or labels.count(label) > 1:
@@ -141,7 +140,7 @@ def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_hypothesis(given: str) -> str:
-    """The hypothesis, if it has a place for the label."""
+    """Returns the hypothesis; refuses one without a place for the label."""
     if not isinstance(given, str) or SLOT not in given:
         raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
     return given

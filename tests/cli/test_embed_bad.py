@@ -72,7 +72,7 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--dtype", "int8"], "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
         (["--prompt", "a", "--prompt-name", "query"], "there are both a prompt 'a' and a prompt_name 'query'"),
         (["--prompt-name", "title"], "--prompt-name is 'title', the model has 'query', 'passage'"),
-        (["--prompt", "cat " * 40], "the prompt takes 41 tokens, the model at most 32 with the text"),
+        (["--prompt", "cat " * 40], "the prompt has 41 tokens, the maximum with the text is 32"),
         (["--input", "in.txt"], "there are both arguments and --input"),
         (["--field", "body"], "there are arguments and --field"),
     ],

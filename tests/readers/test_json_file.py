@@ -67,10 +67,10 @@ def test_damaged_json_names_its_position(raw: bytes, said: str) -> None:
 def test_json_has_a_limit_with_a_way_out() -> None:
     raw = b'[{"text": "the"},\n{"text": "cat"}]'
     for read in (read_records, read_rows):
-        with mock.patch.object(json_file, "_MOST", 20), pytest.raises(InputError, match="more than 20") as caught:
+        with mock.patch.object(json_file, "_MAX_SIZE", 20), pytest.raises(InputError, match="more than 20") as caught:
             list(read(io.BytesIO(raw), format="json"))
         assert caught.value.hint and "jq" in caught.value.hint
-    with mock.patch.object(json_file, "_MOST", len(raw)):
+    with mock.patch.object(json_file, "_MAX_SIZE", len(raw)):
         assert contents(read_records(io.BytesIO(raw), format="json")) == ["the", "cat"]
 
 

@@ -110,7 +110,7 @@ def test_a_folder_has_texts_by_label(tmp_path: Path) -> None:
 
 def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_bytes(b"the")
-    with pytest.raises(InputError, match="folder without folders"):
+    with pytest.raises(InputError, match="subfolders"):
         read_rows(tmp_path)
     (tmp_path / "a").mkdir()
     with pytest.raises(InputError, match="no records"):
@@ -126,9 +126,9 @@ def test_a_folder_needs_labels_and_utf8(tmp_path: Path) -> None:
     [
         ("a.csv", b"text,label\na,b\nc\n", ", line 3: ", "1 column, the header has 2"),
         ("a.csv", b'text,label\n"a\nb",c\nd,e,f\n', ", line 4: ", "3 columns"),
-        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a row of csv"),
+        ("a.csv", b'text,label\na,b\nc,"d\ne,f\n', ", line 3: ", "not a valid csv row"),
         ("a.csv", b'text,label\n"a\nb",c\nd,\xe9\n', ", line 4: ", "byte 0xe9"),
-        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' is there twice"),
+        ("a.csv", b"text,label,text\na,b,c\n", ", line 1: ", "'text' occurs twice"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "only one column"),
         ("a.csv", b"text;label\na;b\n", ", line 1: ", "semicolons"),
         ("a.csv", b"text,label\nc\xe9,b\n", ", line 2: ", "encoding='latin-1'"),
@@ -208,7 +208,7 @@ def test_records_are_hashed_if_they_can_be_read_again() -> None:
         ([], InputError, "no records"),
         ([{"a": 1}, "b"], InputError, "record 2: 'b' is not a mapping"),
         ([{1: 1}], InputError, "record 1: "),
-        (["a.csv", 3], ArgumentError, "3 is among paths"),
+        (["a.csv", 3], ArgumentError, "one of the paths is 3"),
         ({"text": ["a"]}, ArgumentError, "dict"),
         (3, ArgumentError, "int"),
         ("hub:", ArgumentError, "hub:NAME"),

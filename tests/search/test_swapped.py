@@ -102,7 +102,7 @@ def test_records_that_become_a_link_while_they_are_read_are_read_as_they_were(
 ) -> None:
     from mlxbert.readers.documents import table_documents
 
-    look = table_documents._look
+    look = table_documents._find_text
 
     def swapped(*given: object) -> object:
         path = tmp_path / "real" / "inner" / "rows.csv"
@@ -110,6 +110,6 @@ def test_records_that_become_a_link_while_they_are_read_are_read_as_they_were(
         path.symlink_to(tmp_path / "outside" / "rows.csv")
         return look(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table_documents, "_look", swapped)
+    monkeypatch.setattr(table_documents, "_find_text", swapped)
     updated(index, lambda: None)
     assert "the cat sat on the mat" in texts(index) and not any(SECRET in text for text in texts(index))

@@ -158,7 +158,7 @@ def test_masks_of_a_batch_are_computed_a_part_at_a_time(
         return found
 
     monkeypatch.setattr(type(model.network), "logits", lambda network, name, given: noted(name, given))
-    monkeypatch.setattr("mlxbert.tasks.fill_mask._LOGITS", 4 * model.tokenizer.vocab_size)
+    monkeypatch.setattr("mlxbert.tasks.fill_mask._MAX_SCORES", 4 * model.tokenizer.vocab_size)
     for one, other in zip(mlxbert.fill_mask(model, texts), whole, strict=True):
         for mask, same in zip(one.masks, other.masks, strict=True):
             assert [fill.token for fill in mask.fills] == [fill.token for fill in same.fills]

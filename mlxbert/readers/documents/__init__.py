@@ -1,1 +1,1 @@
-"""Files that people write to documents: a registry of kinds, and a file for each."""
+"""Reads files that people write as documents: a registry of kinds, and a module for each."""

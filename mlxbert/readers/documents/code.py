@@ -15,20 +15,20 @@ _DEFINITION = re.compile(
 
 
 def read_code(data: bytes, name: str) -> Iterator[Document]:
-    """The whole file."""
+    """Reads the file as one document."""
     text = decode_lines(data)
     yield Document(text, headings=tuple(_headings(text)), first_line=1)
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """The definitions; the level is that of the indentation."""
+    """The definitions; their level follows the indentation."""
     indents: list[int] = []
     for line in _DEFINITION.finditer(text):
-        said = line[2][:400].strip()
-        if not any(mark in said for mark in "({:") and len(said.split()) > 2:  # a sentence
+        definition = line[2][:400].strip()
+        if not any(mark in definition for mark in "({:") and len(definition.split()) > 2:  # prose
             continue
         indent = len(line[1].expandtabs(4))
         while indents and indents[-1] >= indent:
             indents.pop()
         indents.append(indent)
-        yield Heading.of(line.start(), len(indents), said.rstrip("{: \t"))
+        yield Heading.of(line.start(), len(indents), definition.rstrip("{: \t"))

@@ -1,4 +1,4 @@
-"""What readers make of a file: texts, with their headings, pages and lines."""
+"""The documents that readers make of files: texts with their headings, pages and lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from mlxbert.errors import InputError, MlxbertError
 
 Field = str | int | float | bool | None
-_LONGEST = 200  # characters of a heading
+_MAX_LENGTH = 200  # characters of a heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class Heading:
     """A heading.
 
     Attributes:
-        start: The character of the text at which it, and so what is under it, begins.
-        level: Its level, from 1.
-        text: Its words.
+        start: The offset in the text where the heading, and so its section, begins.
+        level: The level, from 1.
+        text: The words of the heading.
     """
 
     start: int
@@ -25,23 +25,23 @@ class Heading:
 
     @staticmethod
     def of(start: int, level: int, text: str) -> "Heading":
-        """A heading with single spaces, of a text of any length."""
-        return Heading(start, level, " ".join(text[: 2 * _LONGEST].split())[:_LONGEST])
+        """Makes a heading of a text of any length: truncated, with single spaces."""
+        return Heading(start, level, " ".join(text[: 2 * _MAX_LENGTH].split())[:_MAX_LENGTH])
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text of a file, and where it stands.
+    """A text of a file, and its place there.
 
     Attributes:
         text: The text.
-        title: That of the whole: `<title>`, the subject of an e-mail; not the name of the file.
-        fields: What to filter by: columns of a record, the date of an e-mail.
-        place: Which part of its file it is: `row 3`, `line 17`, `message 2`; nothing if it is the whole file.
-        headings: Its headings, in order.
-        pages: Where each page begins; nothing if there are no pages.
-        first_line: The line of the file on which the text begins, where its lines are lines of the file.
-        guessed: The field or column of a record that was taken for its text.
+        title: The title of the document: `<title>`, the subject of an e-mail; not the name of the file.
+        fields: Values to filter by: columns of a record, the date of an e-mail.
+        place: The part of the file: `row 3`, `line 17`, `message 2`; empty for the whole file.
+        headings: The headings, in order.
+        pages: The offset of each page; empty if there are no pages.
+        first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
+        guessed: The field or column of a record that was guessed to be its text.
     """
 
     text: str
@@ -59,12 +59,12 @@ class UnreadableError(InputError):
 
 
 def unreadable(problem: Exception) -> UnreadableError:
-    """What a reader, or the library that it uses, raised, as the reason why a file cannot be read."""
+    """Converts an exception of a reader, or of its library, to an `UnreadableError`."""
     if isinstance(problem, UnreadableError):
         return problem
     if isinstance(problem, RecursionError):
         return UnreadableError("is nested too deeply")
     if isinstance(problem, MlxbertError):
         return UnreadableError(problem.message, hint=problem.hint)
-    said = " ".join(str(problem)[:_LONGEST].split())
-    return UnreadableError(f"is damaged ({type(problem).__name__}{said and ': '}{said})")
+    reason = " ".join(str(problem)[:_MAX_LENGTH].split())
+    return UnreadableError(f"is damaged ({type(problem).__name__}{reason and ': '}{reason})")

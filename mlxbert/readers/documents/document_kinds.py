@@ -1,4 +1,4 @@
-"""Kinds of documents, which kind a file is, and the documents of a file."""
+"""Kinds of documents: decides which kind a file is, and reads its documents."""
 
 import codecs
 import re
@@ -26,14 +26,14 @@ from mlxbert.readers.formats import FORMATS, named_format
 
 @dataclass(frozen=True)
 class DocumentKind:
-    """A kind of documents.
+    """A kind of document.
 
     Attributes:
-        read: Takes the bytes and the name of a file, and gives its documents.
-        endings: What names of files end with, in lower case.
-        apart: Whether `read` runs in a process of its own, with limits; it is a function of a module, which is imported
-            there.
-        text: Whether such a file is text; one that does not look like text is left out.
+        read: Takes the bytes and the name of a file, and yields its documents.
+        endings: The file extensions, in lower case.
+        apart: Whether `read` runs in a separate process, with limits; it must be a module-level function, since the
+            process imports it.
+        text: Whether the files are text; a file that does not look like text is skipped.
     """
 
     read: Callable[[bytes, str], Iterator[Document]]
@@ -42,7 +42,7 @@ class DocumentKind:
     text: bool = False
 
 
-RECORDS = "records"  # read from the file, which may be larger than memory
+RECORDS = "records"  # streamed from the file, which may be larger than memory
 _CODE = (
     *(".py", ".pyi", ".pyx", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".vue", ".svelte", ".go", ".rs", ".java"),
     *(".kt", ".kts", ".scala", ".groovy", ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".cu", ".cuh", ".metal"),
@@ -61,35 +61,35 @@ KINDS: dict[str, DocumentKind] = {
     "notebook": DocumentKind(read_notebook, (".ipynb",)),
     "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True),
 }
-_GUESSED, _USUAL = DocumentColumns(), ParserLimits()
-_LOOK = 2**13  # bytes of a file that are looked at
+_GUESSED_COLUMNS, _DEFAULT_LIMITS = DocumentColumns(), ParserLimits()
+_SAMPLE_BYTES = 2**13
 _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def kind_of(name: str, start: bytes) -> str | None:
-    """The kind of a file, a name in `KINDS` or `RECORDS`; `None` if the file is binary.
+    """The kind of a file, a key of `KINDS` or `RECORDS`; `None` if the file is binary.
 
     Args:
         name: The name of the file, or its path.
-        start: Its first 8 KiB, or more.
+        start: The first 8 KiB of the file, or more.
     """
     format = named_format(name)
-    if format is not None and FORMATS[format].value and not FORMATS[format].most:  # a record is read at a time
+    if format is not None and FORMATS[format].value and not FORMATS[format].most:  # read record by record
         return RECORDS
-    kind = next((kind for kind, known in KINDS.items() if name.lower().endswith(known.endings)), "text")
+    kind = next((kind for kind, entry in KINDS.items() if name.lower().endswith(entry.endings)), "text")
     if KINDS[kind].text:
-        return kind if _is_text(start[:_LOOK]) else "pdf" if start.startswith(b"%PDF-") else None
+        return kind if _is_text(start[:_SAMPLE_BYTES]) else "pdf" if start.startswith(b"%PDF-") else None
     return kind
 
 
 def _is_text(start: bytes) -> bool:
-    """Whether bytes are text of UTF-8, or of an encoding like Latin-1 that has as few control characters."""
+    """Whether bytes are UTF-8 text, or text in an encoding like Latin-1, without control characters."""
     if start.startswith((*MARKS,)):
         return True
     if b"\0" in start or start.startswith(b"%PDF-"):
         return False
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # incremental: the last character may be incomplete
     except UnicodeDecodeError:
         return not _CONTROL.search(start)
     return True
@@ -99,20 +99,20 @@ def read_documents(
     path: str | Path,
     data: bytes,
     kind: str,
-    columns: DocumentColumns = _GUESSED,
+    columns: DocumentColumns = _GUESSED_COLUMNS,
     *,
     file: BinaryIO | None = None,
-    limits: ParserLimits = _USUAL,
+    limits: ParserLimits = _DEFAULT_LIMITS,
 ) -> Iterator[Document]:
-    """The documents of a file.
+    """Reads the documents of a file.
 
     Args:
         path: The file.
-        data: What it contains; of records nothing is needed, which are read from the file.
-        kind: What `kind_of` says.
-        columns: How records are read.
+        data: The content of the file; unused for records, which are streamed from the file.
+        kind: The result of `kind_of`.
+        columns: The columns of records.
         file: The file of records, if it is open; the caller closes it.
-        limits: What readers may use that run in a process of their own.
+        limits: The limits of readers that run in a separate process.
     """
     reader = KINDS.get(kind)
     if reader is None and kind != RECORDS:

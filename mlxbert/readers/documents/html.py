@@ -1,4 +1,4 @@
-"""HTML, parsed with selectolax: the text that people read, without navigation, scripts and forms."""
+"""HTML, parsed with selectolax: the visible text, without navigation, scripts and forms."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from mlxbert.readers.documents.document import Document, Heading
 from mlxbert.readers.documents.plain import decode
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?([\w:.-]{1,40})""", re.IGNORECASE)
-_HEAD = 4096  # bytes in which a page names its encoding
+_HEAD = 4096  # bytes within which a page names its encoding
 _LEFT_OUT = {
     *("nav", "script", "style", "aside", "noscript", "template", "svg", "iframe", "object", "canvas"),
     *("button", "select", "textarea", "input", "head"),
 }
-_OF_PAGE = {"header", "footer"}  # unless they are those of an article
+_OF_PAGE = {"header", "footer"}  # left out, unless they belong to an article
 _ARTICLES = {"article", "main", "section"}
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _PARAGRAPHS = {*_HEADINGS, "p", "pre", "blockquote", "table", "ul", "ol", "dl", "figure", "hr", *_ARTICLES}
@@ -23,13 +23,13 @@ _GAPS = ("", " ", "\n", "\n\n")
 
 
 def read_html(data: bytes, name: str) -> Iterator[Document]:
-    """The page."""
-    said = _CHARSET.search(data[:_HEAD])
-    yield html_document(decode(data, said[1].decode() if said else None))
+    """Reads the page as one document."""
+    charset = _CHARSET.search(data[:_HEAD])
+    yield html_document(decode(data, charset[1].decode() if charset else None))
 
 
 def html_document(source: str) -> Document:
-    """The document of a page."""
+    """Converts the source of a page to a document."""
     from selectolax.lexbor import LexborHTMLParser
 
     page = LexborHTMLParser(source)
@@ -39,12 +39,12 @@ def html_document(source: str) -> Document:
     if page.body is not None:
         _walk(page.body, writer)
     text = "".join(writer.parts)
-    called = " ".join(title.text().split()) if title is not None else ""
-    return Document(text, called, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
+    title_text = " ".join(title.text().split()) if title is not None else ""
+    return Document(text, title_text, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
 
 
 class _TextWriter:
-    """A text that grows, with the least white space between its parts that was asked for."""
+    """Builds a text from parts, with at least the requested white space between them."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -52,11 +52,11 @@ class _TextWriter:
         self.length, self._gap = 0, _NOTHING
 
     def gap(self, gap: int) -> None:
-        """Asks for white space before what comes next."""
+        """Requests white space before the next part."""
         self._gap = max(self._gap, gap)
 
     def add(self, text: str) -> None:
-        """Adds text as it is."""
+        """Adds text unchanged."""
         parts = (_GAPS[self._gap] if self.parts else "", text)
         self.parts += parts
         self.length += sum(map(len, parts))
@@ -72,9 +72,9 @@ class _TextWriter:
 
 
 def _walk(body: Any, writer: _TextWriter) -> None:
-    """Writes the text inside an element, without recursion: a page may be nested as deeply as it likes."""
-    opened: list[str] = []  # the elements around the current one
-    heading: tuple[int, int, int] | None = None  # how many are opened around it; parts and characters before it
+    """Writes the text inside an element, without recursion: a page may be nested to any depth."""
+    open_tags: list[str] = []  # the elements around the current one
+    heading: tuple[int, int, int] | None = None  # the number of elements around it; parts and characters before it
     node, articles, code = body, 0, 0
     while node is not None:
         tag = node.tag
@@ -86,24 +86,24 @@ def _walk(body: Any, writer: _TextWriter) -> None:
         writer.gap(_gap(tag))
         if enter is not None:
             if tag in _HEADINGS and heading is None:
-                heading = len(opened), len(writer.parts), writer.length
+                heading = len(open_tags), len(writer.parts), writer.length
             articles += tag in _ARTICLES
             code += tag == "pre"
-            opened.append(tag)
+            open_tags.append(tag)
             node = enter
             continue
-        while node.next is None and opened:
-            node, tag = node.parent, opened.pop()
+        while node.next is None and open_tags:
+            node, tag = node.parent, open_tags.pop()
             articles -= tag in _ARTICLES
             code -= tag == "pre"
             writer.gap(_gap(tag))
-            if heading is not None and heading[0] == len(opened):
+            if heading is not None and heading[0] == len(open_tags):
                 written = "".join(writer.parts[heading[1] :])
-                if said := written.lstrip():
-                    start = heading[2] + len(written) - len(said)
-                    writer.headings.append(Heading.of(start, _HEADINGS[tag], said))
+                if heading_text := written.lstrip():
+                    start = heading[2] + len(written) - len(heading_text)
+                    writer.headings.append(Heading.of(start, _HEADINGS[tag], heading_text))
                 heading = None
-        node = node.next if opened else None
+        node = node.next if open_tags else None
 
 
 def _gap(tag: str) -> int:
@@ -113,5 +113,5 @@ def _gap(tag: str) -> int:
 
 
 def _to_fill_in(form: Any) -> bool:
-    """Whether a form is that; some pages are a form as a whole."""
+    """Whether a form is one to fill in: some pages wrap their whole content in a form."""
     return form.css_first("p, h1, h2, h3") is None

@@ -1,6 +1,6 @@
-"""Readers in a process of their own: a file that crashes or hangs a parser costs that file only.
+"""Runs readers in a separate process: a file that crashes or hangs a parser loses only that file.
 
-The process starts when the first such file is read, and reads the following ones; each thread has one. It has no
+Each thread has one process, which starts with the first such file and is reused for the following files. It has no
 terminal, may not write files, and ends with its parent.
 """
 
@@ -19,18 +19,18 @@ from mlxbert.readers.documents.document import Document, Heading, UnreadableErro
 
 _WORKER = "mlxbert.readers.documents.parser_process"
 _SIZE = 8  # bytes of the size before each answer
-_POLL, _LATEST = 0.5, 5.0  # seconds between two looks at memory, and for one
+_POLL, _POLL_TIMEOUT = 0.5, 5.0  # seconds between two checks of memory, and for one check
 
 
 @dataclass(frozen=True)
 class ParserLimits:
-    """What reading a file may use.
+    """The resources that reading a file may use.
 
     Attributes:
-        seconds: Time.
-        memory: Bytes of the whole process; on macOS, which has no such limit, bytes that it has in memory when it is
-            looked at, twice a second.
-        text: Bytes of text.
+        seconds: Maximum time.
+        memory: Maximum bytes of the whole process; on macOS, which has no such limit, bytes of resident memory, checked
+            twice a second.
+        text: Maximum bytes of text.
     """
 
     seconds: float = 60.0
@@ -39,22 +39,22 @@ class ParserLimits:
 
 
 class _CrashedError(UnreadableError):
-    """The parser has crashed, or has no memory; perhaps because of the files before."""
+    """The parser crashed or ran out of memory, perhaps because of earlier files."""
 
 
 class _RefusedError(UnreadableError):
-    """The reader says why it does not read the file; the process is as good as before."""
+    """The reader refused the file and said why; the process can be reused."""
 
 
 class _Watch(threading.Thread):
-    """Kills a process that takes more time than it may, or on macOS more memory: there a process cannot be limited.
+    """Kills a process that exceeds its time or, on macOS, its memory: there the system cannot limit memory.
 
     Args:
         process: The process.
-        limits: What it may use.
+        limits: The limits of the process.
 
     Attributes:
-        exceeded: The limit for which it was killed.
+        exceeded: The limit that the process exceeded; `None` if it was not killed.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", limits: ParserLimits) -> None:
@@ -63,10 +63,10 @@ class _Watch(threading.Thread):
         self.exceeded: Literal["seconds", "memory"] | None = None
 
     def run(self) -> None:
-        """Watches until the file is read, or a limit exceeded."""
+        """Watches until the file is read or a limit is exceeded."""
         until, polls = time.monotonic() + self._limits.seconds, sys.platform == "darwin"
-        while (left := until - time.monotonic()) > 0:
-            if self._ended.wait(min(left, _POLL) if polls else left):
+        while (remaining := until - time.monotonic()) > 0:
+            if self._ended.wait(min(remaining, _POLL) if polls else remaining):
                 return
             if polls and _resident(self._process.pid) > self._limits.memory:
                 self._kill("memory")
@@ -79,17 +79,17 @@ class _Watch(threading.Thread):
             self._process.kill()
 
     def end(self) -> None:
-        """Ends watching."""
+        """Stops watching."""
         self._ended.set()
         self.join()
 
 
 def _resident(process: int) -> int:
-    """Bytes that a process has in memory; 0 if that cannot be found out."""
+    """The resident memory of a process in bytes; 0 if unknown."""
     command = ["/bin/ps", "-o", "rss=", "-p", str(process)]
     with suppress(OSError, ValueError, subprocess.SubprocessError):
-        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LATEST, check=True)
-        return int(said.stdout) * 1024
+        ps = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_POLL_TIMEOUT, check=True)
+        return int(ps.stdout) * 1024
     return 0
 
 
@@ -98,10 +98,10 @@ def _needs_memory(limits: ParserLimits) -> _CrashedError:
 
 
 class _ParserProcess:
-    """The process; its pipes carry what is read and what is found."""
+    """The parser process; its pipes carry files to it, and documents back."""
 
     def __init__(self) -> None:
-        # -P: nothing is imported from the current folder, which may be anybody's.
+        # -P: imports nothing from the current folder, whose files are not trusted.
         command = [sys.executable, "-P", "-m", _WORKER]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -110,11 +110,11 @@ class _ParserProcess:
         self.used = False
 
     def ask(self, request: bytes, data: bytes, limits: ParserLimits) -> list[Document]:
-        """The documents of a file. After other errors than `_RefusedError` the process is ended."""
+        """Reads the documents of a file. After any error but `_RefusedError` the process is ended."""
         watch = _Watch(self.process, limits)
         watch.start()
         try:
-            found = self._answers(request, data, limits)
+            documents = self._answers(request, data, limits)
         except (OSError, EOFError):
             self.end()
             if watch.exceeded == "seconds":
@@ -131,29 +131,29 @@ class _ParserProcess:
         finally:
             watch.end()
         self.used = True
-        return found
+        return documents
 
     def _answers(self, request: bytes, data: bytes, limits: ParserLimits) -> list[Document]:
         assert self.process.stdin is not None
         self.process.stdin.write(request)
         self.process.stdin.write(data)
         self.process.stdin.flush()
-        found, left = [], limits.text
+        documents, remaining = [], limits.text
         while True:
             size = int.from_bytes(self._take(_SIZE), "big")
-            if (left := left - size) < 0:
+            if (remaining := remaining - size) < 0:
                 raise UnreadableError(f"has more than {limits.text:,} bytes of text")
             answer = json.loads(self._take(size).decode("utf-8", "surrogatepass"))
             if "text" in answer:
                 headings = tuple(Heading(**heading) for heading in answer.pop("headings"))
                 pages = tuple(answer.pop("pages"))
-                found.append(Document(**answer, headings=headings, pages=pages))
+                documents.append(Document(**answer, headings=headings, pages=pages))
             elif "memory" in answer:
                 raise _needs_memory(limits)
             elif "problem" in answer:
                 raise _RefusedError(answer["problem"], hint=answer["hint"])
             else:
-                return found
+                return documents
 
     def _take(self, size: int) -> bytes:
         assert self.process.stdout is not None
@@ -172,36 +172,36 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-_OWN = threading.local()  # Linux ends a child with the thread that has started it
+_THREAD = threading.local()  # one process per thread: Linux ends a child with the thread that started it
 
 
 def read_apart(
     read: Callable[[bytes, str], Iterator[Document]], data: bytes, name: str, limits: ParserLimits
 ) -> Iterator[Document]:
-    """The documents of a file, read in another process.
+    """Reads the documents of a file in another process.
 
     Args:
-        read: A function of a module, which is imported there.
+        read: A module-level function, which the process imports.
         data: The bytes of the file.
-        name: Its name.
-        limits: What this may use.
+        name: The name of the file.
+        limits: The limits of the reading.
     """
-    what = {"module": read.__module__, "function": read.__qualname__, "name": name, "size": len(data)}
-    request = json.dumps(what | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"
+    task = {"module": read.__module__, "function": read.__qualname__, "name": name, "size": len(data)}
+    request = json.dumps(task | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"
     worker = _worker()
-    again = worker.used
+    reused = worker.used
     try:
-        found = worker.ask(request, data, limits)
+        documents = worker.ask(request, data, limits)
     except _CrashedError:
-        if not again:
+        if not reused:
             raise
-        found = _worker().ask(request, data, limits)  # another file may have damaged the process
-    yield from found
+        documents = _worker().ask(request, data, limits)  # an earlier file may have damaged the process
+    yield from documents
 
 
 def _worker() -> _ParserProcess:
-    """The process of this thread, started if there is none."""
-    worker: _ParserProcess | None = getattr(_OWN, "worker", None)
+    """The process of this thread; starts one if none is running."""
+    worker: _ParserProcess | None = getattr(_THREAD, "worker", None)
     if worker is None or not worker.end.alive or worker.process.poll() is not None:
-        worker = _OWN.worker = _ParserProcess()
+        worker = _THREAD.worker = _ParserProcess()
     return worker

@@ -16,11 +16,11 @@ _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
 def read_mail(data: bytes, name: str) -> Iterator[Document]:
-    """The messages; what is attached to them is not read."""
+    """Reads the messages, without their attachments."""
     if not (data.startswith(b"From ") or name.lower().endswith(".mbox")):
         yield _message(data)
         return
-    starts = [found.span() for found in _BEGIN.finditer(data)]
+    starts = [line.span() for line in _BEGIN.finditer(data)]
     ends = [start for start, _ in starts[1:]] + [len(data)]
     read = 0
     for number, ((_, start), end) in enumerate(zip(starts, ends, strict=False), 1):
@@ -29,7 +29,7 @@ def read_mail(data: bytes, name: str) -> Iterator[Document]:
             read += 1
             yield document
     if not read:
-        raise UnreadableError("has no message that can be read")
+        raise UnreadableError("has no readable message")
 
 
 def _message(data: bytes) -> Document:
@@ -37,14 +37,14 @@ def _message(data: bytes) -> Document:
 
     message = message_from_bytes(data)
     if not message.keys():
-        raise UnreadableError("has no headers of an e-mail")
+        raise UnreadableError("has no e-mail headers")
     fields: dict[str, Field] = {"from": _header(message, "From"), "to": _header(message, "To"), "date": _date(message)}
     subject, body = _header(message, "Subject"), _body(message)
     return replace(body, title=subject, fields={key: value for key, value in fields.items() if value})
 
 
 def _body(message: Message) -> Document:
-    """What the message says, as plain text if there is such a part."""
+    """The content of the message; the plain-text part, if there is one."""
     page: Document | None = None
     for part in message.walk():
         kind = part.get_content_type()
@@ -58,21 +58,21 @@ def _body(message: Message) -> Document:
 
 
 def _header(message: Message, name: str) -> str:
-    """A header with what is encoded in it."""
+    """The value of a header, decoded."""
     from email.header import decode_header
 
     raw = str(message.get(name, ""))
-    with suppress(Exception):  # the library gives several errors for damaged ones
-        found = [decode(part, said) if isinstance(part, bytes) else part for part, said in decode_header(raw)]
-        raw = "".join(found)
+    with suppress(Exception):  # the library raises various errors for damaged headers
+        parts = [decode(part, charset) if isinstance(part, bytes) else part for part, charset in decode_header(raw)]
+        raw = "".join(parts)
     return " ".join(raw.split())
 
 
 def _date(message: Message) -> str | None:
-    """The date in UTC, such that dates can be compared as strings."""
+    """The date in UTC and ISO format, so that dates can be compared as strings."""
     from email.utils import parsedate_to_datetime
 
     with suppress(Exception):
-        found = parsedate_to_datetime(str(message["Date"]))
-        return (found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)).isoformat()
+        date = parsedate_to_datetime(str(message["Date"]))
+        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).isoformat()
     return None

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from mlxbert.readers.documents.document import Document, Heading
 from mlxbert.readers.documents.plain import decode_lines
 
-# Of hostile files, too, each line is looked at once: a repetition is never followed by what could match the same.
+# Linear time even for hostile files: no repetition is followed by a pattern that could match the same characters.
 _LINES = re.compile(r"^ {0,3}(?:(#{1,6})(?=[ \t\n])(.*)|(`{3,}|~{3,})(.*)|(=+|-+)[ \t]*$)", re.MULTILINE)
 _FRONT = re.compile(r"---[ \t]*\n(?=[\w-]+:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-_LONGEST_FRONT = 2**16  # characters
+_MAX_FRONT = 2**16  # characters
 _TITLE = re.compile(r"^title:(.*)", re.MULTILINE)
 _NO_HEADING = ("#", ">", "|", "- ", "* ", "+ ", "<", "---", "===", "```", "~~~")
 
 
 def read_markdown(data: bytes, name: str) -> Iterator[Document]:
-    """The whole file."""
+    """Reads the file as one document."""
     text, title = decode_lines(data), ""
-    front = _FRONT.match(text[:_LONGEST_FRONT])
-    if front and (found := _TITLE.search(front[0])):
-        title = found[1].strip().strip("\"'")
+    front = _FRONT.match(text[:_MAX_FRONT])
+    if front and (title_line := _TITLE.search(front[0])):
+        title = title_line[1].strip().strip("\"'")
     headings = tuple(markdown_headings(text, front.end() if front else 0))
     yield Document(text, title, headings=headings, first_line=1)
 
@@ -29,13 +29,13 @@ def markdown_headings(text: str, begin: int = 0) -> Iterator[Heading]:
 
     Args:
         text: The text.
-        begin: Where to begin.
+        begin: The offset to begin at.
     """
     fence = ""
     for line in _LINES.finditer(text, begin):
         marks, title, ticks, rest, _ = line.groups()
         if ticks:
-            if not fence and not ("`" in ticks and "`" in rest):  # `code` between three ticks
+            if not fence and not ("`" in ticks and "`" in rest):  # inline code between three ticks
                 fence = ticks
             elif fence and ticks.startswith(fence) and not rest.strip():
                 fence = ""

@@ -1,4 +1,4 @@
-"""Notebooks of Jupyter: the text and the code of their cells, without what the code has given."""
+"""Jupyter notebooks: the text and the code of their cells, without outputs."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ _BETWEEN = "\n\n"
 
 
 def read_notebook(data: bytes, name: str) -> Iterator[Document]:
-    """The notebook."""
+    """Reads the notebook as one document."""
     try:
-        found = json.loads(decode(data), parse_int=float)  # what code has given may have any number of digits
+        notebook = json.loads(decode(data), parse_int=float)  # integers in outputs may have any number of digits
     except ValueError as problem:
         raise UnreadableError(f"is not valid JSON ({problem})") from None
-    cells = found.get("cells") if isinstance(found, dict) else None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
         raise UnreadableError("is not a notebook: it has no list of cells")
     texts: list[str] = []
@@ -28,7 +28,7 @@ def read_notebook(data: bytes, name: str) -> Iterator[Document]:
         text = "".join(line for line in lines if isinstance(line, str)).strip("\n")
         if text:
             if cell.get("cell_type") == "markdown":
-                headings += (Heading(start + one.start, one.level, one.text) for one in markdown_headings(text))
+                headings += (Heading(start + part.start, part.level, part.text) for part in markdown_headings(text))
             texts.append(text)
             start += len(text) + len(_BETWEEN)
     yield Document(_BETWEEN.join(texts), headings=tuple(headings))

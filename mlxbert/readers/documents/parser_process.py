@@ -1,4 +1,4 @@
-"""`python -m mlxbert.readers.documents.parser_process`: the process in which files are parsed; see `apart`."""
+"""`python -m mlxbert.readers.documents.parser_process`: the process that parses files; see `isolated_parser`."""
 
 import ctypes
 import importlib
@@ -15,13 +15,13 @@ from typing import Any
 from mlxbert.readers.documents.document import unreadable
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-_LATE = 5  # seconds after which the process ends itself: elsewhere nothing ends it with its parent
+_GRACE = 5  # seconds beyond the limit until the process ends itself: only Linux ends it with its parent
 
 
 def _serve() -> None:
-    """Reads a line of JSON and the bytes of a file from stdin, as long as there are any; answers on stdout."""
+    """Reads requests from stdin, a line of JSON and the bytes of a file each, and answers on stdout."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints
+    os.dup2(2, 1)  # keeps the prints of libraries out of the answers
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     sys.dont_write_bytecode = True
@@ -29,7 +29,7 @@ def _serve() -> None:
         resource.setrlimit(kind, (0, 0))
     for line in iter(requests.readline, b""):
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"] + _LATE)
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"] + _GRACE)
         with suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (request["memory"], resource.getrlimit(resource.RLIMIT_AS)[1]))
         for answer in _answers(request, requests):

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from mlxbert.readers.documents.document import Document, UnreadableError
 
-_HYPHENS = re.compile("[\x02\xad\ufffe]\n?")  # PDFium's marks of a word that is divided at the end of a line
+_HYPHENS = re.compile("[\x02\xad\ufffe]\n?")  # PDFium's marks for a word hyphenated at the end of a line
 _BETWEEN = "\n\n"
 
 
 def read_pdf(data: bytes, name: str) -> Iterator[Document]:
-    """The file, with its pages."""
+    """Reads the file as one document, with its pages."""
     import pypdfium2
 
     try:
@@ -24,14 +24,14 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
         texts, problems = [], 0
         for number in range(len(pdf)):
             try:
-                found = pdf[number].get_textpage().get_text_range()
-                texts.append(_HYPHENS.sub("", found.replace("\r\n", "\n")))
-            except pypdfium2.PdfiumError:  # the others may be readable
+                page = pdf[number].get_textpage().get_text_range()
+                texts.append(_HYPHENS.sub("", page.replace("\r\n", "\n")))
+            except pypdfium2.PdfiumError:  # other pages may be readable
                 texts.append("")
                 problems += 1
     if not any(map(str.strip, texts)):
-        said = f"{problems} of its {len(texts)} pages cannot be read" if problems else "has no text, only pictures"
-        raise UnreadableError(said, hint="scanned pages must be recognized (OCR) first")
+        reason = f"{problems} of its {len(texts)} pages cannot be read" if problems else "has no text, only pictures"
+        raise UnreadableError(reason, hint="scanned pages must be recognized (OCR) first")
     starts, start = [], 0
     for text in texts:
         starts.append(start)

@@ -1,4 +1,4 @@
-"""Plain text, of any usual encoding."""
+"""Plain text, in any common encoding."""
 
 import codecs
 from collections.abc import Iterator
@@ -6,38 +6,38 @@ from collections.abc import Iterator
 from mlxbert.readers.documents.document import Document
 
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_WESTERN = ("ascii", "iso8859-1")  # said of texts whose encoding nobody thought about
+_WESTERN = ("ascii", "iso8859-1")  # often declared by default, so ignored
 
 
 def decode(data: bytes, said: str | None = None) -> str:
-    """The text of a file, with newlines between its lines: by its byte-order mark, by what it says, UTF-8, or cp1252.
+    """Decodes a file: by its byte-order mark, as the declared encoding, as UTF-8, or as cp1252; CRLF becomes LF.
 
     Args:
         data: The bytes.
-        said: The encoding that the file, or a header, names.
+        said: The encoding that the file, or a header, declares.
     """
     return _decode(data, said).replace("\r\n", "\n")
 
 
-def _decode(data: bytes, said: str | None) -> str:
+def _decode(data: bytes, declared: str | None) -> str:
     for mark, encoding in MARKS.items():
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
-    for name in (said, "utf-8"):
+    for name in (declared, "utf-8"):
         try:
             if name and codecs.lookup(name).name not in _WESTERN:
                 return data.decode(name)
-        except (LookupError, ValueError):  # not an encoding, or another one
+        except (LookupError, ValueError):  # unknown, or not the encoding of the file
             continue
     return data.decode("cp1252", "replace")
 
 
 def decode_lines(data: bytes) -> str:
-    """The same for a file of lines; where no newline follows a carriage return, lines end with it, as on old Macs."""
+    """Decodes a file of lines; without any newline, carriage returns end the lines, as on old Macs."""
     text = decode(data)
     return text if "\n" in text else text.replace("\r", "\n")
 
 
 def read_plain(data: bytes, name: str) -> Iterator[Document]:
-    """The whole file."""
+    """Reads the file as one document."""
     yield Document(decode_lines(data), first_line=1)

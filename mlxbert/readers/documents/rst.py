@@ -1,4 +1,4 @@
-"""reStructuredText: titles with a line of marks under them, perhaps over them as well."""
+"""reStructuredText: titles are underlined with marks, and perhaps overlined as well."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ _MARKS = re.compile(r"^([!-/:-@\[-`{-~])\1{2,}[ \t]*$", re.MULTILINE)
 
 
 def read_rst(data: bytes, name: str) -> Iterator[Document]:
-    """The whole file."""
+    """Reads the file as one document."""
     text = decode_lines(data)
     yield Document(text, headings=tuple(_headings(text)), first_line=1)
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """The headings; their levels are those of their marks, in the order in which marks come."""
+    """The headings; each style of marks is a level, in the order in which the styles first occur."""
     levels: dict[tuple[str, bool], int] = {}
-    used = 0  # up to where lines belong to headings
+    used = 0  # the offset up to which lines belong to headings
     for line in _MARKS.finditer(text):
         start = text.rfind("\n", 0, max(line.start() - 1, 0)) + 1
         title = text[start : line.start()].strip()

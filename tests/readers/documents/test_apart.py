@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process of its own for each test, which finds `hostile`."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    isolated_parser._OWN.__dict__.clear()
+    isolated_parser._THREAD.__dict__.clear()
     yield
-    isolated_parser._OWN.__dict__.clear()
+    isolated_parser._THREAD.__dict__.clear()
 
 
 Read = Callable[..., Iterator[Document]]
@@ -140,12 +140,12 @@ def test_nothing_is_written_or_imported_from_the_current_folder(
 
 SCRIPT = """
 import sys
-from mlxbert.readers.documents import isolated_parser as parser
+from mlxbert.readers.documents import isolated_parser
 from tests.readers.documents import hostile
-list(parser.read_apart(hostile.crash, b"1", "a", parser.ParserLimits()))
-print(parser._OWN.worker.process.pid, flush=True)
+list(isolated_parser.read_apart(hostile.crash, b"1", "a", isolated_parser.ParserLimits()))
+print(isolated_parser._THREAD.worker.process.pid, flush=True)
 if sys.argv[1] == "busy":
-    list(parser.read_apart(hostile.hang, b"1", "a", parser.ParserLimits()))
+    list(isolated_parser.read_apart(hostile.hang, b"1", "a", isolated_parser.ParserLimits()))
 else:
     input()
 """

@@ -153,7 +153,7 @@ def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> No
         ("a.docx", docx(paragraph("&b;"), before=BOMB), "document type"),
         ("a.docx", docx(paragraph("&b;"), before=f"<!--{' ' * 9999}-->{BOMB}"), "document type"),
         ("a.docx", docx("<w:p>" * 5000 + "</w:p>" * 5000), "nested too deeply"),
-        ("a.eml", b"\n\nno headers", "no headers"), ("a.mbox", b"no messages", "no message"),
+        ("a.eml", b"\n\nno headers", "no e-mail headers"), ("a.mbox", b"no messages", "no readable message"),
         ("a.ipynb", b"{", "not valid JSON"), ("a.ipynb", b"[]", "not a notebook"),
         ("a.ipynb", b"[" * 10**5, "too deeply"),
     ],
@@ -163,7 +163,7 @@ def test_files_that_cannot_be_read(name: str, data: bytes, said: str) -> None:
 
 
 def test_a_file_that_unpacks_to_too_much_cannot_be_read() -> None:
-    assert_unreadable("a.docx", docx(more={"word/media/a.png": bytes(2**28 + 2**20)}), "unpacks to")
+    assert_unreadable("a.docx", docx(more={"word/media/a.png": bytes(2**28 + 2**20)}), "when unpacked")
 
 
 def assert_unreadable(name: str, data: bytes, said: str) -> None:
