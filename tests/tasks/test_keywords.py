@@ -116,10 +116,9 @@ def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None
     pytest.importorskip("mypy")
     path = tmp_path / "user.py"
     path.write_text(USER)
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", str(path)], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.split("\n")  # fmt: skip
-    said = [line.removeprefix(f"{path}:") for line in found if line.startswith(str(path))]
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(path)]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    said = [line.removeprefix(f"{path}:") for line in output.split("\n") if line.startswith(str(path))]
     results = [line.partition('type is "')[2].rstrip('"') for line in said if "Revealed" in line]
     assert [one.replace("mlxbert.results.", "") for one in results] == [
         "fill_mask.FillMask",
