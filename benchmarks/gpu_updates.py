@@ -90,7 +90,7 @@ def _ours(
     from mlxbert.training.loop import compiled_functions as compiling
 
     if not compiled:
-        vars(compiling)["MOST_SHAPES"] = 0  # each batch is of one shape too many
+        vars(compiling)["MAX_SHAPES"] = 0  # each batch is of one shape too many
     labels = mlxbert.Labels(("a", "b"), "single_label_classification")
     heads = {"sequence_classifier": labels}
     model = mlxbert.new_model(config, "builtin", heads=heads, dtype="float32", device=device)

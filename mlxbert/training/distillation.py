@@ -95,7 +95,7 @@ class Distillation:
         ]
 
     def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
-        """The distance between the vectors of student and teacher for the validation data, if it selects the best."""
+        """The mean distance between student and teacher vectors of the validation data, if it selects the best."""
         if self._valid_vectors is None:
             return {}
         inputs = [example.encoding for example in self._valid.examples]
