@@ -80,7 +80,9 @@ def _early(result: Mapping[str, Any]) -> str | None:
     best = epochs.get(result["step"], math.inf)
     if best > max(epochs.values()) / 4:
         return None
-    return f"the best epoch was {best:.3g}: the frozen vectors suffice here, or training needs more examples"
+    return (
+        f"the best checkpoint was at epoch {best:.3g}: the frozen vectors suffice here, or training needs more examples"
+    )
 
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:

@@ -113,15 +113,15 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
         if name.startswith("encoder.layers.") and name.endswith(".weight") and len(shape) == 2
     }  # fmt: skip
     candidates = targets(architecture.family, architecture.config_json, config)
-    known = [target for target in candidates if linear.issuperset(target.ours)]
+    linears = [target for target in candidates if linear.issuperset(target.ours)]
     all_linear = options.lora_layers == ALL_LINEAR
     names = {} if all_linear else {name.strip(): None for name in options.lora_layers.split(",")}
     for name in names:
-        if not any(name in target.names for target in known):
+        if not any(name in target.names for target in linears):
             raise ArgumentError(
-                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or any of {', '.join(_both_names(known))}"
+                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or any of {', '.join(_both_names(linears))}"
             )
-    chosen = tuple(target for target in known if all_linear or not target.names.isdisjoint(names))
+    chosen = tuple(target for target in linears if all_linear or not target.names.isdisjoint(names))
     for target in chosen:
         matrices = [shapes[f"{path}.weight"] for path in target.ours]
         width = min(sum(rows for rows, _ in matrices), matrices[0][1])
@@ -130,7 +130,7 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
     return chosen
 
 
-def _both_names(known: list[Target]) -> list[str]:
+def _both_names(layer_targets: list[Target]) -> list[str]:
     """The modules of a layer by the names of mlxbert, each followed by its name in transformers."""
-    names = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in known}
+    names = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in layer_targets}
     return [f"{ours} ({theirs})" for theirs, paths in names.items() for ours in paths]

@@ -163,16 +163,16 @@ class Run:
 
     def _failed(self, problem: DeviceError) -> DeviceError:
         """Saves the state of the last finished update, and adds to an error of the device that it did."""
-        kept = ""
+        note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
             free_memory()
             try:
                 list(self._save())
-                kept = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
-            except MlxbertError as other:
-                kept = f"; {other.message}"
-        return type(problem)(problem.message + kept, hint=problem.hint)
+                note = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+            except MlxbertError as failure:
+                note = f"; {failure.message}"
+        return type(problem)(problem.message + note, hint=problem.hint)
 
     def best(self) -> Arrays:
         """The trained parameters at the best evaluation; without evaluations, after the last update."""
