@@ -25,11 +25,11 @@ class Mutation:
     """A mistake that somebody has made, here or in another project.
 
     Attributes:
-        name: The mistake.
-        file: Where it is made.
-        old: What stands there, once.
-        new: What the mistake makes of it.
-        test: The test that must fail: a file, two colons, a function, perhaps parameters in brackets.
+        name: A description of the mistake.
+        file: The file with the mistake.
+        old: The correct source, which must occur exactly once.
+        new: The source with the mistake.
+        test: The test that must fail: a file, two colons, a function, optionally parameters in brackets.
     """
 
     name: str
@@ -439,10 +439,10 @@ def run(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 
 def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
-    """Whether the mistake goes unnoticed, and what the tests say."""
+    """Returns whether the mistake goes unnoticed, and the output of the tests."""
     path = folder / mutation.file
     original = path.read_text(encoding="utf-8")
-    assert original.count(mutation.old) == 1, f"{mutation.name}: {mutation.file} has to hold {mutation.old!r} once"
+    assert original.count(mutation.old) == 1, f"{mutation.name}: {mutation.file} must contain {mutation.old!r} once"
     path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
         done = run(folder, mutation.test)
@@ -457,7 +457,7 @@ def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Prints a line per mistake; returns how many went unnoticed."""
+    """Prints a line per mistake; returns the number of mistakes that went unnoticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
@@ -467,9 +467,9 @@ def main() -> int:
 
     def timed(mutation: Mutation) -> bool:
         folder, start = folders.get(), time.monotonic()
-        missed, said = check(mutation, folder)
+        missed, message = check(mutation, folder)
         folders.put(folder)
-        print(f"{time.monotonic() - start:5.1f} s  {mutation.name}: {said}", flush=True)
+        print(f"{time.monotonic() - start:5.1f} s  {mutation.name}: {message}", flush=True)
         return missed
 
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(workers + 1) as threads:
