@@ -32,11 +32,11 @@ def measure(model: str, texts: list[str]) -> dict[str, Any]:
     return {"blas": device.BLAS.name, "gflops": gflops, "seconds": seconds, "vectors": vectors.tolist()}
 
 
-def in_process(blas: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def in_process(blas: str, args: argparse.Namespace) -> dict[str, Any]:
     """Runs `measure` in a process with another BLAS."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
-    command = [sys.executable, __file__, "--one", "--model", arguments.model, "--texts", arguments.texts,
-               "--first", str(arguments.first)]  # fmt: skip
+    command = [sys.executable, __file__, "--one", "--model", args.model, "--texts", args.texts,
+               "--first", str(args.first)]  # fmt: skip
     done = subprocess.run(
         command, env=environment | {"MLXBERT_BLAS": blas}, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -52,18 +52,16 @@ def main() -> None:
     parser.add_argument("--against", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        lines = Path(arguments.texts).read_text(encoding="utf-8").split("\n")
-        print(json.dumps(measure(arguments.model, [line for line in lines if line.strip()][: arguments.first])))
+    args = parser.parse_args()
+    if args.one:
+        lines = Path(args.texts).read_text(encoding="utf-8").split("\n")
+        print(json.dumps(measure(args.model, [line for line in lines if line.strip()][: args.first])))
         return
-    rounds = [
-        {blas: in_process(blas, arguments) for blas in (OURS, *arguments.against)} for _ in range(arguments.rounds)
-    ]
+    rounds = [{blas: in_process(blas, args) for blas in (OURS, *args.against)} for _ in range(args.rounds)]
     import numpy as np
 
     reference = np.array(rounds[0][OURS]["vectors"])
-    print(f"{len(reference)} texts, {arguments.rounds} rounds in turn")
+    print(f"{len(reference)} texts, {args.rounds} rounds in turn")
     for blas in rounds[0]:
         results = [each[blas] for each in rounds]
         gflops, seconds = (statistics.median(result[key] for result in results) for key in ("gflops", "seconds"))

@@ -51,12 +51,12 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("squad", type=Path)
     parser.add_argument("--paragraphs", type=int, default=400)
-    arguments = parser.parse_args()
-    models = {name: mlxbert.load(name, dtype="float32", device="cpu") for name in (arguments.checkpoint, "builtin")}
+    args = parser.parse_args()
+    models = {name: mlxbert.load(name, dtype="float32", device="cpu") for name in (args.checkpoint, "builtin")}
     sums = {name: Sums() for name in models}
     agree, largest = 0.0, 0.0
     generator = random.Random(0)
-    for text in paragraphs(arguments.squad, arguments.paragraphs):
+    for text in paragraphs(args.squad, args.paragraphs):
         encoding = models["builtin"].tokenizer.encode(text, overflow="truncate")
         places = sorted(generator.sample(range(1, len(encoding) - 1), max(1, round(0.15 * (len(encoding) - 2)))))
         truth = mx.array([encoding.ids[place] for place in places])[:, None]

@@ -108,12 +108,12 @@ def main() -> None:
     parser.add_argument("--checkpoint")
     parser.add_argument("--vocabulary", type=Path, nargs="+", default=[])
     parser.add_argument("--runs", type=int, default=10)
-    arguments = parser.parse_args()
-    compare("built-in model", None, arguments.checkpoint, arguments.runs, "japan")
+    args = parser.parse_args()
+    compare("built-in model", None, args.checkpoint, args.runs, "japan")
     with tempfile.TemporaryDirectory() as work:
-        for vocabulary in arguments.vocabulary:
+        for vocabulary in args.vocabulary:
             for title, folder in models(vocabulary, Path(work)):
-                compare(title, str(folder), str(folder), arguments.runs)
+                compare(title, str(folder), str(folder), args.runs)
     found_imports = imports()
     for name in SHOWN:
         print(f"  {name:16} {f'{found_imports[name]:6.1f} ms' if name in found_imports else 'not imported'}")

@@ -30,7 +30,7 @@ _PLAIN, _CONTINUED = "as it is", "continued"
 SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"bbc": TOPICS["bbc"], "goemotions": TOPICS["goemotions"]}
 
 
-def continue_training(texts: Texts, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def continue_training(texts: Texts, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Pre-trains on texts, each a document. Returns the metrics over time and the duration."""
     import mlxbert
 
@@ -40,10 +40,10 @@ def continue_training(texts: Texts, arguments: argparse.Namespace, folder: Path)
     for event in mlxbert.pretrain(
         corpus,
         output=folder / "model",
-        model=arguments.model,
-        steps=arguments.steps,
+        model=args.model,
+        steps=args.steps,
         batch_size=32,
-        eval_every=arguments.steps // 4,
+        eval_every=args.steps // 4,
     ):
         if isinstance(event, mlxbert.Evaluated):
             history.append({"step": event.step, **event.metrics})
@@ -84,25 +84,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
-    arguments = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if arguments.gpu else "cpu"
-    use_cores(arguments)
-    for name in arguments.only or SETS:
-        train, test = SETS[name](arguments.sets)
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    use_cores(args)
+    for name in args.only or SETS:
+        train, test = SETS[name](args.sets)
         tested = [{"text": text, "label": label} for text, label in random.Random(0).sample(test, _TESTED)]
         with tempfile.TemporaryDirectory() as place:
-            spent = continue_training(train, arguments, Path(place))
+            spent = continue_training(train, args, Path(place))
             print(name, spent, flush=True)
-            for count in arguments.labels:
-                for seed in range(arguments.seeds):
+            for count in args.labels:
+                for seed in range(args.seeds):
                     labelled = random.Random(f"labels {seed}").sample(train, count)
-                    for kind, model in ((_PLAIN, arguments.model), (_CONTINUED, Path(place) / "model")):
-                        result = {"set": name, "labels": count, "seed": seed, "model": kind, "steps": arguments.steps}
+                    for kind, model in ((_PLAIN, args.model), (_CONTINUED, Path(place) / "model")):
+                        result = {"set": name, "labels": count, "seed": seed, "model": kind, "steps": args.steps}
                         result |= {
                             "accuracy": score(model, labelled, tested, seed),
                             **(spent if kind == _CONTINUED else {}),
                         }
-                        with arguments.results.open("a", encoding="utf-8") as file:
+                        with args.results.open("a", encoding="utf-8") as file:
                             file.write(json.dumps(result) + "\n")
                         print({key: value for key, value in result.items() if key != "history"}, flush=True)
 

@@ -42,17 +42,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cranfield", type=Path)
     parser.add_argument("folder", type=Path)
-    arguments = parser.parse_args()
-    (documents,) = arguments.cranfield.glob("*.all*")
-    (queries,) = arguments.cranfield.glob("*.qry")
-    (judgements,) = arguments.cranfield.glob("*QRels*TREC*")
+    args = parser.parse_args()
+    (documents,) = args.cranfield.glob("*.all*")
+    (queries,) = args.cranfield.glob("*.qry")
+    (judgements,) = args.cranfield.glob("*QRels*TREC*")
     texts = ({"_id": number, "title": title, "text": text} for number, title, text in records(documents))
     query_records = ({"_id": str(place), "text": text} for place, (_, _, text) in enumerate(records(queries), 1))
     lines = (line.split() for line in judgements.read_text().splitlines() if line.strip())
-    write(arguments.folder / "corpus.jsonl", map(json.dumps, texts))
-    write(arguments.folder / "queries.jsonl", map(json.dumps, query_records))
+    write(args.folder / "corpus.jsonl", map(json.dumps, texts))
+    write(args.folder / "queries.jsonl", map(json.dumps, query_records))
     table = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t{grade}" for query, _, document, grade in lines)]
-    write(arguments.folder / "qrels" / "test.tsv", iter(table))
+    write(args.folder / "qrels" / "test.tsv", iter(table))
 
 
 if __name__ == "__main__":

@@ -116,13 +116,13 @@ CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
 }
 
 
-def serve(name: str, arguments: argparse.Namespace) -> None:
+def serve(name: str, args: argparse.Namespace) -> None:
     """Answers requests on stdin: the number of the first text, the number of texts, and the file for the vectors."""
     make, fast, _ = CONTESTANTS[name]
     if make is mlx_embeddings and fast:
         ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
-    texts = read(arguments.texts)
-    embed = make(arguments.model, arguments.dtype, arguments.device)
+    texts = read(args.texts)
+    embed = make(args.model, args.dtype, args.device)
     embed(texts[:64])
     print("ready", flush=True)
     for line in sys.stdin:
@@ -144,11 +144,11 @@ def read(path: str) -> list[str]:
 class Contestant:
     """A process that embeds on demand."""
 
-    def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, name: str, args: argparse.Namespace, folder: Path) -> None:
         make, fast, self.slow = CONTESTANTS[name]
-        python = arguments.mlx_embeddings if make is mlx_embeddings else sys.executable
-        settings = "--dtype", arguments.dtype, "--device", arguments.device
-        command = [python, __file__, arguments.model, arguments.texts, "--serve", name, *settings]
+        python = args.mlx_embeddings if make is mlx_embeddings else sys.executable
+        settings = "--dtype", args.dtype, "--device", args.device
+        command = [python, __file__, args.model, args.texts, "--serve", name, *settings]
         environment = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
@@ -226,19 +226,19 @@ def main() -> None:
         help="leave this contestant out; repeatable",
     )
     parser.add_argument("--serve", choices=list(CONTESTANTS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        return serve(arguments.serve, arguments)
-    names = [name for name in CONTESTANTS if name not in arguments.without]
-    names = [name for name in names if arguments.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
+    args = parser.parse_args()
+    if args.serve:
+        return serve(args.serve, args)
+    names = [name for name in CONTESTANTS if name not in args.without]
+    names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
     with tempfile.TemporaryDirectory() as folder:
-        contestants = {name: Contestant(name, arguments, Path(folder)) for name in names}
+        contestants = {name: Contestant(name, args, Path(folder)) for name in names}
         fast = {name: contestant for name, contestant in contestants.items() if not contestant.slow}
-        compare(fast, len(read(arguments.texts)), arguments.rounds)
+        compare(fast, len(read(args.texts)), args.rounds)
         if len(fast) < len(contestants):
-            compare(contestants, arguments.few, arguments.rounds)
-        if arguments.single:
-            latency(fast, arguments.single)
+            compare(contestants, args.few, args.rounds)
+        if args.single:
+            latency(fast, args.single)
         for contestant in contestants.values():
             contestant.process.terminate()
     return None

@@ -238,25 +238,25 @@ def measure_memory(model: str, batch: int, length: int, dtype: str, folder: str)
     return peaks
 
 
-def measure(arguments: argparse.Namespace, contestants: dict[str, Contestant], folder: str) -> None:
+def measure(args: argparse.Namespace, contestants: dict[str, Contestant], folder: str) -> None:
     """Measures all selected models and shapes."""
     from mlxbert.weights.checkpoint import open_checkpoint
     from tests.helpers.recorded import record
 
-    for model in arguments.model or MODELS:
+    for model in args.model or MODELS:
         path = Path(folder) / model
         make_model(model).save_pretrained(path)
         checkpoint = open_checkpoint(path)
-        for batch, length in arguments.shape or (*SHAPES, *([LONG] if arguments.record else [])):
+        for batch, length in args.shape or (*SHAPES, *([LONG] if args.record else [])):
             if length > checkpoint.config.max_length:
                 continue
-            medians = {} if arguments.memory else compare(contestants, model, batch, length, arguments.rounds)
-            if not (arguments.memory or arguments.record):
+            medians = {} if args.memory else compare(contestants, model, batch, length, args.rounds)
+            if not (args.memory or args.record):
                 continue
-            peaks = measure_memory(model, batch, length, arguments.dtype, folder)
-            if arguments.record:
-                key = {"model": model, "batch": batch, "length": length, "dtype": arguments.dtype}
-                results = {"tokens_per_second": medians, "peak_bytes": peaks, "rounds": arguments.rounds}
+            peaks = measure_memory(model, batch, length, args.dtype, folder)
+            if args.record:
+                key = {"model": model, "batch": batch, "length": length, "dtype": args.dtype}
+                results = {"tokens_per_second": medians, "peak_bytes": peaks, "rounds": args.rounds}
                 record("encode", key, {"family": checkpoint.family.title} | results)
         shutil.rmtree(path)
 
@@ -277,21 +277,19 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
     parser.add_argument("--record", action="store_true", help="write mlxbert and torch only to results/encode.jsonl")
     parser.add_argument("--serve", choices=list(WORKERS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        return serve(arguments.serve, arguments.dtype)
-    if arguments.memory and arguments.record:
+    args = parser.parse_args()
+    if args.serve:
+        return serve(args.serve, args.dtype)
+    if args.memory and args.record:
         parser.error("--record measures memory, too")
     with tempfile.TemporaryDirectory() as folder:
-        left_out = {*arguments.without, *([] if arguments.blas else ["mlxbert, other BLAS"])}
-        kinds = [OURS, PEER] if arguments.record else [kind for kind in WORKERS if kind not in left_out]
-        contestants = {
-            kind: Contestant(kind, arguments.dtype, folder, arguments.blas) for kind in kinds if not arguments.memory
-        }
+        left_out = {*args.without, *([] if args.blas else ["mlxbert, other BLAS"])}
+        kinds = [OURS, PEER] if args.record else [kind for kind in WORKERS if kind not in left_out]
+        contestants = {kind: Contestant(kind, args.dtype, folder, args.blas) for kind in kinds if not args.memory}
         if contestants:
             ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
             print(f"{'model':14} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
-        measure(arguments, contestants, folder)
+        measure(args, contestants, folder)
     return None
 
 

@@ -108,21 +108,21 @@ def main() -> None:
     parser.add_argument("--shots", type=int, action="append")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--max-length", type=int, help="tokens of a text; by default the maximum of the model")
-    arguments = parser.parse_args()
-    lines = arguments.results.read_text(encoding="utf-8").splitlines() if arguments.results.exists() else []
+    args = parser.parse_args()
+    lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
     done = [json.loads(line)["run"] for line in lines]
-    for draw, name in itertools.product(range(arguments.draws), arguments.only or SETS):
-        train, test = SETS[name](arguments.sets)
+    for draw, name in itertools.product(range(args.draws), args.only or SETS):
+        train, test = SETS[name](args.sets)
         tested = random.Random(TEST_SEED).sample(test, TESTED)
         records = [{"text": text, "label": label} for text, label in tested]
-        for shots, few_shot in itertools.product(arguments.shots or (8, 64), (True, False)):
+        for shots, few_shot in itertools.product(args.shots or (8, 64), (True, False)):
             key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
-            key |= {"max_length": arguments.max_length} if arguments.max_length else {}
+            key |= {"max_length": args.max_length} if args.max_length else {}
             if key in done:
                 continue
-            options = {"few_shot": few_shot, "max_length": arguments.max_length}
-            result = {"run": key, **run(arguments.model, drawn(train, shots, draw), records, **options)}
-            with arguments.results.open("a", encoding="utf-8") as file:
+            options = {"few_shot": few_shot, "max_length": args.max_length}
+            result = {"run": key, **run(args.model, drawn(train, shots, draw), records, **options)}
+            with args.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
             print(json.dumps(result), flush=True)
 

@@ -45,19 +45,16 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--device", default="gpu", choices=("gpu", "cpu"))
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    shapes, dtypes = arguments.shape or SHAPES, arguments.dtype or DTYPES
-    if arguments.side is not None:
-        print(json.dumps(_measured(arguments.side, shapes[0], dtypes[0], arguments.updates, arguments.device)))
+    args = parser.parse_args()
+    shapes, dtypes = args.shape or SHAPES, args.dtype or DTYPES
+    if args.side is not None:
+        print(json.dumps(_measured(args.side, shapes[0], dtypes[0], args.updates, args.device)))
         return
     sides = [side for side in SIDES if side != "torch" or importlib.util.find_spec("torch") is not None]
     for shape in shapes:
         for dtype in dtypes:
             with tempfile.TemporaryDirectory() as kernels:
-                measured = {
-                    side: _in_process(side, shape, dtype, arguments.updates, arguments.device, kernels)
-                    for side in sides
-                }
+                measured = {side: _in_process(side, shape, dtype, args.updates, args.device, kernels) for side in sides}
             for side, (first, median) in measured.items():
                 ratio = f", {measured['torch'][1] / median:.2f} of torch's speed" if "torch" in measured else ""
                 rates = f"first update {first:7.3f} s, then {1 / median:7.2f} a second{ratio}"

@@ -117,16 +117,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    args = parser.parse_args()
     word_file = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
     seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", word_file)]
-    seeds += [
-        (kind, data) for path in arguments.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE
-    ]
-    limits, outcomes, slowest = ParserLimits(arguments.seconds), Counter[str](), list[tuple[float, str, str]]()
+    seeds += [(kind, data) for path in args.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
+    limits, outcomes, slowest = ParserLimits(args.seconds), Counter[str](), list[tuple[float, str, str]]()
     good = [[*read_documents("file", data, kind)] for kind, data in seeds]
     begun = time.perf_counter()
-    for number, (name, kind, data) in enumerate(files(seeds, arguments.count, arguments.seed)):
+    for number, (name, kind, data) in enumerate(files(seeds, args.count, args.seed)):
         start = time.perf_counter()
         outcome = read(kind, data, limits)
         slowest.append((time.perf_counter() - start, name, outcome))

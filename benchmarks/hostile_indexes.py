@@ -291,19 +291,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--worker")
-    arguments = parser.parse_args()
-    if arguments.worker:
-        work(arguments.worker)
+    args = parser.parse_args()
+    if args.worker:
+        work(args.worker)
         return 0
     ways, outcomes, slowest, begun = [*WAYS, "values", "values"], Counter[str](), 0.0, time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         model, before, log, whole = seeds(Path(name))
-        worker, case = Worker(model, arguments.seconds), Path(name) / "case"
-        for number in range(arguments.count):
+        worker, case = Worker(model, args.seconds), Path(name) / "case"
+        for number in range(args.count):
             way = ways[number % len(ways)]
             shutil.rmtree(case, ignore_errors=True)
             case.mkdir()
-            write_mutated(random.Random(f"{arguments.seed} {number}"), way, before, log, whole, case / "index.db")
+            write_mutated(random.Random(f"{args.seed} {number}"), way, before, log, whole, case / "index.db")
             start = time.perf_counter()
             problems = worker.ask(case / "index.db")
             slowest = max(slowest, time.perf_counter() - start)
@@ -317,7 +317,7 @@ def main() -> int:
         worker.close()
     for outcome, count in outcomes.most_common():
         print(f"{count:7,}  {outcome}")
-    print(f"{arguments.count:,} indexes in {time.perf_counter() - begun:.0f} s, the slowest took {slowest:.2f} s")
+    print(f"{args.count:,} indexes in {time.perf_counter() - begun:.0f} s, the slowest took {slowest:.2f} s")
     return int(any(outcome.startswith("!") for outcome in outcomes))
 
 

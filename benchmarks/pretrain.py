@@ -30,7 +30,7 @@ WARMUP, WEIGHT_DECAY, CLIP, LR = 0.1, 0.01, 1.0, 5e-4
 class Both:
     """The run of mlxbert, with everything that torch needs to repeat it."""
 
-    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         import mlxbert
         from mlxbert.machine.cores import training_workers
         from mlxbert.machine.device import mx
@@ -45,30 +45,30 @@ class Both:
         from mlxbert.weights.model_source import ModelRef
 
         config = {
-            "model_type": "bert", "hidden_size": arguments.width, "num_hidden_layers": arguments.layers,
-            "num_attention_heads": arguments.width // 64, "intermediate_size": 4 * arguments.width,
-            "max_position_embeddings": 512, "hidden_dropout_prob": arguments.dropout,
-            "attention_probs_dropout_prob": arguments.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+            "model_type": "bert", "hidden_size": args.width, "num_hidden_layers": args.layers,
+            "num_attention_heads": args.width // 64, "intermediate_size": 4 * args.width,
+            "max_position_embeddings": 512, "hidden_dropout_prob": args.dropout,
+            "attention_probs_dropout_prob": args.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_initial(ModelRef(), folder / "size.json", arguments.vocabulary, None, ["masked_lm"])
+        start = find_initial(ModelRef(), folder / "size.json", args.vocabulary, None, ["masked_lm"])
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
-        settings = Settings(corpus=(arguments.corpus,), length=str(arguments.length), shards=folder / "corpus")
+        settings = Settings(corpus=(args.corpus,), length=str(args.length), shards=folder / "corpus")
         options = TrainingOptions(
-            lr=LR, batch_size=arguments.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
+            lr=LR, batch_size=args.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
         )
         maker = Maker(settings, self.model.tokenizer, None, self.model.config.max_length)
-        self.data = maker.make(folder, options, arguments.steps, 1.0, None)
+        self.data = maker.make(folder, options, args.steps, 1.0, None)
         self.objective = Pretraining({MaskedWords(): 1.0})
         self.objective.use(self.model.config)
-        self.folder, self.steps, self.dtype = folder, arguments.steps, arguments.dtype
-        self.device = "cuda" if arguments.gpu else "cpu"
+        self.folder, self.steps, self.dtype = folder, args.steps, args.dtype
+        self.device = "cuda" if args.gpu else "cpu"
         self.run = Run(
             Training(
                 network=self.model.network, objective=self.objective, examples=self.data.train,
                 place=self.data.train.describe, order=self.data.order, options=options,
-                dtype=getattr(mx, arguments.dtype), evaluate=None, streams=max(len(training_workers()), 1),
+                dtype=getattr(mx, args.dtype), evaluate=None, streams=max(len(training_workers()), 1),
             ),
             None,
         )  # fmt: skip
@@ -192,29 +192,29 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    arguments = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if arguments.gpu else "cpu"
-    use_cores(arguments, arguments.threads)
-    if arguments.side != "ours":
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    use_cores(args, args.threads)
+    if args.side != "ours":
         import torch
 
-        torch.set_num_threads(arguments.threads)
+        torch.set_num_threads(args.threads)
     facts = {
-        name: getattr(arguments, name)
+        name: getattr(args, name)
         for name in ("side", "steps", "batch_size", "length", "dropout", "threads", "gpu", "dtype")
     }
     with tempfile.TemporaryDirectory() as folder:
-        both = Both(arguments, Path(folder))
-        if arguments.side == "speed":
+        both = Both(args, Path(folder))
+        if args.side == "speed":
             result = speed(both)
         else:
             begun = time.process_time()
-            theirs = Theirs(both) if arguments.side == "theirs" else None
+            theirs = Theirs(both) if args.side == "theirs" else None
             losses = [*(both.ours() if theirs is None else theirs.losses())]
             spent = time.process_time() - begun
             held = both.our_loss() if theirs is None else theirs.held_out()
             result = {"held_out": held, "cpu_s": spent, "losses": losses}
-        with arguments.results.open("a", encoding="utf-8") as file:
+        with args.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**facts, **result}) + "\n")
     print({name: value for name, value in {**facts, **result}.items() if name != "losses"})
 

@@ -109,18 +109,18 @@ def main() -> None:
     parser.add_argument("stsb", type=Path)
     parser.add_argument("squad", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    with arguments.stsb.open(encoding="utf-8", newline="") as file:
+    args = parser.parse_args()
+    with args.stsb.open(encoding="utf-8", newline="") as file:
         rows = [(row[0], row[1], float(row[2])) for row in csv.reader(file)]
     sentences, scores = [row[0] for row in rows] + [row[1] for row in rows], [row[2] for row in rows]
     with tempfile.TemporaryDirectory() as place:
-        folders = {"as it is": Path(arguments.model)}
+        folders = {"as it is": Path(args.model)}
         for name, options in VARIANTS.items():
             folders[name] = Path(place) / name
-            took = seconds(partial(mlxbert.convert, arguments.model, folders[name], **options))  # type: ignore[arg-type]
+            took = seconds(partial(mlxbert.convert, args.model, folders[name], **options))  # type: ignore[arg-type]
             print(f"{name}: converted and compared in {took:.1f} s")
         models = {name: mlxbert.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
-        report(models, sentences, scores, arguments.squad, arguments.rounds)
+        report(models, sentences, scores, args.squad, args.rounds)
 
 
 def report(

@@ -32,18 +32,18 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
-    arguments = parser.parse_args()
-    keep_to_cores(arguments.threads)
+    args = parser.parse_args()
+    keep_to_cores(args.threads)
     import torch
     from sentence_transformers import CrossEncoder
 
     import mlxbert
 
-    torch.set_num_threads(arguments.threads)
-    with arguments.data.open(encoding="utf-8", newline="") as file:
+    torch.set_num_threads(args.threads)
+    with args.data.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
-    theirs = CrossEncoder(str(arguments.model), device="cpu")
-    ours = mlxbert.load(arguments.model, task="classify", dtype="float32")
+    theirs = CrossEncoder(str(args.model), device="cpu")
+    ours = mlxbert.load(args.model, task="classify", dtype="float32")
     pairs = [(row[0], row[1]) for row in rows[:PAIRS]]
     expected = theirs.predict(pairs)
     scores = [mlxbert.rerank(ours, query, [text])[0].score for query, text in pairs]
@@ -53,7 +53,7 @@ def main() -> None:
     times: dict[str, list[float]] = {"mlxbert": [], "sentence-transformers": []}
     mlxbert.rerank(ours, query, texts[:64])
     theirs.rank(query, texts[:64])
-    for number in range(arguments.rounds):
+    for number in range(args.rounds):
         times["mlxbert"].append(_timed(lambda: mlxbert.rerank(ours, query, texts)))
         times["sentence-transformers"].append(_timed(lambda: theirs.rank(query, texts)))
         print(f"round {number + 1}: " + ", ".join(f"{name} {spent[-1]:.2f} s" for name, spent in times.items()))

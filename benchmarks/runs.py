@@ -125,9 +125,9 @@ def timed(train: Callable[[], object]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
 
 
-def use_cores(arguments: argparse.Namespace, count: int = 1) -> None:
+def use_cores(args: argparse.Namespace, count: int = 1) -> None:
     """Restricts this process to `count` cores, unless it computes on a GPU."""
-    if not arguments.gpu:
+    if not args.gpu:
         keep_to_cores(count)
 
 
@@ -148,16 +148,14 @@ def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Ru
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, help="the number of training examples, drawn at random")
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
-    arguments = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if arguments.gpu else "cpu"
-    earlier = (
-        [json.loads(line) for line in arguments.results.read_text().splitlines()] if arguments.results.exists() else []
-    )
-    for seed in range(arguments.seeds):
-        for name in arguments.only or names:
-            key = {"set": name, "seed": seed, **{kind: getattr(arguments, kind) for kind in (*kinds, "first", "gpu")}}
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    earlier = [json.loads(line) for line in args.results.read_text().splitlines()] if args.results.exists() else []
+    for seed in range(args.seeds):
+        for name in args.only or names:
+            key = {"set": name, "seed": seed, **{kind: getattr(args, kind) for kind in (*kinds, "first", "gpu")}}
             if not any(key.items() <= {"gpu": False, **line}.items() for line in earlier):
-                result = {**key, **run(name, seed, arguments)}
-                with arguments.results.open("a") as file:
+                result = {**key, **run(name, seed, args)}
+                with args.results.open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(result, flush=True)

@@ -93,52 +93,52 @@ def questions(texts: Sequence[str]) -> list[str]:
     return full[:half] + short
 
 
-def embedded(arguments: argparse.Namespace, texts: Sequence[str]) -> "Vectors":
+def embedded(args: argparse.Namespace, texts: Sequence[str]) -> "Vectors":
     """The vectors of the first paragraphs; embeds those that earlier runs did not."""
     import numpy as np
 
     import mlxbert
     from mlxbert.folders.fingerprint import hash_model
 
-    model = mlxbert.load(arguments.model, task="embed")
-    file = arguments.folder / f"vectors-{hash_model(model.files)[:8]}.npy"
+    model = mlxbert.load(args.model, task="embed")
+    file = args.folder / f"vectors-{hash_model(model.files)[:8]}.npy"
     done = np.load(file) if file.exists() else np.zeros((0, model.embedder.size), np.float32)
     begun, earlier = time.perf_counter(), len(done)
-    while len(done) < arguments.embed:
-        new = mlxbert.embed(model, texts[len(done) : min(len(done) + 1_000, arguments.embed)], normalize=True)
+    while len(done) < args.embed:
+        new = mlxbert.embed(model, texts[len(done) : min(len(done) + 1_000, args.embed)], normalize=True)
         done = np.concatenate([done, new])
-        np.save(arguments.folder / "new.npy", done)
-        os.replace(arguments.folder / "new.npy", file)
-    say(what="embedded", vectors=arguments.embed, now=len(done) - earlier, seconds=time.perf_counter() - begun)
+        np.save(args.folder / "new.npy", done)
+        os.replace(args.folder / "new.npy", file)
+    say(what="embedded", vectors=args.embed, now=len(done) - earlier, seconds=time.perf_counter() - begun)
     queries = questions(texts[-HELD_OUT:])
-    (arguments.folder / "queries.json").write_text(json.dumps(queries))
-    np.save(arguments.folder / "queries.npy", mlxbert.embed(model, queries, kind="query", normalize=True))
-    return done[: arguments.embed]
+    (args.folder / "queries.json").write_text(json.dumps(queries))
+    np.save(args.folder / "queries.npy", mlxbert.embed(model, queries, kind="query", normalize=True))
+    return done[: args.embed]
 
 
-def prepare(arguments: argparse.Namespace) -> None:
+def prepare(args: argparse.Namespace) -> None:
     """Prepares the vectors, the queries, and the exact answers."""
     import numpy as np
 
-    real = embedded(arguments, paragraphs(arguments.corpus))
+    real = embedded(args, paragraphs(args.corpus))
     rng = np.random.default_rng(0)
     sample = rng.choice(len(real), min(1_000, len(real)), replace=False)
     nearest = np.partition(real[sample] @ real.T, -2)[:, -2]  # the nearest is the vector itself
     distance = float(np.median(np.sqrt(np.maximum(2 - 2 * nearest, 0))))
-    file = place(arguments, "vectors.npy")
-    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (arguments.chunks, real.shape[1]))
-    real_count = min(len(real), arguments.chunks)
+    file = place(args, "vectors.npy")
+    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (args.chunks, real.shape[1]))
+    real_count = min(len(real), args.chunks)
     vectors[:real_count] = real[:real_count]
-    for start in range(real_count, arguments.chunks, 10_000):
-        count = min(10_000, arguments.chunks - start)
+    for start in range(real_count, args.chunks, 10_000):
+        count = min(10_000, args.chunks - start)
         source, first, second = (real[rng.integers(len(real), size=count)] for _ in range(3))
         noise = first - second
         drawn = source + distance * noise / np.maximum(np.linalg.norm(noise, axis=1, keepdims=True), 1e-6)
         vectors[start : start + count] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    queries = np.load(arguments.folder / "queries.npy")
+    queries = np.load(args.folder / "queries.npy")
     for name, (one_in, _) in FILTERS.items():
-        np.save(place(arguments, f"exact-{name}.npy"), exact(queries, vectors, one_in))
-    say(what="vectors", chunks=arguments.chunks, real=real_count, noise=distance)
+        np.save(place(args, f"exact-{name}.npy"), exact(queries, vectors, one_in))
+    say(what="vectors", chunks=args.chunks, real=real_count, noise=distance)
 
 
 def exact(queries: "Vectors", vectors: "Vectors", one_in: int) -> "NDArray[np.int64]":
@@ -157,40 +157,40 @@ def exact(queries: "Vectors", vectors: "Vectors", one_in: int) -> "NDArray[np.in
     return np.take_along_axis(np.hstack(best_rows), order, 1).astype(np.int64)
 
 
-def place(arguments: argparse.Namespace, name: str) -> Path:
+def place(args: argparse.Namespace, name: str) -> Path:
     """The path of a file for this number of chunks and vectors."""
-    folder = Path(arguments.folder, f"{arguments.chunks}-{arguments.embed}")
+    folder = Path(args.folder, f"{args.chunks}-{args.embed}")
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
 
 
-def build(arguments: argparse.Namespace) -> None:
+def build(args: argparse.Namespace) -> None:
     """Writes all chunks to an index."""
     import numpy as np
 
     import mlxbert
     from mlxbert.search.store import StoredChunk, StoredDocument, StoredFile
 
-    texts = paragraphs(arguments.corpus)[:-HELD_OUT]
-    vectors = np.load(place(arguments, "vectors.npy"), mmap_mode="r")
-    model = mlxbert.load(arguments.model, task="embed")
-    file = place(arguments, "unfinished.db")
+    texts = paragraphs(args.corpus)[:-HELD_OUT]
+    vectors = np.load(place(args, "vectors.npy"), mmap_mode="r")
+    model = mlxbert.load(args.model, task="embed")
+    file = place(args, "unfinished.db")
     file.unlink(missing_ok=True)
     begun, cpu = time.perf_counter(), time.process_time()
-    documents = [*range(0, arguments.chunks, TOGETHER)]
+    documents = [*range(0, args.chunks, TOGETHER)]
     with mlxbert.open_index(file, model=model) as index:
         for first in range(0, len(documents), 200):
             with index.store.writing():
                 for start in documents[first : first + 200]:
-                    rows = range(start, min(start + TOGETHER, arguments.chunks))
+                    rows = range(start, min(start + TOGETHER, args.chunks))
                     chunks = [StoredChunk(texts[row % len(texts)], (), row.to_bytes(16), 1, 1) for row in rows]
                     number = start // TOGETHER
                     passes = {name: "no" if number % one_in else "yes" for name, (one_in, _) in FILTERS.items()}
                     owner = StoredDocument("", "", passes, chunks)
                     path = f"/wikipedia/{number % 100:02}/{number}.txt"
                     index.store.put(StoredFile(path), [owner], {row.to_bytes(16): vectors[row] for row in rows})
-    os.replace(file, place(arguments, "index.db"))
-    say(what="build", chunks=arguments.chunks, texts=min(len(texts), arguments.chunks),
+    os.replace(file, place(args, "index.db"))
+    say(what="build", chunks=args.chunks, texts=min(len(texts), args.chunks),
         seconds=time.perf_counter() - begun, cpu_s=time.process_time() - cpu)  # fmt: skip
 
 
@@ -208,22 +208,22 @@ def _milliseconds(search: Callable[[int], object], number: int) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def measure(arguments: argparse.Namespace) -> None:
+def measure(args: argparse.Namespace) -> None:
     """Prints the times of warm searches, and recall."""
     import numpy as np
 
     import mlxbert
     from mlxbert.search.filters import make_filter
 
-    queries = json.loads((arguments.folder / "queries.json").read_text())
-    vectors = np.load(arguments.folder / "queries.npy")
-    with mlxbert.open_index(place(arguments, "index.db")) as index:
+    queries = json.loads((args.folder / "queries.json").read_text())
+    vectors = np.load(args.folder / "queries.npy")
+    with mlxbert.open_index(place(args, "index.db")) as index:
         store, stats = index.store, index.stats()
         say(what="index", chunks=stats.chunks, documents=stats.documents, megabytes=stats.size / 1e6)
         for name, (_, where) in FILTERS.items():
             filter_ = make_filter(where)
             spent = timed(lambda number, filter_=filter_: store.nearest(vectors[number], DEPTH, filter_))  # type: ignore[misc]
-            answers = np.load(place(arguments, f"exact-{name}.npy"))
+            answers = np.load(place(args, f"exact-{name}.npy"))
             # Rows were written in order to an empty store, which numbers chunks from 1.
             rows = [{number - 1 for number, _ in store.nearest(vector, DEPTH, filter_)} for vector in vectors]
             recall = statistics.mean(len(a & {*b}) / len(b) for a, b in zip(rows, answers.tolist(), strict=True))
@@ -249,10 +249,10 @@ def with_vectors(index: "Index", vectors: "dict[str, Vectors]") -> "Index":
     return Known(index.store, index.model)
 
 
-def processes(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def processes(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures new processes until they have answered."""
-    file = os.fspath(place(arguments, "index.db"))
-    queries = json.loads((arguments.folder / "queries.json").read_text())
+    file = os.fspath(place(args, "index.db"))
+    queries = json.loads((args.folder / "queries.json").read_text())
     command = [sys.executable, "-m", "mlxbert", "search"]
     has_command = subprocess.run([*command, "--help"], capture_output=True).returncode == 0
     for mode in ("hybrid", "vectors", "words"):
@@ -283,20 +283,14 @@ def process(command: Sequence[str]) -> dict[str, Any]:
     return {"first_s": first, "cpu_s": usage.ru_utime + usage.ru_stime, "megabytes": megabytes, "out": line + rest}
 
 
-def peers(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def peers(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures other libraries."""
     for name in PEERS:
-        files = [place(arguments, file) for file in (f"{name}.peer", "vectors.npy", "exact-none.npy")]
-        command = [
-            arguments.peers,
-            Path(__file__).with_name("search_peers.py"),
-            name,
-            *files,
-            arguments.folder / "queries.npy",
-        ]
+        files = [place(args, file) for file in (f"{name}.peer", "vectors.npy", "exact-none.npy")]
+        command = [args.peers, Path(__file__).with_name("search_peers.py"), name, *files, args.folder / "queries.npy"]
         shutil.rmtree(files[0], ignore_errors=True)
         for step in ("build", "search"):
-            run = process([*map(str, command), step, "--threads", str(arguments.threads)])
+            run = process([*map(str, command), step, "--threads", str(args.threads)])
             yield {"what": f"{name}, {step}", **json.loads(run["out"]), "megabytes": run["megabytes"]}
 
 
@@ -311,18 +305,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter with their packages")
     parser.add_argument("--step", choices=("prepare", "build", "measure"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    keep_to_cores(arguments.threads)
-    if arguments.step:
-        return {"prepare": prepare, "build": build, "measure": measure}[arguments.step](arguments)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    keep_to_cores(args.threads)
+    if args.step:
+        return {"prepare": prepare, "build": build, "measure": measure}[args.step](args)
     for step, result in (("prepare", "exact-hundredth.npy"), ("build", "index.db"), ("measure", "")):
-        if not result or not place(arguments, result).exists():
+        if not result or not place(args, result).exists():
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--step", step], check=True)
-    for line in processes(arguments):
+    for line in processes(args):
         say(**line)
-    if arguments.peers:
-        for line in peers(arguments):
+    if args.peers:
+        for line in peers(args):
             say(**line)
     return None
 

@@ -65,96 +65,93 @@ def spent(work: Callable[[], object]) -> dict[str, float]:
     return {"seconds": time.perf_counter() - begun, "cpu_s": time.process_time() - used}
 
 
-def make(arguments: argparse.Namespace) -> dict[str, Any]:
+def make(args: argparse.Namespace) -> dict[str, Any]:
     """Builds an index, and writes the texts of its chunks."""
     import mlxbert
 
-    model = mlxbert.load(arguments.model, task="embed")
-    for file in arguments.work.glob("index.db*"):
+    model = mlxbert.load(args.model, task="embed")
+    for file in args.work.glob("index.db*"):
         file.unlink()
-    with mlxbert.open_index(arguments.work / "index.db", model=model) as index:
+    with mlxbert.open_index(args.work / "index.db", model=model) as index:
         index.splitter = recorder = Recorder(index.splitter)
-        result = spent(lambda: [*index.update(arguments.folders)])
+        result = spent(lambda: [*index.update(args.folders)])
         stats = index.stats()
-    (arguments.work / "texts.json").write_text(json.dumps([*recorder.texts]))
+    (args.work / "texts.json").write_text(json.dumps([*recorder.texts]))
     return {**result, "files": stats.files, "chunks": stats.chunks, "embedded": stats.vectors,
             "disk_megabytes": stats.size / 1e6}  # fmt: skip
 
 
-def embed(arguments: argparse.Namespace) -> dict[str, Any]:
+def embed(args: argparse.Namespace) -> dict[str, Any]:
     """Embeds the texts of the chunks."""
     import mlxbert
 
-    model, texts = mlxbert.load(arguments.model, task="embed"), json.loads((arguments.work / "texts.json").read_text())
+    model, texts = mlxbert.load(args.model, task="embed"), json.loads((args.work / "texts.json").read_text())
     return spent(lambda: [*mlxbert.embed_stream(model, texts, kind="document")])
 
 
-def search(arguments: argparse.Namespace) -> dict[str, Any]:
+def search(args: argparse.Namespace) -> dict[str, Any]:
     """Searches the index."""
     import mlxbert
 
-    queries = asked(arguments)
-    with mlxbert.open_index(arguments.work / "index.db") as index:
+    queries = asked(args)
+    with mlxbert.open_index(args.work / "index.db") as index:
         _ = index.model
         return timed(lambda number: index.search(queries[number]))
 
 
-def txtai_make(arguments: argparse.Namespace) -> dict[str, Any]:
+def txtai_make(args: argparse.Namespace) -> dict[str, Any]:
     """Builds a txtai index of the texts of the chunks."""
     from txtai import Embeddings
 
-    index = Embeddings(path=arguments.model, content=True, hybrid=True)
-    texts = json.loads((arguments.work / "texts.json").read_text())
+    index = Embeddings(path=args.model, content=True, hybrid=True)
+    texts = json.loads((args.work / "texts.json").read_text())
     result = spent(lambda: index.index((number, text, None) for number, text in enumerate(texts)))
-    index.save(os.fspath(arguments.work / "txtai"))
-    return {
-        **result,
-        "disk_megabytes": sum(file.stat().st_size for file in (arguments.work / "txtai").rglob("*")) / 1e6,
-    }
+    index.save(os.fspath(args.work / "txtai"))
+    return {**result, "disk_megabytes": sum(file.stat().st_size for file in (args.work / "txtai").rglob("*")) / 1e6}
 
 
-def txtai_search(arguments: argparse.Namespace) -> dict[str, Any]:
+def txtai_search(args: argparse.Namespace) -> dict[str, Any]:
     """Searches the txtai index."""
     from txtai import Embeddings
 
-    queries, index = asked(arguments), Embeddings()
-    index.load(os.fspath(arguments.work / "txtai"))
+    queries, index = asked(args), Embeddings()
+    index.load(os.fspath(args.work / "txtai"))
     return timed(lambda number: index.search(queries[number], 10))
 
 
-def asked(arguments: argparse.Namespace) -> list[str]:
+def asked(args: argparse.Namespace) -> list[str]:
     """The queries: the first words of random chunks."""
-    texts = json.loads((arguments.work / "texts.json").read_text())
+    texts = json.loads((args.work / "texts.json").read_text())
     return [" ".join(text.split()[:8]) for text in random.Random(0).choices(texts, k=QUERIES)]
 
 
-def small(arguments: argparse.Namespace) -> dict[str, Any]:
+def small(args: argparse.Namespace) -> dict[str, Any]:
     """Makes many small files, and indexes them."""
     import mlxbert
 
-    words = " ".join(json.loads((arguments.work / "texts.json").read_text())).split()
+    words = " ".join(json.loads((args.work / "texts.json").read_text())).split()
     draws, old = random.Random(0), time.time() - HOUR
-    for number in range(arguments.files):
-        file = arguments.work / "small" / f"{number % 100:02}" / f"{number}.txt"
+    for number in range(args.files):
+        file = args.work / "small" / f"{number % 100:02}" / f"{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         start = draws.randrange(max(len(words) - WORDS, 1))
         file.write_text(" ".join([*words[start : start + WORDS], str(number)]))
         os.utime(file, (old, old))
-    model = mlxbert.load(arguments.model, task="embed")
-    with mlxbert.open_index(arguments.work / "small.db", model=model, paths=[arguments.work / "small"]) as index:
+    model = mlxbert.load(args.model, task="embed")
+    with mlxbert.open_index(args.work / "small.db", model=model, paths=[args.work / "small"]) as index:
         result = spent(lambda: [*index.update()])
         return {**result, "files": index.stats().files, "chunks": index.stats().chunks}
 
 
-def again(arguments: argparse.Namespace) -> dict[str, Any]:
+def again(args: argparse.Namespace) -> dict[str, Any]:
     """Updates the index of small files: unchanged, and after changing a file."""
     import mlxbert
 
-    with mlxbert.open_index(arguments.work / "small.db") as index:
+    with mlxbert.open_index(args.work / "small.db") as index:
         first, *later = [spent(lambda: [*index.update()])["seconds"] for _ in range(AGAIN)]
         changed, alone = [], []
         for _ in range(AGAIN):
-            text = change(arguments)
+            text = change(args)
             changed.append(spent(lambda: [*index.update()])["seconds"])
             alone.append(spent(lambda text=text: mlxbert.embed(index.model, [text]))["seconds"])  # type: ignore[misc]
     extra = statistics.median(a - b for a, b in zip(changed, alone, strict=True))
@@ -162,9 +159,9 @@ def again(arguments: argparse.Namespace) -> dict[str, Any]:
             "embedding_s": statistics.median(alone), "more_s": extra}  # fmt: skip
 
 
-def change(arguments: argparse.Namespace) -> str:
+def change(args: argparse.Namespace) -> str:
     """Changes one of the small files; returns its new text."""
-    file = arguments.work / "small" / "00" / "0.txt"
+    file = args.work / "small" / "00" / "0.txt"
     words = file.read_text().split()
     text = " ".join([*words[1:], str(time.time_ns())])
     file.write_text(text)
@@ -174,59 +171,44 @@ def change(arguments: argparse.Namespace) -> str:
 STEPS = {step.__name__: step for step in (make, embed, search, txtai_make, txtai_search, small, again)}
 
 
-def run(arguments: argparse.Namespace, step: str) -> dict[str, Any]:
+def run(args: argparse.Namespace, step: str) -> dict[str, Any]:
     """Runs a step in a separate process, and returns its measurements."""
-    python = arguments.txtai if step.startswith("txtai") else sys.executable
-    options = [
-        "--model",
-        arguments.model,
-        "--files",
-        str(arguments.files),
-        "--work",
-        str(arguments.work),
-        "--step",
-        step,
-    ]
-    done = process([python, __file__, *map(str, arguments.folders), *options])
+    python = args.txtai if step.startswith("txtai") else sys.executable
+    options = ["--model", args.model, "--files", str(args.files), "--work", str(args.work), "--step", step]
+    done = process([python, __file__, *map(str, args.folders), *options])
     return {**json.loads(done["out"].splitlines()[-1]), "megabytes": done["megabytes"]}
 
 
-def compare(arguments: argparse.Namespace) -> None:
+def compare(args: argparse.Namespace) -> None:
     """Prints the times of building, in turn, and then of searching."""
-    names = ["make", "embed", *(["txtai_make"] if arguments.txtai else [])]
+    names = ["make", "embed", *(["txtai_make"] if args.txtai else [])]
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for number in range(arguments.rounds):
+    for number in range(args.rounds):
         for name in names if number % 2 == 0 else names[::-1]:
-            runs[name].append(run(arguments, name))
+            runs[name].append(run(args, name))
             say(what=f"{name}, round {number + 1}", **runs[name][-1])
     medians = {name: statistics.median(each["seconds"] for each in results) for name, results in runs.items()}
     cpu = {name: statistics.median(each["cpu_s"] for each in results) for name, results in runs.items()}
     for name in names:
         say(what=name, seconds=medians[name], cpu_s=cpu[name], ratio=medians["embed"] / medians[name],
-            cpu_ratio=cpu["embed"] / cpu[name], rounds=arguments.rounds)  # fmt: skip
-    for name in ("search", *(["txtai_search"] if arguments.txtai else [])):
-        say(what=name, **run(arguments, name))
+            cpu_ratio=cpu["embed"] / cpu[name], rounds=args.rounds)  # fmt: skip
+    for name in ("search", *(["txtai_search"] if args.txtai else [])):
+        say(what=name, **run(args, name))
 
 
-def keep(arguments: argparse.Namespace) -> None:
+def keep(args: argparse.Namespace) -> None:
     """Prints the times of updates."""
     for name in ("small", "again"):
-        say(what=name, **run(arguments, name))
+        say(what=name, **run(args, name))
     command = [sys.executable, "-m", "mlxbert", "index"]
     if subprocess.run([*command, "--help"], capture_output=True).returncode:
         return
-    command += [
-        os.fspath(arguments.work / "small"),
-        "--index",
-        os.fspath(arguments.work / "small.db"),
-        "--json",
-        "--quiet",
-    ]
+    command += [os.fspath(args.work / "small"), "--index", os.fspath(args.work / "small.db"), "--json", "--quiet"]
     for what, before in (("unchanged", None), ("one file changed", change)):
         seconds = []
         for _ in range(AGAIN):
             if before:
-                before(arguments)
+                before(args)
             seconds.append(spent(lambda: subprocess.run(command, check=True, capture_output=True))["seconds"])
         say(what=f"mlxbert index, {what}", seconds=statistics.median(seconds), slowest_s=max(seconds))
 
@@ -242,14 +224,14 @@ def main() -> None:
     parser.add_argument("--txtai", metavar="PYTHON", help="an interpreter with txtai; MODEL must be a folder")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.step:
-        return print(json.dumps(STEPS[arguments.step](arguments)))
-    keep_to_cores(arguments.threads)
+    args = parser.parse_args()
+    if args.step:
+        return print(json.dumps(STEPS[args.step](args)))
+    keep_to_cores(args.threads)
     with tempfile.TemporaryDirectory() as work:
-        arguments.work = Path(work)
-        compare(arguments)
-        keep(arguments)
+        args.work = Path(work)
+        compare(args)
+        keep(args)
     return None
 
 

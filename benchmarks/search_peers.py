@@ -172,22 +172,20 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("step", choices=("build", "search"))
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
-    arguments = parser.parse_args()
-    keep_to_cores(arguments.threads)
+    args = parser.parse_args()
+    keep_to_cores(args.threads)
     begun, used = time.perf_counter(), time.process_time()
-    peer = PEERS[arguments.name](arguments.place, arguments.threads)
+    peer = PEERS[args.name](args.place, args.threads)
     result = {"import_s": time.perf_counter() - begun, "import_cpu_s": time.process_time() - used}
     begun, used = time.perf_counter(), time.process_time()
-    if arguments.step == "build":
-        peer.build(np.load(arguments.vectors, mmap_mode="r"))
+    if args.step == "build":
+        peer.build(np.load(args.vectors, mmap_mode="r"))
         result |= {"seconds": time.perf_counter() - begun, "build_cpu_s": time.process_time() - used}
     else:
         search = peer.open()
         result["open_s"] = time.perf_counter() - begun
-        result |= measure(search, np.load(arguments.queries), np.load(arguments.exact).tolist())
-        result["disk_megabytes"] = (
-            sum(file.stat().st_size for file in arguments.place.rglob("*") if file.is_file()) / 1e6
-        )
+        result |= measure(search, np.load(args.queries), np.load(args.exact).tolist())
+        result["disk_megabytes"] = sum(file.stat().st_size for file in args.place.rglob("*") if file.is_file()) / 1e6
     print(json.dumps(result))
 
 

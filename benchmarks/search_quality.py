@@ -139,21 +139,21 @@ def main() -> None:
     parser.add_argument("--rerank", metavar="MODEL")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--sentences", type=int, default=200)
-    arguments = parser.parse_args()
-    model = mlxbert.load(arguments.model, task="embed")
-    reranker = mlxbert.load(arguments.rerank, task="classify") if arguments.rerank else None
-    with nullcontext(arguments.folder) if arguments.folder else tempfile.TemporaryDirectory() as kept:
+    args = parser.parse_args()
+    model = mlxbert.load(args.model, task="embed")
+    reranker = mlxbert.load(args.rerank, task="classify") if args.rerank else None
+    with nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as kept:
         folder = Path(kept).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         with mlxbert.open_index(folder / "judged.db", model=model) as index:
-            judged(index, arguments.data, reranker)
-        if arguments.articles:
-            unpack(arguments.articles, folder / "articles")
+            judged(index, args.data, reranker)
+        if args.articles:
+            unpack(args.articles, folder / "articles")
             with mlxbert.open_index(folder / "articles.db", model=model) as index:
-                known_items(index, folder / "articles", arguments.sentences)
-        if arguments.squad:
+                known_items(index, folder / "articles", args.sentences)
+        if args.squad:
             with mlxbert.open_index(folder / "squad.db", model=model) as index:
-                questions(index, arguments.squad)
+                questions(index, args.squad)
 
 
 if __name__ == "__main__":

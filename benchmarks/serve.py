@@ -219,43 +219,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--fastapi", metavar="PYTHON")
     parser.add_argument("--infinity", metavar="PROGRAM")
-    arguments = parser.parse_args()
-    threads = str(arguments.threads)
+    args = parser.parse_args()
+    threads = str(args.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={arguments.model}", "--quiet", "--port"]
+    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={args.model}", "--quiet", "--port"]
     servers = [Server("mlxbert", lambda port: [*ours, str(port)])]
-    if arguments.fastapi:
-        servers.append(
-            Server("fastapi", lambda port: [arguments.fastapi, "-c", FASTAPI, arguments.model, str(port), threads])
-        )
-    if arguments.infinity:
-        command = [
-            arguments.infinity,
-            "v2",
-            "--model-id",
-            arguments.model,
-            "--served-model-name",
-            MODEL,
-            "--url-prefix",
-            "/v1",
-        ]
+    if args.fastapi:
+        servers.append(Server("fastapi", lambda port: [args.fastapi, "-c", FASTAPI, args.model, str(port), threads]))
+    if args.infinity:
+        command = [args.infinity, "v2", "--model-id", args.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
         plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-model-warmup"]
         plain += ["--log-level", "error", "--port"]
         servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
     measured: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number in range(arguments.rounds):
+    for number in range(args.rounds):
         for load in LOADS:
             for server in servers[:: -1 if number % 2 else 1]:
                 server.resume()
-                result = alone(measure, server.port, load, arguments.seconds, number)
+                result = alone(measure, server.port, load, args.seconds, number)
                 server.pause()
                 measured.setdefault((server.name, load.name), []).append(result)
-        measured.setdefault(("forward pass alone", "1 text"), []).append(
-            alone(forward, arguments.model, arguments.seconds)
-        )
-        measured.setdefault(("mlxbert.embed", "2,048 texts"), []).append(
-            alone(embed, arguments.model, arguments.seconds)
-        )
+        measured.setdefault(("forward pass alone", "1 text"), []).append(alone(forward, args.model, args.seconds))
+        measured.setdefault(("mlxbert.embed", "2,048 texts"), []).append(alone(embed, args.model, args.seconds))
     for (who, what), results in measured.items():
         medians = {name: round(statistics.median(result[name] for result in results), 2) for name in results[0]}
         print(json.dumps({"who": who, "load": what, **medians}), flush=True)

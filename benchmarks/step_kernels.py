@@ -182,14 +182,14 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all without any")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="all without any")
     parser.add_argument("--json", action="store_true", help="an object for each model and dtype")
-    arguments = parser.parse_args()
+    args = parser.parse_args()
     if shutil.which("g++") is None:
         raise SystemExit("this needs g++: MLX compiles for a CPU with it")
-    cells = [(model, dtype) for model in arguments.models or MODELS for dtype in arguments.dtype or DTYPES]
+    cells = [(model, dtype) for model in args.models or MODELS for dtype in args.dtype or DTYPES]
     if len(cells) > 1:  # each in a separate process, which has no libraries yet
         for model, dtype in cells:
             command = [sys.executable, "-m", "benchmarks.step_kernels", model, "--dtype", dtype]
-            subprocess.run([*command, *(["--json"] if arguments.json else [])], check=True)
+            subprocess.run([*command, *(["--json"] if args.json else [])], check=True)
         return
     use("cpu")
     with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +201,7 @@ def main() -> None:
         "libraries": gradients.libraries + update.libraries, "most_arrays": max(gradients.arrays, update.arrays),
         "gradients": asdict(gradients), "update": asdict(update),
     }  # fmt: skip
-    print(json.dumps(facts) if arguments.json else _line(facts, gradients, update), flush=True)
+    print(json.dumps(facts) if args.json else _line(facts, gradients, update), flush=True)
 
 
 def _line(facts: dict[str, Any], gradients: Counted, update: Counted) -> str:

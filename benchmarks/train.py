@@ -346,16 +346,16 @@ def main() -> None:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--case", type=lambda text: Case(**json.loads(text)), help=argparse.SUPPRESS)
-    arguments: Any = parser.parse_args()
-    if arguments.contestant:
-        return contest(arguments.contestant, arguments.case)
-    if arguments.optimizer:
-        return compare_optimizers(arguments.rounds)
-    for shape in arguments.shape or SHAPES:
-        if arguments.memory:
+    args: Any = parser.parse_args()
+    if args.contestant:
+        return contest(args.contestant, args.case)
+    if args.optimizer:
+        return compare_optimizers(args.rounds)
+    for shape in args.shape or SHAPES:
+        if args.memory:
             show_memory(shape)
         else:
-            (show_where if arguments.where else compare)(shape, arguments.rounds)
+            (show_where if args.where else compare)(shape, args.rounds)
     return None
 
 

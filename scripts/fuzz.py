@@ -207,25 +207,25 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="save failing mutants in this folder")
     parser.add_argument("--child", type=int, nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if unknown := set(arguments.readers) - ALL.keys():
+    args = parser.parse_args()
+    if unknown := set(args.readers) - ALL.keys():
         parser.error(f"no reader {min(unknown)!r}, expected some of {', '.join(ALL)}")
-    if arguments.child:
-        child(arguments.readers[0], arguments.seed, range(*arguments.child))
+    if args.child:
+        child(args.readers[0], args.seed, range(*args.child))
         return 0
     findings = 0
     print(HEADER, flush=True)
-    with ThreadPoolExecutor(arguments.workers) as pool:
-        for name in arguments.readers or ALL:
-            spans = [range(at, min(at + BATCH, arguments.mutants)) for at in range(0, arguments.mutants, BATCH)]
+    with ThreadPoolExecutor(args.workers) as pool:
+        for name in args.readers or ALL:
+            spans = [range(at, min(at + BATCH, args.mutants)) for at in range(0, args.mutants, BATCH)]
             total = Result()
-            for result in pool.map(functools.partial(fuzz, name, arguments.seed), spans):
+            for result in pool.map(functools.partial(fuzz, name, args.seed), spans):
                 total.add(result)
             print(total.row(name), flush=True)
             for number, outcome_text in total.findings:
                 print(f"{name} {number}: {outcome_text}", file=sys.stderr, flush=True)
-                if arguments.keep:
-                    keep(arguments.keep, name, arguments.seed, number)
+                if args.keep:
+                    keep(args.keep, name, args.seed, number)
             findings += len(total.findings)
     return min(findings, 125)
 

@@ -33,11 +33,7 @@ from mlxbert.cli import app
 from mlxbert.serve.http import server
 from tests.helpers.tiny import CONFIG, WORDS, save
 
-CPU_SECONDS, WALL_SECONDS, LASTING_SECONDS = (
-    30,
-    300,
-    60,
-)  # limits that leave room for other programs
+CPU_SECONDS, WALL_SECONDS, LASTING_SECONDS = (30, 300, 60)  # limits that leave room for other programs
 MEMORY = 2 * 10**9  # bytes that a case may use
 ROOM = 3 * 2**30  # bytes of address space in addition to the initial size of a process
 MAX_PRINTED = 100_000  # characters on stderr
@@ -424,18 +420,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="run this case only and show its output")
     parser.add_argument("--usual", action="store_true", help="run each command with its valid arguments only")
-    arguments = parser.parse_args()
-    if arguments.usual:
+    args = parser.parse_args()
+    if args.usual:
         return check_usual()
-    numbers = range(arguments.first, arguments.first + arguments.cases) if arguments.only is None else [arguments.only]
+    numbers = range(args.first, args.first + args.cases) if args.only is None else [args.only]
     kinds: Counter[str] = Counter()
     slowest, largest = 0.0, 0
-    for number_of_trial, fault, trial, seconds, memory in fuzz(
-        arguments.seed, numbers, show=arguments.only is not None
-    ):
+    for number_of_trial, fault, trial, seconds, memory in fuzz(args.seed, numbers, show=args.only is not None):
         kinds[fault.partition(" ")[0] or "well"] += 1
         slowest, largest = max(slowest, seconds), max(largest, memory)
-        if fault or arguments.only is not None:
+        if fault or args.only is not None:
             words = " ".join(f"{word!r:.80}" for word in trial.arguments)
             print(f"{number_of_trial}: {fault or 'well'}\n    {words}", flush=True)
     print(f"{dict(kinds)}, slowest {slowest:.1f} s of computing, largest {largest / 1e6:,.0f} MB")

@@ -250,8 +250,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, metavar="NUMBER")
-    arguments = parser.parse_args()
-    outcomes, findings, slowest = fuzz(arguments.requests, arguments.seed, arguments.only)
+    args = parser.parse_args()
+    outcomes, findings, slowest = fuzz(args.requests, args.seed, args.only)
     print(f"{sum(outcomes.values()):,} mutants: {dict(outcomes.most_common())}")
     print(f"/health took {1000 * slowest:.0f} ms at most")
     for finding in findings:

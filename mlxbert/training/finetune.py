@@ -125,18 +125,12 @@ def finetune(
 
 
 def _request(
-    task: str | Objective[Any],
-    asked: FinetuneArguments,
-    chosen: "_Chosen",
-    times: Times,
-    *,
-    overwrite: bool,
-    dry_run: bool,
+    task: object, asked: FinetuneArguments, chosen: "_Chosen", times: Times, *, overwrite: bool, dry_run: bool
 ) -> TrainingRequest:
     return TrainingRequest(
         task=chosen.objective.name, what="fine-tuning", output=asked.output, variants=asked.variants(chosen.loop.seed),
         ref=asked.ref(), options=chosen.loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
-        line=asked.command_line(task) if isinstance(task, str) else None, times=times,
+        line=asked.command_line(task) if isinstance(task, str) else None, times=times
     )  # fmt: skip
 
 

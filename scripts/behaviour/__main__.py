@@ -270,15 +270,15 @@ def main() -> None:
     compared.add_argument("a", type=Path, metavar="OUTDIR_A")
     compared.add_argument("b", type=Path, metavar="OUTDIR_B")
     compared.add_argument("--stderr", action="store_true", help="also compare stderr, except for reported speeds")
-    arguments = parser.parse_args()
-    if arguments.action == "compare":
-        sys.exit(min(compare(arguments.a, arguments.b, stderr=arguments.stderr), 125))
-    checkout = arguments.checkout.resolve()
-    goldens = arguments.goldens or checkout / "mlxbert" / "bench" / "goldens"
-    bench, models = Bench(arguments.work.resolve(), arguments.out.resolve()), extra_models(arguments.model)
+    args = parser.parse_args()
+    if args.action == "compare":
+        sys.exit(min(compare(args.a, args.b, stderr=args.stderr), 125))
+    checkout = args.checkout.resolve()
+    goldens = args.goldens or checkout / "mlxbert" / "bench" / "goldens"
+    bench, models = Bench(args.work.resolve(), args.out.resolve()), extra_models(args.model)
     with alone(bench.work):
         bench.build(checkout, goldens, models)
-        record(checkout, bench, list(runnable(chosen_cases(arguments.all, arguments.only), models)))
+        record(checkout, bench, list(runnable(chosen_cases(args.all, args.only), models)))
 
 
 if __name__ == "__main__":
