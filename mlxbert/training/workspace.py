@@ -2,7 +2,7 @@
 
 ```
 DIR.partial/
-  lock  manifest.json       identify the command that uses the folder
+  lock  manifest.json       the command that uses the folder
   runs/000/                 during training: state.json, state-….safetensors, best-….safetensors
   runs/000/result.json      after training, with weights.safetensors
   model/                    the finished model, before it becomes DIR

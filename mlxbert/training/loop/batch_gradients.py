@@ -33,9 +33,7 @@ class BatchGradients:
         self._training, self._rows = training, trained.rows
         self.differentiate = Differentiator(training.network, training.objective, training.dtype)
         self.differentiate.freeze(trained.frozen)
-        self._compare = functools.partial(
-            _compare, training.objective
-        )  # always the same object, so that a GPU compiles it once
+        self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
 
     def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
         """The gradients of one update.

@@ -42,7 +42,7 @@ class Compiled:
         if self._usable:
             try:
                 return self._compiled(parameters, arguments)
-            except Exception as problem:  # tracing failed, or the function did and raises it again below
+            except Exception as problem:  # tracing failed, or the function itself, which raises it again below
                 if is_of_device(problem):  # it may come from an earlier update, and MLX does not raise it again
                     raise
                 self._usable = False

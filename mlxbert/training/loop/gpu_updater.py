@@ -71,7 +71,7 @@ class GpuUpdater(Updater):
             dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def numbers(self) -> list[float]:
-        """See `Updater.numbers`; waits until the GPU has computed the update, while it goes on to the next.
+        """See `Updater.numbers`. The GPU has computed the update by then, and is computing the next one.
 
         Only then may the previous state be released: arrays that a GPU failed to compute can be read, too, but their
         contents are arbitrary.

@@ -27,7 +27,7 @@ class Progress:
         updates: The number of updates of the optimizer, without updates that float16 skipped.
         scale: The factor of the loss in float16.
         calm: The number of updates since `scale` changed.
-        decay: The product of all decays so far, for parameters that never have a gradient.
+        decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
         best_step: The step of the best evaluation; -1 for none.
         best_score: The metric of the best evaluation.
         worse: The number of evaluations since the last improvement.

@@ -162,7 +162,7 @@ class Run:
         return bool(group.broadcast(late)) if group.size > 1 else late
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """Saves the state of the last finished update, and adds to an error of the device that it did."""
+        """Saves the state of the last finished update after an error of the device; returns the error with a note."""
         note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
