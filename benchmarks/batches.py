@@ -1,7 +1,7 @@
-"""The batches, their shapes and their padding that windows of several sizes give on a GPU; it needs none.
+"""Prints the batches, shapes and padding on a GPU for windows of several sizes; runs without a GPU.
 
-`python benchmarks/batches.py [--count 20000]` draws the lengths of texts, in tokens, from logarithmic normal
-distributions, for a model that takes 512 tokens.
+`python benchmarks/batches.py [--count 20000]` draws the lengths of texts, in tokens, from log-normal distributions, for
+a model with a maximum of 512 tokens.
 """
 
 import argparse
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 from mlxbert.text import batch
 
-MOST = 512  # tokens that the model takes
-# The mean and the deviation of the logarithm of a length.
+MAX_LENGTH = 512  # tokens
+# The mean and the standard deviation of the logarithm of a length.
 SETS = {"mixed": (3.2, 0.9), "sentences": (2.5, 0.5), "articles": (6.1, 0.5), "both": (4.0, 1.2)}
 
 
 def shapes_of(lengths: Sequence[int], window: int, batch_tokens: int) -> list[tuple[int, int]]:
-    """Rows and length of each batch of inputs of these lengths, in windows."""
-    found = []
+    """The rows and length of each batch, for inputs of these lengths in windows."""
+    shapes = []
     for start in range(0, len(lengths), window):
-        padded = [batch.padded_length(one, MOST) for one in lengths[start : start + window]]
+        padded = [batch.padded_length(length, MAX_LENGTH) for length in lengths[start : start + window]]
         for group in batch.plan(padded, batch_tokens):
             length = max(padded[number] for number in group)
-            found.append((batch.padded_rows(len(group), length, batch_tokens), length))
-    return found
+            shapes.append((batch.padded_rows(len(group), length, batch_tokens), length))
+    return shapes
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         vars(batch)["batch_cost"] = lambda cuda=cuda: 1 / 8 if cuda else 1 / 16
         for name, (mean, deviation) in SETS.items():
             rng = random.Random(3)
-            lengths = [min(3 + int(rng.lognormvariate(mean, deviation)), MOST) for _ in range(count)]
+            lengths = [min(3 + int(rng.lognormvariate(mean, deviation)), MAX_LENGTH) for _ in range(count)]
             for window in sorted({batch.WINDOW, batch.window_size(), 2 * batch.window_size()}):
                 tokens = batch.default_batch_tokens()
                 shapes = shapes_of(lengths, window, tokens)

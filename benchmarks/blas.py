@@ -1,8 +1,8 @@
-"""The BLAS that is installed with mlxbert next to others: matrix products, and texts embedded.
+"""Compares the BLAS that is installed with mlxbert with others: matrix products, and embedded texts.
 
 `python benchmarks/blas.py [--model M] [--texts F.txt] [--first 300] [--against LIBRARY]… [--rounds 3]`: LIBRARY is the
-path of a shared library, or `off`, the reference BLAS of MLX's wheel. Each is a process of its own, in turn; medians
-are printed, their ratios to mlxbert's BLAS, and how far the vectors differ from those that it gives.
+path of a shared library, or `off` for the reference BLAS of MLX's wheel. Each library runs in a separate process, in
+turn; prints medians, ratios to mlxbert's BLAS, and the largest difference from its vectors.
 """
 
 import argparse
@@ -32,11 +32,11 @@ def measure(model: str, texts: list[str]) -> dict[str, Any]:
     return {"blas": device.BLAS.name, "gflops": gflops, "seconds": seconds, "vectors": vectors.tolist()}
 
 
-def in_process(blas: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """`measure` in a process with another BLAS."""
+def in_process(blas: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Runs `measure` in a process with another BLAS."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
-    command = [sys.executable, __file__, "--one", "--model", arguments.model, "--texts", arguments.texts,
-               "--first", str(arguments.first)]  # fmt: skip
+    command = [sys.executable, __file__, "--one", "--model", args.model, "--texts", args.texts,
+               "--first", str(args.first)]  # fmt: skip
     done = subprocess.run(
         command, env=environment | {"MLXBERT_BLAS": blas}, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -52,26 +52,24 @@ def main() -> None:
     parser.add_argument("--against", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        lines = Path(arguments.texts).read_text(encoding="utf-8").split("\n")
-        print(json.dumps(measure(arguments.model, [line for line in lines if line.strip()][: arguments.first])))
+    args = parser.parse_args()
+    if args.one:
+        lines = Path(args.texts).read_text(encoding="utf-8").split("\n")
+        print(json.dumps(measure(args.model, [line for line in lines if line.strip()][: args.first])))
         return
-    rounds = [
-        {blas: in_process(blas, arguments) for blas in (OURS, *arguments.against)} for _ in range(arguments.rounds)
-    ]
+    rounds = [{blas: in_process(blas, args) for blas in (OURS, *args.against)} for _ in range(args.rounds)]
     import numpy as np
 
     reference = np.array(rounds[0][OURS]["vectors"])
-    print(f"{len(reference)} texts, {arguments.rounds} rounds in turn")
+    print(f"{len(reference)} texts, {args.rounds} rounds in turn")
     for blas in rounds[0]:
-        found = [one[blas] for one in rounds]
-        gflops, seconds = (statistics.median(one[key] for one in found) for key in ("gflops", "seconds"))
-        ratios = [one[OURS]["gflops"] / one[blas]["gflops"] for one in rounds]
-        faster = [one[blas]["seconds"] / one[OURS]["seconds"] for one in rounds]
-        apart = np.abs(np.array(found[0]["vectors"]) - reference).max()
+        results = [each[blas] for each in rounds]
+        gflops, seconds = (statistics.median(result[key] for result in results) for key in ("gflops", "seconds"))
+        ratios = [each[OURS]["gflops"] / each[blas]["gflops"] for each in rounds]
+        faster = [each[blas]["seconds"] / each[OURS]["seconds"] for each in rounds]
+        difference = np.abs(np.array(results[0]["vectors"]) - reference).max()
         print(
-            f"{found[0]['blas']}: {gflops:.1f} GFLOP/s, {seconds:.2f} s, vectors apart by {apart:.1e}; "
+            f"{results[0]['blas']}: {gflops:.1f} GFLOP/s, {seconds:.2f} s, vectors differ by {difference:.1e}; "
             f"ours has {statistics.median(ratios):.2f} of its GFLOP/s, {statistics.median(faster):.2f} of its texts/s"
         )
 

@@ -1,7 +1,7 @@
-"""What 8-bit storage costs the built-in model: masked-LM loss and agreement against the checkpoint it comes from.
+"""Measures the cost of 8-bit storage for the built-in model: masked-LM loss, and agreement with its checkpoint.
 
-`python benchmarks/builtin_loss.py CHECKPOINT SQUAD_JSON`: of each of the first 400 paragraphs 15 % of the tokens
-(seed 0) become `[MASK]`; both models see the same inputs, in float32.
+`python benchmarks/builtin_loss.py CHECKPOINT SQUAD_JSON`: in each of the first 400 paragraphs, 15 % of the tokens
+(seed 0) are replaced with `[MASK]`; both models see the same inputs, in float32.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def logits(model: mlxbert.Model, ids: list[int], places: list[int]) -> mx.array:
 
 
 def number(array: mx.array) -> float:
-    """The value of an array that holds one."""
+    """The value of an array with a single element."""
     return cast(float, array.item())
 
 
@@ -51,12 +51,12 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("squad", type=Path)
     parser.add_argument("--paragraphs", type=int, default=400)
-    arguments = parser.parse_args()
-    models = {name: mlxbert.load(name, dtype="float32", device="cpu") for name in (arguments.checkpoint, "builtin")}
+    args = parser.parse_args()
+    models = {name: mlxbert.load(name, dtype="float32", device="cpu") for name in (args.checkpoint, "builtin")}
     sums = {name: Sums() for name in models}
-    agree, farthest = 0.0, 0.0
+    agree, largest = 0.0, 0.0
     generator = random.Random(0)
-    for text in paragraphs(arguments.squad, arguments.paragraphs):
+    for text in paragraphs(args.squad, args.paragraphs):
         encoding = models["builtin"].tokenizer.encode(text, overflow="truncate")
         places = sorted(generator.sample(range(1, len(encoding) - 1), max(1, round(0.15 * (len(encoding) - 2)))))
         truth = mx.array([encoding.ids[place] for place in places])[:, None]
@@ -67,23 +67,23 @@ def main() -> None:
         for name, model in models.items():
             scores = logits(model, ids, places)
             chances = mx.log(probabilities(scores))
-            own = mx.take_along_axis(chances, truth, axis=-1)
-            better = (chances > own).sum(axis=-1)
+            gold = mx.take_along_axis(chances, truth, axis=-1)
+            better = (chances > gold).sum(axis=-1)
             total = sums[name]
             total.places += len(places)
-            total.loss -= number(own.sum())
+            total.loss -= number(gold.sum())
             total.right += number((better == 0).sum())
             total.in_five += number((better < 5).sum())
             best.append((mx.argmax(scores, axis=-1), mx.exp(chances.max(axis=-1))))
         agree += number((best[0][0] == best[1][0]).sum())
-        farthest = max(farthest, number(mx.abs(best[0][1] - best[1][1]).max()))
+        largest = max(largest, number(mx.abs(best[0][1] - best[1][1]).max()))
     for name, total in sums.items():
         print(
             f"{Path(name).name}: {total.places} places, loss {total.loss / total.places:.4f}, "
             f"first {total.right / total.places:.2%}, in the first five {total.in_five / total.places:.2%}"
         )
     share = agree / sums["builtin"].places
-    print(f"same first word at {share:.2%} of the places; its probability differs by at most {farthest:.3f}")
+    print(f"same first word at {share:.2%} of the places; its probability differs by at most {largest:.3f}")
 
 
 if __name__ == "__main__":

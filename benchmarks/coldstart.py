@@ -1,11 +1,11 @@
-"""How long a whole process takes from nothing to the words for one mask, next to transformers; and what it imports.
+"""Compares the time of a whole process that fills one mask with transformers; and lists the times of imports.
 
-`python benchmarks/coldstart.py [--checkpoint FOLDER] [--vocabulary FOLDER …] [--runs 10]`: `mlxbert fill-mask` with the
-built-in model, and with FOLDER the same text through the transformers pipeline on that checkpoint (the one the built-in
-model was made from), in turn; medians, and the ratio pair by pair. The imports are listed once, with Python's own
-clock.
+`python benchmarks/coldstart.py [--checkpoint FOLDER] [--vocabulary FOLDER …] [--runs 10]`: runs `mlxbert fill-mask`
+with the built-in model, and with FOLDER the same text through the transformers pipeline on that checkpoint (from which
+the built-in model was made), in turn; prints medians, and the ratios of pairs of runs. The imports are listed once, as
+timed by Python itself.
 
-With vocabularies, both read a random model of two narrow layers with each of them, first from the vocabulary's own
+With vocabularies, both sides read a random model of two narrow layers with each vocabulary, first from the original
 files, then from a tokenizer.json: so the time is that of the imports and the vocabulary.
 """
 
@@ -31,16 +31,16 @@ FAMILIES = {"vocab.txt": "bert", "merges.txt": "roberta", "spiece.model": "alber
 
 
 def seconds(command: Sequence[str], answer: str) -> float:
-    """Wall time of a process that must succeed, and whose output must have `answer` in it."""
+    """The wall time of a process that must succeed and print `answer`."""
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    taken = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     assert answer in done.stdout, done.stdout
-    return taken
+    return elapsed
 
 
 def imports() -> dict[str, float]:
-    """Milliseconds of some imports, what they import in turn included; absent where it is not imported."""
+    """Cumulative milliseconds of some imports, without modules that are not imported."""
     code = f"from mlxbert.cli.app import run; run(['fill-mask', {TEXT!r}, '--quiet'])"
     done = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
     rows = re.findall(r"import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)", done.stderr)
@@ -48,37 +48,37 @@ def imports() -> dict[str, float]:
 
 
 def models(vocabulary: Path, work: Path) -> Iterator[tuple[str, Path]]:
-    """Random models with a vocabulary: one with its own files, one with a tokenizer.json; and what they are called."""
+    """Yields the titles and folders of random models: one with the files of a vocabulary, one with a tokenizer.json."""
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
     family = next(family for start, family in FAMILIES.items() if any(vocabulary.glob(f"{start}*")))
-    own, whole = (work / f"{vocabulary.name}-{kind}" for kind in ("own", "whole"))
-    own.mkdir()
+    original, converted = (work / f"{vocabulary.name}-{kind}" for kind in ("own", "whole"))
+    original.mkdir()
     for file in vocabulary.iterdir():
-        shutil.copy(file, own / file.name.removesuffix(".rebuilt"))
-    (own / "config.json").write_text(f'{{"model_type": "{family}"}}')
-    tokenizer = AutoTokenizer.from_pretrained(own)
+        shutil.copy(file, original / file.name.removesuffix(".rebuilt"))
+    (original / "config.json").write_text(f'{{"model_type": "{family}"}}')
+    tokenizer = AutoTokenizer.from_pretrained(original)
     config = AutoConfig.for_model(
         family, vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=128, max_position_embeddings=130, pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     model = AutoModelForMaskedLM.from_config(config)
-    model.save_pretrained(own)
-    model.save_pretrained(whole)
-    tokenizer.save_pretrained(whole)
-    yield f"{vocabulary.name}, {len(tokenizer):,} tokens", own
-    yield f"{vocabulary.name}, tokenizer.json", whole
+    model.save_pretrained(original)
+    model.save_pretrained(converted)
+    tokenizer.save_pretrained(converted)
+    yield f"{vocabulary.name}, {len(tokenizer):,} tokens", original
+    yield f"{vocabulary.name}, tokenizer.json", converted
 
 
 def compare(title: str, folder: str | None, theirs: str | None, runs: int, answer: str = "") -> None:
-    """Prints the medians of both, in turn.
+    """Prints the medians of both sides, which run in turn.
 
     Args:
-        title: What is printed above.
-        folder: The model of mlxbert; `None` is the built-in one.
-        theirs: The model of transformers; `None` is not measured.
-        runs: How often.
-        answer: What both must print.
+        title: The title of the output.
+        folder: The model of mlxbert; `None` for the built-in model.
+        theirs: The model of transformers; `None` to measure mlxbert only.
+        runs: The number of runs.
+        answer: A text that both must print.
     """
     commands = {"mlxbert": [sys.executable, "-m", "mlxbert", "fill-mask", TEXT, "--quiet"]}
     if folder:
@@ -86,14 +86,16 @@ def compare(title: str, folder: str | None, theirs: str | None, runs: int, answe
     if theirs:
         commands["transformers"] = [sys.executable, "-c", PIPELINE, theirs, TEXT]
     times: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(runs + 1):  # the first warms the page cache
+    for number in range(runs + 1):  # the first run warms the page cache
         for name, command in commands.items():
-            taken = seconds(command, answer)
-            times[name] += [taken] if number else []
+            elapsed = seconds(command, answer)
+            times[name] += [elapsed] if number else []
     print(title)
-    for name, found in times.items():
-        low, high = min(found), max(found)
-        print(f"  {name:13} median {statistics.median(found):.3f} s, {low:.3f} to {high:.3f} s, {len(found)} runs")
+    for name, durations in times.items():
+        low, high = min(durations), max(durations)
+        print(
+            f"  {name:13} median {statistics.median(durations):.3f} s, {low:.3f} to {high:.3f} s, {len(durations)} runs"
+        )
     if theirs:
         ratios = [slow / fast for slow, fast in zip(times["transformers"], times["mlxbert"], strict=True)]
         ratio = f"{statistics.median(ratios):.1f} times as long ({min(ratios):.1f} to {max(ratios):.1f})"
@@ -106,12 +108,12 @@ def main() -> None:
     parser.add_argument("--checkpoint")
     parser.add_argument("--vocabulary", type=Path, nargs="+", default=[])
     parser.add_argument("--runs", type=int, default=10)
-    arguments = parser.parse_args()
-    compare("built-in model", None, arguments.checkpoint, arguments.runs, "japan")
+    args = parser.parse_args()
+    compare("built-in model", None, args.checkpoint, args.runs, "japan")
     with tempfile.TemporaryDirectory() as work:
-        for vocabulary in arguments.vocabulary:
+        for vocabulary in args.vocabulary:
             for title, folder in models(vocabulary, Path(work)):
-                compare(title, str(folder), str(folder), arguments.runs)
+                compare(title, str(folder), str(folder), args.runs)
     found_imports = imports()
     for name in SHOWN:
         print(f"  {name:16} {f'{found_imports[name]:6.1f} ms' if name in found_imports else 'not imported'}")

@@ -1,11 +1,12 @@
-"""What continued pre-training on a task's texts, without labels, gives fine-tuning with few labels: JSON per run.
+"""Measures the effect of continued pre-training on a task's unlabelled texts on fine-tuning with few labels.
 
 Run: python benchmarks/continued.py SETS MODEL RESULTS.jsonl [--only bbc|goemotions] [--labels 50 500] [--seeds 3]
     [--steps 1000] [--gpu]
 
-SETS has the folders bbc-news and goemotions as they are published. The model is pre-trained once per set, on all
-training texts; then it and the original are fine-tuned on the same labelled texts (of each seed, others), and scored on
-the same test texts. Fine-tuning has mlxbert's defaults, but for the epochs: as many as make 100 updates at least.
+SETS has the folders bbc-news and goemotions as published. The model is pre-trained once per set, on all training texts;
+then it and the original are fine-tuned on the same labelled texts (different ones for each seed), and scored on the
+same test texts. Fine-tuning uses mlxbert's defaults, except for the epochs: enough for at least 100 updates. Writes a
+line of JSON per run.
 """
 
 import argparse
@@ -22,31 +23,31 @@ from typing import Any
 from few_shot import SETS as TOPICS, Texts
 from runs import use_cores
 
-_LEAST_UPDATES, _BATCH, _TESTED = 100, 16, 500
+_MIN_UPDATES, _BATCH, _TESTED = 100, 16, 500
 _PLAIN, _CONTINUED = "as it is", "continued"
 
 
 SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {"bbc": TOPICS["bbc"], "goemotions": TOPICS["goemotions"]}
 
 
-def continue_training(texts: Texts, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Pre-trains on texts, each a document. Returns the metrics before and after."""
+def continue_training(texts: Texts, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Pre-trains on texts, each a document. Returns the metrics over time and the duration."""
     import mlxbert
 
     corpus = folder / "texts.jsonl"
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text, _ in texts), encoding="utf-8")
-    begun, found = time.perf_counter(), []
+    begun, history = time.perf_counter(), []
     for event in mlxbert.pretrain(
         corpus,
         output=folder / "model",
-        model=given.model,
-        steps=given.steps,
+        model=args.model,
+        steps=args.steps,
         batch_size=32,
-        eval_every=given.steps // 4,
+        eval_every=args.steps // 4,
     ):
         if isinstance(event, mlxbert.Evaluated):
-            found.append({"step": event.step, **event.metrics})
-    return {"history": found, "seconds": time.perf_counter() - begun}
+            history.append({"step": event.step, **event.metrics})
+    return {"history": history, "seconds": time.perf_counter() - begun}
 
 
 def score(model: Any, train: Texts, test: list[dict[str, str]], seed: int) -> float:
@@ -54,7 +55,7 @@ def score(model: Any, train: Texts, test: list[dict[str, str]], seed: int) -> fl
     import mlxbert
 
     records = [{"text": text, "label": label} for text, label in train]
-    epochs = max(3, math.ceil(_LEAST_UPDATES * _BATCH / len(train)))
+    epochs = max(3, math.ceil(_MIN_UPDATES * _BATCH / len(train)))
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "model"
         for _ in mlxbert.finetune(
@@ -83,24 +84,27 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
-    given = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
-    use_cores(given)
-    for name in given.only or SETS:
-        train, test = SETS[name](given.sets)
-        asked = [{"text": text, "label": label} for text, label in random.Random(0).sample(test, _TESTED)]
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    use_cores(args)
+    for name in args.only or SETS:
+        train, test = SETS[name](args.sets)
+        tested = [{"text": text, "label": label} for text, label in random.Random(0).sample(test, _TESTED)]
         with tempfile.TemporaryDirectory() as place:
-            spent = continue_training(train, given, Path(place))
+            spent = continue_training(train, args, Path(place))
             print(name, spent, flush=True)
-            for count in given.labels:
-                for seed in range(given.seeds):
-                    some = random.Random(f"labels {seed}").sample(train, count)
-                    for kind, model in ((_PLAIN, given.model), (_CONTINUED, Path(place) / "model")):
-                        found = {"set": name, "labels": count, "seed": seed, "model": kind, "steps": given.steps}
-                        found |= {"accuracy": score(model, some, asked, seed), **(spent if kind == _CONTINUED else {})}
-                        with given.results.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(found) + "\n")
-                        print({key: value for key, value in found.items() if key != "history"}, flush=True)
+            for count in args.labels:
+                for seed in range(args.seeds):
+                    labelled = random.Random(f"labels {seed}").sample(train, count)
+                    for kind, model in ((_PLAIN, args.model), (_CONTINUED, Path(place) / "model")):
+                        result = {"set": name, "labels": count, "seed": seed, "model": kind, "steps": args.steps}
+                        result |= {
+                            "accuracy": score(model, labelled, tested, seed),
+                            **(spent if kind == _CONTINUED else {}),
+                        }
+                        with args.results.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(result) + "\n")
+                        print({key: value for key, value in result.items() if key != "history"}, flush=True)
 
 
 if __name__ == "__main__":

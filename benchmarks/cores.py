@@ -1,13 +1,13 @@
-"""The cores that a benchmark runs on."""
+"""Restricts a benchmark to some cores."""
 
 import os
 import sys
 
 
 def keep_to_cores(count: int) -> None:
-    """Keeps this process and those that it starts to the first cores; only Linux can do that.
+    """Restricts this process and its children to the first cores, on Linux only.
 
-    Elsewhere only the number of threads says how much is computed at a time.
+    On other systems, only the number of threads limits the parallelism.
     """
     if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])

@@ -1,4 +1,4 @@
-"""Writes the Cranfield collection as a folder of BEIR, which `evaluate embed` and `search_quality.py` read.
+"""Converts the Cranfield collection to a folder in BEIR's format, for `evaluate embed` and `search_quality.py`.
 
 Run: python benchmarks/cranfield.py CRANFIELD FOLDER
 
@@ -25,7 +25,7 @@ def records(path: Path) -> Iterator[tuple[str, str, str]]:
             mark = _FIELD.fullmatch(line)
             if mark is None:
                 fields.setdefault(field, []).append(line)
-            elif not (field == "W" and mark[1] in fields):  # a mark that is repeated within a text is a damaged line
+            elif not (field == "W" and mark[1] in fields):  # a repeated mark within a text is a damaged line
                 field = mark[1]
         title, text = (" ".join(" ".join(fields.get(name, ())).split()) for name in "TW")
         yield number.strip(), title, text.removeprefix(title).strip()
@@ -42,17 +42,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cranfield", type=Path)
     parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    (documents,) = given.cranfield.glob("*.all*")
-    (queries,) = given.cranfield.glob("*.qry")
-    (judged,) = given.cranfield.glob("*QRels*TREC*")
+    args = parser.parse_args()
+    (documents,) = args.cranfield.glob("*.all*")
+    (queries,) = args.cranfield.glob("*.qry")
+    (judgements,) = args.cranfield.glob("*QRels*TREC*")
     texts = ({"_id": number, "title": title, "text": text} for number, title, text in records(documents))
-    asked = ({"_id": str(place), "text": text} for place, (_, _, text) in enumerate(records(queries), 1))
-    lines = (line.split() for line in judged.read_text().splitlines() if line.strip())
-    write(given.folder / "corpus.jsonl", map(json.dumps, texts))
-    write(given.folder / "queries.jsonl", map(json.dumps, asked))
+    query_records = ({"_id": str(place), "text": text} for place, (_, _, text) in enumerate(records(queries), 1))
+    lines = (line.split() for line in judgements.read_text().splitlines() if line.strip())
+    write(args.folder / "corpus.jsonl", map(json.dumps, texts))
+    write(args.folder / "queries.jsonl", map(json.dumps, query_records))
     table = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t{grade}" for query, _, document, grade in lines)]
-    write(given.folder / "qrels" / "test.tsv", iter(table))
+    write(args.folder / "qrels" / "test.tsv", iter(table))
 
 
 if __name__ == "__main__":

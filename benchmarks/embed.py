@@ -1,13 +1,13 @@
-"""Texts per second of embedding next to sentence-transformers and mlx-embeddings; batches, padding and peak memory.
+"""Compares embedding with sentence-transformers and mlx-embeddings: texts per second, batches, padding, peak memory.
 
 `python benchmarks/embed.py MODEL TEXTS [--device gpu] [--dtype float16] [--rounds 3] [--few 200] [--single 0]
 [--mlx-embeddings PYTHON]` needs sentence-transformers (requirements-parity.txt). MODEL is the folder of a
-sentence-transformers model, TEXTS a .jsonl with the field text; PYTHON is the interpreter of an environment that has
-mlx-embeddings. Every contestant is a process of its own that is given all texts at once, in turn, so that all of them
-meet the same noise. Slow ones (the BLAS of MLX's wheel) get the first `--few` texts, and so does everybody else in a
-second table. Medians are printed, and ratios to sentence-transformers; the vectors of all are compared with its
-vectors. The first pass, in which a GPU compiles kernels for new shapes of batches, has a column of its own. With
-`--single`, N texts are embedded one at a time, too: the latency of a query.
+sentence-transformers model, TEXTS a .jsonl with the field text; PYTHON is the interpreter of an environment with
+mlx-embeddings. Every contestant is a separate process that embeds all texts at once, in turn, so that all are exposed
+to the same noise. Slow contestants (with the BLAS of MLX's wheel) get the first `--few` texts, as do all others in a
+second table. Prints medians and ratios to sentence-transformers, and compares all vectors with those of
+sentence-transformers. The first pass, in which a GPU compiles kernels for new batch shapes, has a separate column. With
+`--single N`, N texts are also embedded one at a time, to measure the latency of a query.
 """
 
 import argparse
@@ -31,13 +31,13 @@ Vectors = NDArray[np.float32]
 Shapes = list[tuple[int, ...]]  # rows and length of each batch
 Embed = Callable[[list[str]], tuple[Vectors, int, Shapes]]  # from texts to vectors, their tokens, and the batches
 BATCH = 32  # sentence-transformers' default
-LIMIT = 256  # tokens; all-MiniLM's own
+LIMIT = 256  # tokens; the limit of all-MiniLM
 REFERENCE = "sentence-transformers"
-_PAUSE = 0.05  # seconds before a query: torch's threads spin for a while after their work, on the cores of the next one
+_PAUSE = 0.05  # seconds before a query: torch's threads keep spinning for a while, on the cores of the next contestant
 
 
 def mlxbert(folder: str, dtype: str, device: str) -> Embed:
-    """This project."""
+    """Embeds with this project."""
     import mlxbert
     from mlxbert.tasks import runner
     from mlxbert.text.batch import make_batch
@@ -45,8 +45,8 @@ def mlxbert(folder: str, dtype: str, device: str) -> Embed:
 
     model, shapes = mlxbert.load(folder, task="embed", dtype=dtype, device=device), Shapes()
 
-    def counted(*given: Any) -> Any:
-        batch = make_batch(*given)
+    def counted(*inputs: Any) -> Any:
+        batch = make_batch(*inputs)
         shapes.append(batch.input_ids.shape)
         return batch
 
@@ -61,7 +61,7 @@ def mlxbert(folder: str, dtype: str, device: str) -> Embed:
 
 
 def sentence_transformers(folder: str, dtype: str, device: str) -> Embed:
-    """The reference, on torch."""
+    """Embeds with the reference, on torch."""
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -73,7 +73,7 @@ def sentence_transformers(folder: str, dtype: str, device: str) -> Embed:
 
     def count(module: Any, inputs: Any) -> None:
         mask = inputs[0]["attention_mask"]
-        tokens.append(mask.sum())  # read after the run: a GPU is not to be waited for
+        tokens.append(mask.sum())  # read after the run, so as not to wait for a GPU
         shapes.append(tuple(mask.shape))
 
     model[0].register_forward_pre_hook(count)
@@ -88,25 +88,25 @@ def sentence_transformers(folder: str, dtype: str, device: str) -> Embed:
 
 
 def mlx_embeddings(folder: str, dtype: str, device: str) -> Embed:
-    """The other MLX library, in batches of the same size in the order of the texts, as its `generate` takes them."""
+    """Embeds with the other MLX library, in batches of the same size in the order of the texts, as for `generate`."""
     from mlx_embeddings import generate, load
 
     model, tokenizer = load(folder)
 
     def embed(texts: list[str]) -> tuple[Vectors, int, Shapes]:
-        found, tokens, shapes = [], 0, Shapes()
+        vectors, tokens, shapes = [], 0, Shapes()
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
-            found.append(np.array(generate(model, tokenizer, batch, max_length=LIMIT).text_embeds))
+            vectors.append(np.array(generate(model, tokenizer, batch, max_length=LIMIT).text_embeds))
             lengths = [len(ids) for ids in tokenizer._tokenizer(batch, max_length=LIMIT, truncation=True)["input_ids"]]
             tokens += sum(lengths)
             shapes.append((len(lengths), max(lengths)))
-        return np.concatenate(found), tokens, shapes
+        return np.concatenate(vectors), tokens, shapes
 
     return embed
 
 
-# Name: the function, whether the BLAS under MLX is a fast one, whether it is so slow that it gets few texts.
+# Name: the function, whether MLX has a fast BLAS, and whether the contestant is so slow that it gets few texts.
 CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
     "mlxbert": (mlxbert, True, False),
     REFERENCE: (sentence_transformers, True, False),
@@ -116,13 +116,13 @@ CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
 }
 
 
-def serve(name: str, arguments: argparse.Namespace) -> None:
-    """Answers requests on stdin: the first text to take, how many, and where to put their vectors."""
+def serve(name: str, args: argparse.Namespace) -> None:
+    """Answers requests on stdin: the number of the first text, the number of texts, and the file for the vectors."""
     make, fast, _ = CONTESTANTS[name]
     if make is mlx_embeddings and fast:
         ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
-    texts = read(arguments.texts)
-    embed = make(arguments.model, arguments.dtype, arguments.device)
+    texts = read(args.texts)
+    embed = make(args.model, args.dtype, args.device)
     embed(texts[:64])
     print("ready", flush=True)
     for line in sys.stdin:
@@ -137,18 +137,18 @@ def serve(name: str, arguments: argparse.Namespace) -> None:
 
 
 def read(path: str) -> list[str]:
-    """The texts of a .jsonl."""
+    """Reads the texts of a .jsonl."""
     return [json.loads(line)["text"] for line in Path(path).read_text(encoding="utf-8").split("\n") if line]
 
 
 class Contestant:
     """A process that embeds on demand."""
 
-    def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, name: str, args: argparse.Namespace, folder: Path) -> None:
         make, fast, self.slow = CONTESTANTS[name]
-        python = arguments.mlx_embeddings if make is mlx_embeddings else sys.executable
-        how = "--dtype", arguments.dtype, "--device", arguments.device
-        command = [python, __file__, arguments.model, arguments.texts, "--serve", name, *how]
+        python = args.mlx_embeddings if make is mlx_embeddings else sys.executable
+        settings = "--dtype", args.dtype, "--device", args.device
+        command = [python, __file__, args.model, args.texts, "--serve", name, *settings]
         environment = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
@@ -161,25 +161,25 @@ class Contestant:
             assert line, f"{name} did not start"
 
     def run(self, count: int, first: int = 0) -> list[float]:
-        """Seconds, tokens, slots, bytes of memory at their peak, batches, and shapes of batches."""
+        """Embeds texts; returns seconds, tokens, slots, peak bytes, batches, and distinct shapes of batches."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([first, count, str(self.path)]), file=self.process.stdin, flush=True)
-        found: list[float] = json.loads(self.process.stdout.readline())
-        return found
+        measurements: list[float] = json.loads(self.process.stdout.readline())
+        return measurements
 
 
 def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None:
     """Prints a row for each contestant."""
-    found: dict[str, list[list[float]]] = {name: [] for name in contestants}
+    runs: dict[str, list[list[float]]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, contestant in contestants.items():
             if number == 0 or not contestant.slow:
-                found[name].append(contestant.run(count))
+                runs[name].append(contestant.run(count))
     reference = np.load(contestants[REFERENCE].path).astype(np.float32)
     print(f"\n{count} texts{'texts/s':>27}{'min to max':>17}{'ratio':>7}{'tokens/s':>10}{'padding':>9}"
           f"{'batches':>9}{'shapes':>8}{'peak MB':>9}{'first pass':>12}{'cosine, lowest':>16}")  # fmt: skip
-    base = statistics.median(row[0] for row in found[REFERENCE])
-    for name, rows in found.items():
+    base = statistics.median(row[0] for row in runs[REFERENCE])
+    for name, rows in runs.items():
         seconds = sorted(row[0] for row in rows)
         median, (_, tokens, slots, peak, batches, shapes) = statistics.median(seconds), rows[-1]
         vectors = np.load(contestants[name].path).astype(np.float32)
@@ -192,17 +192,17 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
 
 
 def latency(contestants: dict[str, Contestant], count: int) -> None:
-    """Prints how long each contestant takes for a single text, over that many of them."""
-    found: dict[str, list[float]] = {name: [] for name in contestants}
+    """Prints the time of each contestant for a single text, over `count` texts."""
+    times_of: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(count):
         for name, contestant in contestants.items():
             time.sleep(_PAUSE)
-            found[name].append(contestant.run(1, number)[0] * 1000)
+            times_of[name].append(contestant.run(1, number)[0] * 1000)
     print(f"\none text, {count} times{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
-    for name, times in found.items():
-        middle = statistics.median(times)
-        ratio = statistics.median(found[REFERENCE]) / middle
-        print(f"{name:26}{middle:9.2f}{np.percentile(times, 95):17.2f}{ratio:7.2f}", flush=True)
+    for name, times in times_of.items():
+        median = statistics.median(times)
+        ratio = statistics.median(times_of[REFERENCE]) / median
+        print(f"{name:26}{median:9.2f}{np.percentile(times, 95):17.2f}{ratio:7.2f}", flush=True)
 
 
 def main() -> None:
@@ -214,23 +214,31 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=200, help="texts for slow contestants")
     parser.add_argument("--single", type=int, default=0, help="texts that are also embedded one at a time")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "float16", "bfloat16"))
-    parser.add_argument("--device", default="auto", choices=("auto", "gpu", "cpu"), help="not of mlx-embeddings")
-    parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter that has it")
-    parser.add_argument("--without", action="append", default=[], choices=list(CONTESTANTS), help="leave one out")
+    parser.add_argument(
+        "--device", default="auto", choices=("auto", "gpu", "cpu"), help="has no effect on mlx-embeddings"
+    )
+    parser.add_argument("--mlx-embeddings", metavar="PYTHON", help="an interpreter with mlx-embeddings")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=list(CONTESTANTS),
+        help="leave this contestant out; repeatable",
+    )
     parser.add_argument("--serve", choices=list(CONTESTANTS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        return serve(arguments.serve, arguments)
-    names = [name for name in CONTESTANTS if name not in arguments.without]
-    names = [name for name in names if arguments.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
+    args = parser.parse_args()
+    if args.serve:
+        return serve(args.serve, args)
+    names = [name for name in CONTESTANTS if name not in args.without]
+    names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
     with tempfile.TemporaryDirectory() as folder:
-        contestants = {name: Contestant(name, arguments, Path(folder)) for name in names}
+        contestants = {name: Contestant(name, args, Path(folder)) for name in names}
         fast = {name: contestant for name, contestant in contestants.items() if not contestant.slow}
-        compare(fast, len(read(arguments.texts)), arguments.rounds)
+        compare(fast, len(read(args.texts)), args.rounds)
         if len(fast) < len(contestants):
-            compare(contestants, arguments.few, arguments.rounds)
-        if arguments.single:
-            latency(fast, arguments.single)
+            compare(contestants, args.few, args.rounds)
+        if args.single:
+            latency(fast, args.single)
         for contestant in contestants.values():
             contestant.process.terminate()
     return None

@@ -1,15 +1,15 @@
-"""Speed and memory of the encoders next to torch, and what the BLAS under MLX is worth.
+"""Compares the speed and memory of the encoders with torch, and of mlxbert with different BLAS libraries.
 
 `python benchmarks/encode.py [--rounds 5] [--model bert-base …]` needs torch and transformers (requirements-parity.txt).
-Random weights in the shapes of published models of each family, three batch shapes, float32 by default. transformers
-makes the models, or tests/helpers/authors where it does not have them, and its files are read. Every contestant is a
-process of its own that is asked for one forward pass at a time, in turn, so that all of them meet the same noise;
-medians of tokens per second are printed, and the ratios to torch. Next to other work the ratio of CPU time says more,
-on one core (`taskset -c 0`): torch's threads spin where they wait.
+The models have random weights in the shapes of published models of each family; there are three batch shapes, and
+float32 is the default. The models are made and saved by transformers, or by tests/helpers/authors if it lacks them.
+Every contestant is a separate process that runs one forward pass at a time, in turn, so that all are exposed to the
+same noise. Prints the median tokens per second and the ratio to torch. On a busy machine the ratio of CPU time is more
+reliable, on one core (`taskset -c 0`): waiting threads of torch spin.
 
-`--memory` prints the peak memory of a process per side that makes two passes; torch makes its weights in memory,
-mlxbert reads them from a file. `--record` measures both, also on a text of 8,192 tokens where the model takes it, and
-puts them into results/encode.jsonl; `python scripts/models_table.py` then writes the table in docs/models.md.
+`--memory` prints the peak memory of a process per side that makes two passes; torch creates its weights in memory,
+mlxbert reads them from a file. `--record` measures both, also on a text of 8,192 tokens if the model supports it, and
+writes them to results/encode.jsonl; `python scripts/models_table.py` then writes the table in docs/models.md.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.bench.worker import peak_memory
 
-_SHORT = {"num_hidden_layers": 6}  # the families are compared on half the layers: a layer costs what it costs
+_SHORT = {"num_hidden_layers": 6}  # families are compared with half the layers, as all layers cost the same
 _DEBERTA = {
     "relative_attention": True,
     "position_buckets": 256,
@@ -47,12 +47,12 @@ _LLAMA = _SHORT | {
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _JINA_V2 = _SHORT | {"vocab_size": 30528, "max_position_embeddings": 8192, "feed_forward_type": "geglu"}
-# Their configuration has no defaults.
+# The configuration of this model has no defaults.
 _NOMIC_MOE = _SHORT | _BASE | {
     "type_vocab_size": 1, "max_position_embeddings": 2048, "layer_norm_eps": 1e-5, "pad_token_id": 1, "theta": 10000.0,
     "initializer_range": 0.02, "hidden_act": "gelu", "num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2,
 }  # fmt: skip
-# The prefix of the classes, and what is far from their defaults.
+# The prefix of the classes, and the settings that differ from their defaults.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("Bert", {}),
     "minilm": ("Bert", {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}),
@@ -94,12 +94,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "jina-v2-normed": ("NormedJinaBert", _JINA_V2),
 }  # fmt: skip
 SHAPES, LONG = ((32, 32), (16, 128), (8, 512)), (1, 8192)
-VOCABULARY = 30000  # ids that are drawn
-WARM_UPS, LARGE = 3, 1024  # of torch the first passes of a process are slow; one is enough with many tokens
+VOCABULARY = 30000  # the upper bound of random ids
+WARM_UPS, LARGE = 3, 1024  # the first passes of torch are slow; one warm-up suffices from this number of tokens on
 Worker = tuple[Callable[[str, int, int], float], Callable[[], int]]  # seconds of a forward pass, peak bytes
 OURS, PEER = "mlxbert", "torch"
-PAUSE = 0.05  # seconds before each pass, in which the threads of the one before stop waiting for work
-SLOW_ROUNDS = 1  # the reference BLAS takes minutes a round and hardly varies
+PAUSE = 0.05  # seconds before each pass, until the threads of the previous pass stop waiting for work
+SLOW_ROUNDS = 1  # the reference BLAS takes minutes per round and hardly varies
 
 
 def make_model(name: str) -> Any:
@@ -122,14 +122,14 @@ def mlx_worker(dtype: str, mode: Callable[[], AbstractContextManager[None]] | No
     from mlxbert.weights.checkpoint import open_checkpoint
 
     device.use()
-    chosen = device.choose_dtype(dtype)
+    mlx_dtype = device.choose_dtype(dtype)
     encoders: dict[str, Any] = {}
 
     def run(model: str, batch: int, length: int) -> float:
         if model not in encoders:
             encoders.clear()
             checkpoint = open_checkpoint(Path(os.environ["MLXBERT_BENCHMARK_MODELS"]) / model)
-            encoders[model] = build_network(checkpoint, (), chosen).encoder
+            encoders[model] = build_network(checkpoint, (), mlx_dtype).encoder
         ids = mx.random.randint(4, VOCABULARY, (batch, length))
         mx.eval(ids)
         start = time.perf_counter()
@@ -141,7 +141,7 @@ def mlx_worker(dtype: str, mode: Callable[[], AbstractContextManager[None]] | No
 
 
 def torch_worker(dtype: str) -> Worker:
-    """The same with transformers on torch."""
+    """Forward passes of transformers on torch."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -170,7 +170,7 @@ WORKERS: dict[str, Callable[[str], Worker]] = {
 
 
 def serve(kind: str, dtype: str) -> None:
-    """Answers requests on stdin, one forward pass each."""
+    """Answers requests on stdin with one forward pass each."""
     run, peak = WORKERS[kind](dtype)
     for line in sys.stdin:
         before = time.process_time()
@@ -192,7 +192,7 @@ class Contestant:
         self.rounds = SLOW_ROUNDS if slow else None
 
     def ask(self, model: str, batch: int, length: int) -> tuple[float, float, int]:
-        """How long one forward pass takes, the CPU seconds of all its threads, and the peak bytes of the process."""
+        """Runs a forward pass; returns its seconds, the CPU seconds of all threads, and the peak memory in bytes."""
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
         wall, processor, peak = json.loads(self.process.stdout.readline())
@@ -205,7 +205,7 @@ def _shape(text: str) -> tuple[int, int]:
 
 
 def compare(contestants: dict[str, Contestant], model: str, batch: int, length: int, rounds: int) -> dict[str, float]:
-    """Prints a row for each contestant; the medians of tokens per second."""
+    """Prints a row for each contestant; returns the median tokens per second."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in contestants}
     for number in range(-(1 if batch * length > LARGE else WARM_UPS), rounds):
         for kind, contestant in contestants.items():
@@ -213,51 +213,51 @@ def compare(contestants: dict[str, Contestant], model: str, batch: int, length: 
                 time.sleep(PAUSE)
                 wall, used, _ = contestant.ask(model, batch, length)
                 times[kind] += [(wall, used)] if number >= 0 else []
-    speeds = {kind: sorted(batch * length / wall for wall, _ in found) for kind, found in times.items()}
-    processor = {kind: statistics.median(used for _, used in found) for kind, found in times.items()}
-    medians = {kind: statistics.median(found) for kind, found in speeds.items()}
-    for kind, found in speeds.items():
+    speeds = {kind: sorted(batch * length / wall for wall, _ in pairs) for kind, pairs in times.items()}
+    processor = {kind: statistics.median(used for _, used in pairs) for kind, pairs in times.items()}
+    medians = {kind: statistics.median(values) for kind, values in speeds.items()}
+    for kind, values in speeds.items():
         ratio = f"{medians[kind] / medians[PEER]:.2f}" if PEER in speeds else ""
-        shorter = f"{processor[PEER] / processor[kind]:.2f}" if PEER in speeds else ""
-        speed = f"{medians[kind]:>8.0f} {found[0]:>8.0f} to {found[-1]:>6.0f}"
-        print(f"{model:14} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10} {shorter:>12}", flush=True)
+        cpu_ratio = f"{processor[PEER] / processor[kind]:.2f}" if PEER in speeds else ""
+        speed = f"{medians[kind]:>8.0f} {values[0]:>8.0f} to {values[-1]:>6.0f}"
+        print(f"{model:14} {batch:>4} x{length:>4} {kind:>22}: {speed} {ratio:>10} {cpu_ratio:>12}", flush=True)
     return medians
 
 
 def measure_memory(model: str, batch: int, length: int, dtype: str, folder: str) -> dict[str, int]:
     """Prints and returns the peak bytes of a process of each side."""
-    found = {}
+    peaks = {}
     for kind in (OURS, PEER):
         contestant = Contestant(kind, dtype, folder)
-        found[kind] = max(contestant.ask(model, batch, length)[2] for _ in range(2))
+        peaks[kind] = max(contestant.ask(model, batch, length)[2] for _ in range(2))
         contestant.process.kill()
         contestant.process.wait()
-    for kind, peak in found.items():
-        ratio = f"{peak / found[PEER]:.2f}"
+    for kind, peak in peaks.items():
+        ratio = f"{peak / peaks[PEER]:.2f}"
         print(f"{model:14} {batch:>4} x{length:>4} {kind:>22}: {peak / 2**30:6.2f} GiB {ratio:>10}", flush=True)
-    return found
+    return peaks
 
 
-def measure(given: argparse.Namespace, contestants: dict[str, Contestant], folder: str) -> None:
-    """Measures all models and shapes that are asked for."""
+def measure(args: argparse.Namespace, contestants: dict[str, Contestant], folder: str) -> None:
+    """Measures all selected models and shapes."""
     from mlxbert.weights.checkpoint import open_checkpoint
     from tests.helpers.recorded import record
 
-    for model in given.model or MODELS:
+    for model in args.model or MODELS:
         path = Path(folder) / model
         make_model(model).save_pretrained(path)
         checkpoint = open_checkpoint(path)
-        for batch, length in given.shape or (*SHAPES, *([LONG] if given.record else [])):
+        for batch, length in args.shape or (*SHAPES, *([LONG] if args.record else [])):
             if length > checkpoint.config.max_length:
                 continue
-            medians = {} if given.memory else compare(contestants, model, batch, length, given.rounds)
-            if not (given.memory or given.record):
+            medians = {} if args.memory else compare(contestants, model, batch, length, args.rounds)
+            if not (args.memory or args.record):
                 continue
-            peaks = measure_memory(model, batch, length, given.dtype, folder)
-            if given.record:
-                key = {"model": model, "batch": batch, "length": length, "dtype": given.dtype}
-                found = {"tokens_per_second": medians, "peak_bytes": peaks, "rounds": given.rounds}
-                record("encode", key, {"family": checkpoint.family.title} | found)
+            peaks = measure_memory(model, batch, length, args.dtype, folder)
+            if args.record:
+                key = {"model": model, "batch": batch, "length": length, "dtype": args.dtype}
+                results = {"tokens_per_second": medians, "peak_bytes": peaks, "rounds": args.rounds}
+                record("encode", key, {"family": checkpoint.family.title} | results)
         shutil.rmtree(path)
 
 
@@ -266,26 +266,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
-    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this one; may stand several times")
-    parser.add_argument("--without", action="append", default=[], choices=list(WORKERS), help="leave one out")
-    parser.add_argument("--shape", action="append", type=_shape, metavar="TEXTSxTOKENS", help="instead of the three")
-    parser.add_argument("--blas", metavar="PATH", help="one more contestant: mlxbert with this BLAS")
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only this model; repeatable")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=list(WORKERS), help="leave this contestant out; repeatable"
+    )
+    parser.add_argument(
+        "--shape", action="append", type=_shape, metavar="TEXTSxTOKENS", help="instead of the default shapes"
+    )
+    parser.add_argument("--blas", metavar="PATH", help="add a contestant: mlxbert with this BLAS")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of speed")
-    parser.add_argument("--record", action="store_true", help="mlxbert and torch alone, into results/encode.jsonl")
+    parser.add_argument("--record", action="store_true", help="write mlxbert and torch only to results/encode.jsonl")
     parser.add_argument("--serve", choices=list(WORKERS), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve:
-        return serve(given.serve, given.dtype)
-    if given.memory and given.record:
+    args = parser.parse_args()
+    if args.serve:
+        return serve(args.serve, args.dtype)
+    if args.memory and args.record:
         parser.error("--record measures memory, too")
     with tempfile.TemporaryDirectory() as folder:
-        left_out = {*given.without, *([] if given.blas else ["mlxbert, other BLAS"])}
-        kinds = [OURS, PEER] if given.record else [kind for kind in WORKERS if kind not in left_out]
-        contestants = {kind: Contestant(kind, given.dtype, folder, given.blas) for kind in kinds if not given.memory}
+        left_out = {*args.without, *([] if args.blas else ["mlxbert, other BLAS"])}
+        kinds = [OURS, PEER] if args.record else [kind for kind in WORKERS if kind not in left_out]
+        contestants = {kind: Contestant(kind, args.dtype, folder, args.blas) for kind in kinds if not args.memory}
         if contestants:
             ratios = f"{'ratio to torch':>15} {'in CPU time':>12}"
             print(f"{'model':14} {'shape':>9} {'tokens/s, median':>24} {'min to max':>19} {ratios}")
-        measure(given, contestants, folder)
+        measure(args, contestants, folder)
     return None
 
 

@@ -1,11 +1,11 @@
-"""Classifiers from few examples, with `--few-shot` and without: a line of JSON per run.
+"""Compares classifiers from few examples with and without `--few-shot`: writes a line of JSON per run.
 
 Run: python benchmarks/few_shot.py SETS RESULTS.jsonl [--model MODEL] [--only sst2|trec|bbc|goemotions]
 [--shots 8] [--draws 5]
 
-SETS has the folders sst2, trec, bbc-news and goemotions as they are published. Each draw takes other training texts of
-each class; all are scored on the same 500 test texts. Both sides have the defaults, so each splits off its own
-validation data. Runs that RESULTS holds are not repeated.
+SETS has the folders sst2, trec, bbc-news and goemotions as published. Each draw takes different training texts of each
+class; all are scored on the same 500 test texts. Both sides use the defaults, so each splits off its own validation
+data. Runs in RESULTS are not repeated.
 """
 
 import argparse
@@ -44,18 +44,19 @@ def _trec(folder: Path) -> tuple[Texts, Texts]:
 
 
 def _bbc(folder: Path) -> tuple[Texts, Texts]:
-    """The articles of the archive; a random half of them is the test data."""
+    """The articles of the archive; a random half of them are the test data."""
     with tarfile.open(folder / "bbc-news" / "bbc-news.tar.xz") as archive:
-        files = sorted((one for one in archive if one.isfile() and one.name.endswith(".txt")), key=lambda one: one.name)
-        contents = [(archive.extractfile(one), Path(one.name).parent.name) for one in files]
-        found = [(file.read().decode("latin-1"), label) for file, label in contents if file is not None]
-    found = [(text, label) for text, label in found if label.isalpha() and text.strip()]
-    random.Random(TEST_SEED).shuffle(found)
-    return found[len(found) // 2 :], found[: len(found) // 2]
+        members = (member for member in archive if member.isfile() and member.name.endswith(".txt"))
+        files = sorted(members, key=lambda member: member.name)
+        contents = [(archive.extractfile(member), Path(member.name).parent.name) for member in files]
+        texts = [(file.read().decode("latin-1"), label) for file, label in contents if file is not None]
+    texts = [(text, label) for text, label in texts if label.isalpha() and text.strip()]
+    random.Random(TEST_SEED).shuffle(texts)
+    return texts[len(texts) // 2 :], texts[: len(texts) // 2]
 
 
 def _goemotions(folder: Path) -> tuple[Texts, Texts]:
-    """The comments with one label, one of the most frequent ones."""
+    """The comments with a single label, which is one of the most frequent."""
     names = (folder / "goemotions" / "labels.txt").read_text().split()
 
     def read(name: str) -> Texts:
@@ -64,8 +65,8 @@ def _goemotions(folder: Path) -> tuple[Texts, Texts]:
         return [(text, names[int(label)]) for text, label, _ in rows if "," not in label]
 
     train, test = read("train.tsv"), read("test.tsv")
-    kept = {label for label, _ in Counter(label for _, label in train).most_common(_FREQUENT)}
-    return [one for one in train if one[1] in kept], [one for one in test if one[1] in kept]
+    frequent = {label for label, _ in Counter(label for _, label in train).most_common(_FREQUENT)}
+    return [pair for pair in train if pair[1] in frequent], [pair for pair in test if pair[1] in frequent]
 
 
 SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {
@@ -77,11 +78,11 @@ SETS: dict[str, Callable[[Path], tuple[Texts, Texts]]] = {
 
 
 def drawn(texts: Texts, shots: int, draw: int) -> list[dict[str, str]]:
-    """As many texts of each class, as records."""
+    """Draws `shots` texts of each class, as records."""
     rng = random.Random(f"draw {draw}")
     classes = sorted({label for _, label in texts})
-    some = [one for name in classes for one in rng.sample([one for one in texts if one[1] == name], shots)]
-    return [{"text": text, "label": label} for text, label in some]
+    pairs = [pair for name in classes for pair in rng.sample([pair for pair in texts if pair[1] == name], shots)]
+    return [{"text": text, "label": label} for text, label in pairs]
 
 
 def run(model: str, train: list[dict[str, str]], test: list[dict[str, str]], **options: Any) -> dict[str, Any]:
@@ -93,12 +94,12 @@ def run(model: str, train: list[dict[str, str]], test: list[dict[str, str]], **o
         output = Path(folder) / "model"
         finished: Any = [*mlxbert.finetune("classify", train=train, model=model, output=output, **options)][-1]
         spent = time.process_time() - begun
-        found = mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test)
-    return {"accuracy": found.metrics["accuracy"], "valid": finished.score, "step": finished.step, "cpu": spent}
+        evaluation = mlxbert.evaluate("classify", mlxbert.load(output, task="classify"), data=test)
+    return {"accuracy": evaluation.metrics["accuracy"], "valid": finished.score, "step": finished.step, "cpu": spent}
 
 
 def main() -> None:
-    """Runs what RESULTS does not hold yet."""
+    """Runs everything that is missing in RESULTS."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", type=Path)
     parser.add_argument("results", type=Path)
@@ -106,24 +107,24 @@ def main() -> None:
     parser.add_argument("--only", choices=SETS, action="append")
     parser.add_argument("--shots", type=int, action="append")
     parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--max-length", type=int, help="tokens of a text; by default as many as the model takes")
-    given = parser.parse_args()
-    lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
+    parser.add_argument("--max-length", type=int, help="tokens of a text; by default the maximum of the model")
+    args = parser.parse_args()
+    lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
     done = [json.loads(line)["run"] for line in lines]
-    for draw, name in itertools.product(range(given.draws), given.only or SETS):
-        train, test = SETS[name](given.sets)
-        asked = random.Random(TEST_SEED).sample(test, TESTED)
-        records = [{"text": text, "label": label} for text, label in asked]
-        for shots, few_shot in itertools.product(given.shots or (8, 64), (True, False)):
+    for draw, name in itertools.product(range(args.draws), args.only or SETS):
+        train, test = SETS[name](args.sets)
+        tested = random.Random(TEST_SEED).sample(test, TESTED)
+        records = [{"text": text, "label": label} for text, label in tested]
+        for shots, few_shot in itertools.product(args.shots or (8, 64), (True, False)):
             key = {"set": name, "shots": shots, "draw": draw, "few_shot": few_shot}
-            key |= {"max_length": given.max_length} if given.max_length else {}
+            key |= {"max_length": args.max_length} if args.max_length else {}
             if key in done:
                 continue
-            options = {"few_shot": few_shot, "max_length": given.max_length}
-            found = {"run": key, **run(given.model, drawn(train, shots, draw), records, **options)}
-            with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
-            print(json.dumps(found), flush=True)
+            options = {"few_shot": few_shot, "max_length": args.max_length}
+            result = {"run": key, **run(args.model, drawn(train, shots, draw), records, **options)}
+            with args.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""transformers' own training on the sets of `finetune_sets.py`; a line of JSON per run.
+"""Trains with transformers on the sets of `finetune_sets.py`; writes a line of JSON per run.
 
 Run: python benchmarks/finetune_reference.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--threads 1]
 
-Runs that RESULTS holds are not repeated. Needs torch, transformers, accelerate, scikit-learn and scipy.
+Runs in RESULTS are not repeated. Needs torch, transformers, accelerate, scikit-learn and scipy.
 """
 
 import argparse
@@ -36,10 +36,10 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-logits))
 
 
-def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    torch.set_num_threads(given.threads)
-    setting, sets, model_folder = SETTINGS[name], given.sets, given.model
+    torch.set_num_threads(arguments.threads)
+    setting, sets, model_folder = SETTINGS[name], arguments.sets, arguments.model
     texts, labels = _read(sets / name / "train.csv")
     test_texts, test_labels = _read(sets / name / "test.csv")
     names = sorted({part for label in labels for part in label.split(",")})
@@ -53,18 +53,18 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     def encoded(texts: list[list[str]], labels: list[str]) -> list[dict[str, object]]:
         inputs = [tokenizer(*text, truncation=True, max_length=setting.max_length) for text in texts]
         targets = _targets(setting, names, labels)
-        return [{**one, "labels": target} for one, target in zip(inputs, targets, strict=True)]
+        return [{**encoding, "labels": target} for encoding, target in zip(inputs, targets, strict=True)]
 
-    train, test = sampled(encoded(texts, labels), given.first), encoded(test_texts, test_labels)
-    trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed, given.gpu)
+    train, test = sampled(encoded(texts, labels), arguments.first), encoded(test_texts, test_labels)
+    trainer, spent = train_theirs(model, DataCollatorWithPadding(tokenizer), train, setting, seed, arguments.gpu)
     logits, valid = trainer.predict(test).predictions, None
     if setting.metric == "macro_f1":
         valid_texts, valid_labels = _read(sets / name / "valid.csv")
-        found = trainer.predict(encoded(valid_texts, valid_labels)).predictions
-        valid = (_sigmoid(found), _targets(setting, names, valid_labels))
+        valid_logits = trainer.predict(encoded(valid_texts, valid_labels)).predictions
+        valid = (_sigmoid(valid_logits), _targets(setting, names, valid_labels))
         logits = _sigmoid(logits)
     targets = _targets(setting, names, test_labels)
-    return {"score": score(setting, logits, targets, valid), **spent, "threads": given.threads}
+    return {"score": score(setting, logits, targets, valid), **spent, "threads": arguments.threads}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Public task data as the CSV files that both sides read; the hyper-parameters and the scores of both.
+"""Public task data as CSV files for both sides, with shared hyper-parameters and scores.
 
 Run: python benchmarks/finetune_sets.py DATA OUT
 """
@@ -33,10 +33,10 @@ def score(setting: Setting, scores: Any, targets: Any, valid: tuple[Any, Any] | 
 
     Args:
         setting: The task.
-        scores: Of the test data, (N, C).
-        targets: What they should be.
-        valid: Scores and targets of the validation data, on which thresholds of several labels are tuned: after an
-            epoch on few examples hardly any label has a probability above one half.
+        scores: The scores of the test data, (N, C).
+        targets: The targets of the test data.
+        valid: Scores and targets of the validation data, for tuning the thresholds of multi-label data: after an epoch
+            on few examples, hardly any label has a probability above one half.
     """
     if setting.metric == "spearman":
         return float(spearmanr(scores[:, 0], targets).statistic)
@@ -100,7 +100,7 @@ _SOURCES = {
 
 
 def write(data: Path, out: Path) -> None:
-    """Writes `NAME/train.csv`, `valid.csv` where there is one, and `test.csv` of every set."""
+    """Writes `NAME/train.csv`, `valid.csv` if the set has one, and `test.csv` of every set."""
     for name, (read, *files) in _SOURCES.items():
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
-"""Updates of fine-tuning on a GPU next to torch: the first one with new and with kept kernels, and those after it.
+"""Compares updates of fine-tuning on a GPU with torch: the first one with new and with cached kernels, and later ones.
 
     python benchmarks/gpu_updates.py [--shape base:16x128 …] [--dtype bfloat16 …] [--updates 30] [--device gpu]
 
-A shape is MODEL:TEXTSxTOKENS, the model `base` (bert-base) or `minilm`; their weights are random. Each
-side is a process of its own that has the GPU to itself. `mlxbert` comes twice: first with an empty cache of kernels
-(on CUDA; macOS keeps its own), then with the one that the first has filled. `not compiled` is mlxbert with gradients
-that `mx.compile` does not trace: what fusing them gains. torch, if it is installed, trains with autocast in half
-precision and with fused AdamW. The first update is measured alone, in a process that has computed nothing but the
-weights. Medians; ratios to torch.
+A shape is MODEL:TEXTSxTOKENS, the model `base` (bert-base) or `minilm`, with random weights. Each side is a separate
+process that has the GPU to itself. `mlxbert` runs twice: first with an empty cache of kernels (on CUDA; macOS has its
+own cache), then with the cache that the first run has filled. `not compiled` is mlxbert without `mx.compile` for the
+gradients, to show the gain of fusing them. torch, if installed, trains with autocast in half precision and with fused
+AdamW. The first update is timed separately, in a process that has computed nothing but the weights. Prints medians and
+ratios to torch.
 """
 
 import argparse
@@ -40,29 +40,29 @@ MODELS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Prints a line for each shape, dtype and side."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--shape", action="append", help=f"{' '.join(SHAPES)} without any")
+    parser.add_argument("--shape", action="append", help=f"repeatable; by default {' '.join(SHAPES)}")
     parser.add_argument("--dtype", action="append", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--device", default="gpu", choices=("gpu", "cpu"))
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    shapes, dtypes = given.shape or SHAPES, given.dtype or DTYPES
-    if given.side is not None:
-        print(json.dumps(_measured(given.side, shapes[0], dtypes[0], given.updates, given.device)))
+    args = parser.parse_args()
+    shapes, dtypes = args.shape or SHAPES, args.dtype or DTYPES
+    if args.side is not None:
+        print(json.dumps(_measured(args.side, shapes[0], dtypes[0], args.updates, args.device)))
         return
     sides = [side for side in SIDES if side != "torch" or importlib.util.find_spec("torch") is not None]
     for shape in shapes:
         for dtype in dtypes:
             with tempfile.TemporaryDirectory() as kernels:
-                found = {side: _asked(side, shape, dtype, given.updates, given.device, kernels) for side in sides}
-            for side, (first, median) in found.items():
-                ratio = f", {found['torch'][1] / median:.2f} of torch's speed" if "torch" in found else ""
+                measured = {side: _in_process(side, shape, dtype, args.updates, args.device, kernels) for side in sides}
+            for side, (first, median) in measured.items():
+                ratio = f", {measured['torch'][1] / median:.2f} of torch's speed" if "torch" in measured else ""
                 rates = f"first update {first:7.3f} s, then {1 / median:7.2f} a second{ratio}"
                 print(f"{shape} {dtype:8} {side:24} {rates}", flush=True)
 
 
-def _asked(side: str, shape: str, dtype: str, updates: int, device: str, kernels: str) -> tuple[float, float]:
-    """The seconds of the first update and the median of the others, in a process of its own."""
+def _in_process(side: str, shape: str, dtype: str, updates: int, device: str, kernels: str) -> tuple[float, float]:
+    """Measures the seconds of the first update and the median of the others, in a separate process."""
     options = ["--side", side, "--shape", shape, "--dtype", dtype, "--updates", str(updates), "--device", device]
     environment = {**os.environ, VARIABLE: kernels}
     done = subprocess.run(
@@ -90,7 +90,7 @@ def _ours(
     from mlxbert.training.loop import compiled_functions as compiling
 
     if not compiled:
-        vars(compiling)["MOST_SHAPES"] = 0  # each batch is of one shape too many
+        vars(compiling)["MAX_SHAPES"] = 0  # every batch exceeds the limit
     labels = mlxbert.Labels(("a", "b"), "single_label_classification")
     heads = {"sequence_classifier": labels}
     model = mlxbert.new_model(config, "builtin", heads=heads, dtype="float32", device=device)
@@ -104,8 +104,8 @@ def _theirs(config: dict[str, Any], ids: list[training_steps.Ids], dtype: str, d
     where = torch_peer.device_name(torch, device)
     torch_peer.match_precision(torch, tf32=False)
     torch.manual_seed(0)
-    made = transformers.AutoModelForSequenceClassification.from_config(transformers.AutoConfig.for_model(**config))
-    step = training_steps.their_step(made.to(where).train(), training_steps.their_classifier(ids, 0, where), dtype)
+    model = transformers.AutoModelForSequenceClassification.from_config(transformers.AutoConfig.for_model(**config))
+    step = training_steps.their_step(model.to(where).train(), training_steps.their_classifier(ids, 0, where), dtype)
     return training_steps.checked(step, [partial(torch_peer.check_training, torch, where, dtype)])
 
 

@@ -1,9 +1,9 @@
-"""Whether damaged and malicious PDFs and Word files cost themselves only.
+"""Checks that damaged and malicious PDFs and Word files do no harm.
 
 `python benchmarks/hostile_documents.py [FILE.pdf FILE.docx …] [--count 2000] [--seconds 10] [--seed 1]`: mutations of
-the files, and of some that it makes, are read with limits in the process for parsers, and so are some that are made to
-harm: bombs, a page of 10⁹ points, deep nesting. Prints how many gave documents, how many were refused and why, and the
-slowest. Anything else is a failure, and so is a good file that is no longer read as at first; then the status is 1.
+the files, and of some generated files, are read with limits in the process for parsers, and so are malicious files:
+bombs, a page of 10⁹ points, deep nesting. Prints how many gave documents, how many were refused and why, and the
+slowest. Anything else is a failure, and so is a valid file whose contents change later on; then the exit status is 1.
 """
 
 import argparse
@@ -36,22 +36,22 @@ NUMBERS = (
     b"1e308",
     b"99999999",
 )
-CHECKED = 100  # files after which the good ones are read again
+CHECKED = 100  # files after which the valid ones are read again
 
 
 def change_parts(rng: Random, data: bytes) -> bytes:
     """Changes numbers, repeats or moves parts between brackets, or changes bytes."""
     for _ in range(rng.choice((1, 1, 2, 5))):
-        numbers = [one.span() for one in re.finditer(rb"(?<![\w.])\d+(?![\w.])", data[:100_000])]
-        parts = [one.start() for one in re.finditer(rb"<", data[:100_000])]
-        way = rng.randrange(5)
-        if way < 2 and numbers:
+        numbers = [match.span() for match in re.finditer(rb"(?<![\w.])\d+(?![\w.])", data[:100_000])]
+        parts = [match.start() for match in re.finditer(rb"<", data[:100_000])]
+        kind = rng.randrange(5)
+        if kind < 2 and numbers:
             start, end = rng.choice(numbers)
             data = data[:start] + rng.choice(NUMBERS) + data[end:]
-        elif way < 4 and len(parts) > 1:
+        elif kind < 4 and len(parts) > 1:
             start, end = sorted(rng.sample(parts, 2))
             place, times = rng.choice(parts), rng.choice((0, 1, 2, 1000 if end - start < 1000 else 3))
-            data = data[:place] + data[start:end] * times + data[place if way == 2 else end :]
+            data = data[:place] + data[start:end] * times + data[place if kind == 2 else end :]
         else:
             data = flips(rng, data)
     return data
@@ -98,33 +98,33 @@ def files(seeds: list[tuple[str, bytes]], count: int, seed: int) -> Iterator[tup
 
 
 def read(kind: str, data: bytes, limits: ParserLimits) -> str:
-    """What becomes of a file; a failure begins with an exclamation mark."""
+    """Reads a file; returns the outcome, which begins with an exclamation mark for a failure."""
     try:
-        found = [*read_documents("file", data, kind, limits=limits)]
+        documents = [*read_documents("file", data, kind, limits=limits)]
     except UnreadableError as problem:
         return "unreadable: " + re.sub(r"\d[\d,.]*", "N", problem.message.split(": ")[0])[:90]
     except Exception as problem:
         return f"! {type(problem).__name__}: {problem}"
-    if any("root:" in document.text for document in found):
+    if any("root:" in document.text for document in documents):
         return "! another file was read"
-    return f"{kind}: documents" if found else "! nothing"
+    return f"{kind}: documents" if documents else "! nothing"
 
 
 def main() -> int:
-    """Runs it."""
+    """Reads all files, and prints the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    made = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
-    seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", made)]
-    seeds += [(kind, data) for path in given.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
-    limits, outcomes, slowest = ParserLimits(given.seconds), Counter[str](), list[tuple[float, str, str]]()
+    args = parser.parse_args()
+    word_file = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
+    seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", word_file)]
+    seeds += [(kind, data) for path in args.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
+    limits, outcomes, slowest = ParserLimits(args.seconds), Counter[str](), list[tuple[float, str, str]]()
     good = [[*read_documents("file", data, kind)] for kind, data in seeds]
     begun = time.perf_counter()
-    for number, (name, kind, data) in enumerate(files(seeds, given.count, given.seed)):
+    for number, (name, kind, data) in enumerate(files(seeds, args.count, args.seed)):
         start = time.perf_counter()
         outcome = read(kind, data, limits)
         slowest.append((time.perf_counter() - start, name, outcome))
@@ -132,12 +132,12 @@ def main() -> int:
         if not name.startswith("mutation"):
             print(f"{slowest[-1][0]:6.2f} s  {name}: {outcome}", flush=True)
         if number % CHECKED == 0 and good != [[*read_documents("file", data, kind)] for kind, data in seeds]:
-            outcomes[f"! a good file is read otherwise after {name}"] += 1
+            outcomes[f"! the contents of a valid file changed after {name}"] += 1
     print(f"\n{sum(outcomes.values()):,} files of {len(seeds)} seeds in {time.perf_counter() - begun:.0f} s")
     for outcome, times in outcomes.most_common():
         print(f"{times:6,}  {outcome}")
-    for taken, name, outcome in sorted(slowest, reverse=True)[:5]:
-        print(f"{taken:6.2f} s  {name}: {outcome}")
+    for seconds, name, outcome in sorted(slowest, reverse=True)[:5]:
+        print(f"{seconds:6.2f} s  {name}: {outcome}")
     return any(outcome.startswith("!") for outcome in outcomes)
 
 

@@ -1,9 +1,9 @@
-"""Whether damaged and malicious indexes cost themselves only.
+"""Checks that damaged and malicious indexes do no harm.
 
 `python benchmarks/hostile_indexes.py [--count 20000] [--seconds 20] [--seed 1]`: mutations of a small index, of its log
-and of single values in it are opened, counted, searched in all modes, read, checked and written to in another process.
-Prints how many gave hits, and how many were refused and why. Anything else, a crash or a file elsewhere for example, is
-a failure; then the status is 1.
+and of single values in it are opened, counted, searched in all modes, read, checked and written to in a separate
+process. Prints how many gave hits, and how many were refused and why. Anything else, such as a crash or a file in
+another place, is a failure; then the exit status is 1.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def _random(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, bytes]:
 
 
 def _header(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, bytes]:
-    """Bytes at the beginning of a page, where its cells are told; the first page has more."""
+    """Changes bytes at the beginning of a page, where its header is; the header of the first page is longer."""
     changed = bytearray(main)
     page = rng.choice((0, rng.randrange(len(main) // PAGE))) * PAGE
     for _ in range(rng.choice((1, 2, 4))):
@@ -74,7 +74,7 @@ def _truncated(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, byte
 
 
 def _pages(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, bytes]:
-    """Pages that are swapped, copied over another, or emptied."""
+    """Swaps pages, copies a page over another, or clears a page."""
     pages = [main[start : start + PAGE] for start in range(0, len(main), PAGE)]
     for _ in range(rng.choice((1, 1, 3))):
         first, second = rng.randrange(len(pages)), rng.randrange(len(pages))
@@ -93,7 +93,7 @@ def _log(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, bytes]:
 
 
 def _sealed_log(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, bytes]:
-    """A log whose frames are changed and have the checksums for that."""
+    """Changes frames of a log, and updates their checksums."""
     frames = [log[start : start + 24 + PAGE] for start in range(32, len(log), 24 + PAGE)]
     for _ in range(rng.choice((1, 2, 4))):
         place = rng.randrange(len(frames))
@@ -107,19 +107,19 @@ def _sealed_log(rng: random.Random, main: bytes, log: bytes) -> tuple[bytes, byt
     sums, sealed = _sums(log[:24], (0, 0), order), [log[:32]]
     for frame in frames:
         sums = _sums(frame[:8] + frame[24:], sums, order)
-        sealed.append(frame[:16] + b"".join(one.to_bytes(4, "big") for one in sums) + frame[24:])
+        sealed.append(frame[:16] + b"".join(total.to_bytes(4, "big") for total in sums) + frame[24:])
     return main, b"".join(sealed)
 
 
 def _sealed(pages: bytes) -> bytes:
-    """Pages with the checksums that they should have: whoever makes an index to do harm writes these, too."""
+    """Updates the checksums of pages, as the author of a malicious index would."""
     insides = (pages[start : start + PAGE - CHECKSUM] for start in range(0, len(pages), PAGE))
     sums = ((inside, _sums(inside[: len(inside) // 8 * 8], (0, 0), "little")) for inside in insides)
-    return b"".join(inside + b"".join(one.to_bytes(4, "little") for one in both) for inside, both in sums)
+    return b"".join(inside + b"".join(total.to_bytes(4, "little") for total in both) for inside, both in sums)
 
 
 def _sums(data: bytes, sums: tuple[int, int], order: Any) -> tuple[int, int]:
-    """The checksum of a log as SQLite computes it."""
+    """The checksum of a log, as computed by SQLite."""
     first, second = sums
     words = (
         memoryview(data).cast("I")
@@ -133,7 +133,7 @@ def _sums(data: bytes, sums: tuple[int, int], order: Any) -> tuple[int, int]:
 
 
 def _values(rng: random.Random, path: Path) -> None:
-    """Changes values of an index that SQLite finds sound."""
+    """Changes values of an index that stays valid for SQLite."""
     connection = connect(str(path), "rwc")
     connection.execute("PRAGMA synchronous = OFF")
     for _ in range(rng.choice((1, 1, 2, 5))):
@@ -166,15 +166,15 @@ WAYS: dict[str, Mutate] = {
 
 
 def write_mutated(rng: random.Random, way: str, main: bytes, log: bytes, whole: bytes, path: Path) -> None:
-    """Writes an index that something is wrong with.
+    """Writes a damaged index.
 
     Args:
-        rng: What is drawn with.
-        way: What is wrong, one of `WAYS` or "values".
+        rng: The random number generator.
+        way: The kind of damage, one of `WAYS` or "values".
         main: A file whose latest changes are in its log.
-        log: This log.
+        log: The log of `main`.
         whole: A file that needs no log.
-        path: Where to write it.
+        path: The path of the index.
     """
     if way == "values":
         path.write_bytes(whole)
@@ -188,12 +188,12 @@ def write_mutated(rng: random.Random, way: str, main: bytes, log: bytes, whole: 
 
 
 def steps(path: str, model: mlxbert.Model) -> list[str]:
-    """What becomes of an index; a failure begins with an exclamation mark."""
+    """Uses an index in all ways; returns the errors, of which failures begin with an exclamation mark."""
     outcomes = []
 
-    def tried(step: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def tried(step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
-            return step(*given, **named)
+            return step(*arguments, **options)
         except StoreError as problem:
             reason = problem.message.replace(path, "").split(":", 1)[-1]
             outcomes.append("refused: " + re.sub(r"\d+|0x\w+", "N", " ".join(reason.split()))[:70])
@@ -224,23 +224,23 @@ def steps(path: str, model: mlxbert.Model) -> list[str]:
 def _read(index: Index, number: int) -> object:
     try:
         return index.read(number, around=3)
-    except ArgumentError:  # what was found by one way may not be found by another
+    except ArgumentError:  # a damaged index may list chunks that it does not have
         raise StoreError(f"{index.path}: no such chunk") from None
 
 
 def work(model_folder: str) -> None:
-    """Answers each path on standard input with what became of the index there."""
+    """Answers each path on standard input with the result of `steps` for the index there."""
     model = mlxbert.load(model_folder, dtype="float32")
     for line in sys.stdin:
         print(json.dumps(steps(line.rstrip("\n"), model)), flush=True)
 
 
 class Worker:
-    """A process that opens indexes; a new one after a crash.
+    """A process that opens indexes, restarted after a crash.
 
     Args:
-        model: The folder of their model.
-        seconds: How long an index may take.
+        model: The folder of the model of the indexes.
+        seconds: The maximum time for an index.
     """
 
     def __init__(self, model: Path, seconds: float) -> None:
@@ -248,7 +248,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, path: Path) -> list[str]:
-        """What becomes of an index."""
+        """Returns the result of `steps` for an index, or a failure if the process crashed or hung."""
         if self._process is None:
             command = [sys.executable, __file__, "--worker", str(self._model)]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -270,7 +270,7 @@ class Worker:
 
 
 def seeds(folder: Path) -> tuple[Path, bytes, bytes, bytes]:
-    """The folder of a model; an index with a log, the log, and the index without one."""
+    """The folder of a model; an index with a log, the log, and the index without a log."""
     model = save(folder / "model")
     path = folder / "seed.db"
     with build(path, write_files(folder / "files", 24), model) as index:
@@ -285,39 +285,39 @@ def seeds(folder: Path) -> tuple[Path, bytes, bytes, bytes]:
 
 
 def main() -> int:
-    """Runs it."""
+    """Tests mutated indexes, and prints the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--worker")
-    given = parser.parse_args()
-    if given.worker:
-        work(given.worker)
+    args = parser.parse_args()
+    if args.worker:
+        work(args.worker)
         return 0
     ways, outcomes, slowest, begun = [*WAYS, "values", "values"], Counter[str](), 0.0, time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         model, before, log, whole = seeds(Path(name))
-        worker, case = Worker(model, given.seconds), Path(name) / "case"
-        for number in range(given.count):
+        worker, case = Worker(model, args.seconds), Path(name) / "case"
+        for number in range(args.count):
             way = ways[number % len(ways)]
             shutil.rmtree(case, ignore_errors=True)
             case.mkdir()
-            write_mutated(random.Random(f"{given.seed} {number}"), way, before, log, whole, case / "index.db")
+            write_mutated(random.Random(f"{args.seed} {number}"), way, before, log, whole, case / "index.db")
             start = time.perf_counter()
-            found = worker.ask(case / "index.db")
+            problems = worker.ask(case / "index.db")
             slowest = max(slowest, time.perf_counter() - start)
-            if more := {*os.listdir(case)} - NAMES:
-                found.append(f"! wrote {sorted(more)}")
-            failed = [outcome for outcome in found if outcome.startswith("!")]
-            outcomes[f"{way}: {'FAILED' if failed else 'refused' if found else 'hits'}"] += 1
-            outcomes.update(failed or found[:1])
+            if unexpected := {*os.listdir(case)} - NAMES:
+                problems.append(f"! wrote {sorted(unexpected)}")
+            failed = [outcome for outcome in problems if outcome.startswith("!")]
+            outcomes[f"{way}: {'FAILED' if failed else 'refused' if problems else 'hits'}"] += 1
+            outcomes.update(failed or problems[:1])
             for outcome in failed:
                 print(f"mutation {number} ({way}): {outcome}", flush=True)
         worker.close()
     for outcome, count in outcomes.most_common():
         print(f"{count:7,}  {outcome}")
-    print(f"{given.count:,} indexes in {time.perf_counter() - begun:.0f} s, the slowest took {slowest:.2f} s")
+    print(f"{args.count:,} indexes in {time.perf_counter() - begun:.0f} s, the slowest took {slowest:.2f} s")
     return int(any(outcome.startswith("!") for outcome in outcomes))
 
 

@@ -1,12 +1,12 @@
-"""A BERT from nothing, trained by mlxbert and by torch on the same examples: losses, and tokens per second in turn.
+"""Trains a BERT from scratch with mlxbert and with torch on the same examples: losses, and tokens per second in turn.
 
 Run: python benchmarks/pretrain.py CORPUS VOCABULARY RESULTS.jsonl --side ours|theirs|speed [--steps 2000]
     [--layers 4] [--width 256] [--batch-size 16] [--length 64] [--dropout 0.1] [--threads 2]
     [--gpu] [--dtype bfloat16]
 
-Both begin with the same weights, and see the same batches with the same masked tokens; the update is AdamW's with the
-same rates, decay and clipping. The losses of all steps, and the loss on examples that were held out, are written as a
-line of JSON. Needs torch and transformers for `theirs` and `speed`.
+Both sides start from the same weights, and see the same batches with the same masked tokens; both use AdamW with the
+same rates, decay and clipping. The losses of all steps, and the loss on held-out examples, are written as a line of
+JSON. Needs torch and transformers for `theirs` and `speed`.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from runs import use_cores
 
-ROUNDS, BLOCK = 7, 10  # of `speed`: updates of each side in turn
+ROUNDS, BLOCK = 7, 10  # of `speed`; updates of each side in turn
 WARMUP, WEIGHT_DECAY, CLIP, LR = 0.1, 0.01, 1.0, 5e-4
 
 
 class Both:
-    """The run of mlxbert, and all that torch needs to repeat it."""
+    """The run of mlxbert, with everything that torch needs to repeat it."""
 
-    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         import mlxbert
         from mlxbert.machine.cores import training_workers
         from mlxbert.machine.device import mx
@@ -45,30 +45,30 @@ class Both:
         from mlxbert.weights.model_source import ModelRef
 
         config = {
-            "model_type": "bert", "hidden_size": given.width, "num_hidden_layers": given.layers,
-            "num_attention_heads": given.width // 64, "intermediate_size": 4 * given.width,
-            "max_position_embeddings": 512, "hidden_dropout_prob": given.dropout,
-            "attention_probs_dropout_prob": given.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+            "model_type": "bert", "hidden_size": args.width, "num_hidden_layers": args.layers,
+            "num_attention_heads": args.width // 64, "intermediate_size": 4 * args.width,
+            "max_position_embeddings": 512, "hidden_dropout_prob": args.dropout,
+            "attention_probs_dropout_prob": args.dropout, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
         }  # fmt: skip
         (folder / "size.json").write_text(json.dumps(config))
-        start = find_initial(ModelRef(), folder / "size.json", given.vocabulary, None, ["masked_lm"])
+        start = find_initial(ModelRef(), folder / "size.json", args.vocabulary, None, ["masked_lm"])
         self.model = start.model(["masked_lm"], 0)
         mlxbert.save(self.model, folder / "start")
-        settings = Settings(corpus=(given.corpus,), length=str(given.length), shards=folder / "corpus")
+        settings = Settings(corpus=(args.corpus,), length=str(args.length), shards=folder / "corpus")
         options = TrainingOptions(
-            lr=LR, batch_size=given.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
+            lr=LR, batch_size=args.batch_size, warmup=WARMUP, weight_decay=WEIGHT_DECAY, max_grad_norm=CLIP, seed=0
         )
         maker = Maker(settings, self.model.tokenizer, None, self.model.config.max_length)
-        self.data = maker.make(folder, options, given.steps, 1.0, None)
+        self.data = maker.make(folder, options, args.steps, 1.0, None)
         self.objective = Pretraining({MaskedWords(): 1.0})
         self.objective.use(self.model.config)
-        self.folder, self.steps, self.dtype = folder, given.steps, given.dtype
-        self.device = "cuda" if given.gpu else "cpu"
+        self.folder, self.steps, self.dtype = folder, args.steps, args.dtype
+        self.device = "cuda" if args.gpu else "cpu"
         self.run = Run(
             Training(
                 network=self.model.network, objective=self.objective, examples=self.data.train,
                 place=self.data.train.describe, order=self.data.order, options=options,
-                dtype=getattr(mx, given.dtype), evaluate=None, streams=max(len(training_workers()), 1),
+                dtype=getattr(mx, args.dtype), evaluate=None, streams=max(len(training_workers()), 1),
             ),
             None,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Both:
         return (event.loss for event in self.run.events() if isinstance(event, Step))
 
     def our_loss(self) -> float:
-        """The loss of the trained weights on what was held out."""
+        """The loss of the trained weights on the held-out examples."""
         from mlxbert.machine.distributed import ProcessGroup
         from mlxbert.training.loop.gradients import install
 
@@ -91,9 +91,9 @@ class Both:
         """A batch for torch."""
         import torch
 
-        made = self.objective.collate(examples, random.Random(0))
-        inputs, targets = made.inputs, made.targets
-        count = sum(len(one.places) for one in examples)
+        collated = self.objective.collate(examples, random.Random(0))
+        inputs, targets = collated.inputs, collated.targets
+        count = sum(len(example.places) for example in examples)
         mask = inputs.attention_mask
 
         def tensor(array: Any) -> Any:
@@ -117,8 +117,9 @@ class Theirs:
         self.both = both
         self.model = BertForMaskedLM.from_pretrained(both.folder / "start").to(both.device).train()
         named = [*self.model.named_parameters()]
-        plain = [one for name, one in named if one.ndim < 2]
-        groups = [{"params": [one for _, one in named if one.ndim > 1]}, {"params": plain, "weight_decay": 0.0}]
+        undecayed = [parameter for _, parameter in named if parameter.ndim < 2]
+        decayed = [parameter for _, parameter in named if parameter.ndim > 1]
+        groups = [{"params": decayed}, {"params": undecayed, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=LR, weight_decay=WEIGHT_DECAY)
         self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(WARMUP * both.steps), both.steps)
 
@@ -146,7 +147,7 @@ class Theirs:
             yield float(loss.detach())
 
     def held_out(self) -> float:
-        """The loss on what was held out."""
+        """The loss on the held-out examples."""
         import torch
 
         self.model.eval()
@@ -160,9 +161,9 @@ class Theirs:
 
 
 def speed(both: Both) -> dict[str, Any]:
-    """Tokens per second of both in turn: medians of blocks of updates."""
+    """Tokens per second of both sides in turn: medians of blocks of updates."""
     sides: dict[str, Iterator[float]] = {"ours": both.ours(), "theirs": Theirs(both).losses()}
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(ROUNDS + 1):
         steps = range(turn * BLOCK, (turn + 1) * BLOCK)
         tokens = sum(both.data.order.tokens(both.data.order.batches(step)[0]) for step in steps)
@@ -171,9 +172,9 @@ def speed(both: Both) -> dict[str, Any]:
             for _ in steps:
                 next(losses)
             if turn:  # the first block warms up
-                found[name].append(tokens / (time.perf_counter() - begun))
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    ratios = [ours / theirs for ours, theirs in zip(found["ours"], found["theirs"], strict=True)]
+                speeds[name].append(tokens / (time.perf_counter() - begun))
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    ratios = [ours / theirs for ours, theirs in zip(speeds["ours"], speeds["theirs"], strict=True)]
     return {**medians, "ratio": statistics.median(ratios), "ratios": sorted(ratios)}
 
 
@@ -191,29 +192,29 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    given = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
-    use_cores(given, given.threads)
-    if given.side != "ours":
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    use_cores(args, args.threads)
+    if args.side != "ours":
         import torch
 
-        torch.set_num_threads(given.threads)
+        torch.set_num_threads(args.threads)
     facts = {
-        name: getattr(given, name)
+        name: getattr(args, name)
         for name in ("side", "steps", "batch_size", "length", "dropout", "threads", "gpu", "dtype")
     }
     with tempfile.TemporaryDirectory() as folder:
-        both = Both(given, Path(folder))
-        if given.side == "speed":
+        both = Both(args, Path(folder))
+        if args.side == "speed":
             result = speed(both)
         else:
             begun = time.process_time()
-            theirs = Theirs(both) if given.side == "theirs" else None
+            theirs = Theirs(both) if args.side == "theirs" else None
             losses = [*(both.ours() if theirs is None else theirs.losses())]
             spent = time.process_time() - begun
             held = both.our_loss() if theirs is None else theirs.held_out()
             result = {"held_out": held, "cpu_s": spent, "losses": losses}
-        with given.results.open("a", encoding="utf-8") as file:
+        with args.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**facts, **result}) + "\n")
     print({name: value for name, value in {**facts, **result}.items() if name != "losses"})
 

@@ -1,10 +1,10 @@
-"""What quantized weights cost and save, next to the original model: size, vectors, Spearman, first words, speed.
+"""Compares quantized weights with the original model: size, vectors, Spearman, first words, speed.
 
 `python benchmarks/quantized.py MODEL STSB_CSV [SQUAD_JSON] [--rounds 5]`: MODEL is converted to float16 and to 8 and 4
-bits; the bits of a weight include its share of the scales. STSB_CSV holds pairs of sentences and a score a line: the
-cosines are those of the vectors of all sentences with MODEL's own. Of the first 200 paragraphs of SQUAD_JSON 15 % of
-the tokens (seed 0) become `[MASK]`, if MODEL has a head for that. Speed is that of 512 sentences, in turn, medians; and
-of a batch of 32 x 32 tokens whose weights stay quantized while it computes.
+bits; the bits of a weight include its share of the scales. STSB_CSV has a pair of sentences and a score per line:
+cosines compare the vectors of all sentences with MODEL's own. In the first 200 paragraphs of SQUAD_JSON, 15 % of the
+tokens (seed 0) are replaced with `[MASK]`, if MODEL has a masked-LM head. Speed is the median over 512 sentences,
+measured in turn; and that of a batch of 32 x 32 tokens whose weights stay quantized during the computation.
 """
 
 import argparse
@@ -40,21 +40,21 @@ PARAGRAPHS, TIMED, BATCH = 200, 512, (32, 32)
 
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The place of each value in their order; equal ones share the middle of theirs."""
+    """The rank of each value; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last: NDArray[np.float64] = np.cumsum(counts).astype(np.float64)
     return (last - (counts - 1) / 2)[inverse]
 
 
-def spearman(one: Vectors, other: Vectors, scores: list[float]) -> float:
-    """Rank correlation, times 100, of the cosines of pairs with the scores that people gave."""
-    cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
-    found = np.corrcoef(ranks(cosines.astype(np.float64)), ranks(np.array(scores, dtype=np.float64)))
-    return 100 * float(found[0, 1])
+def spearman(first: Vectors, second: Vectors, scores: list[float]) -> float:
+    """The rank correlation, times 100, of the cosines of pairs with human scores."""
+    cosines = (first * second).sum(axis=1) / (np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1))
+    correlations = np.corrcoef(ranks(cosines.astype(np.float64)), ranks(np.array(scores, dtype=np.float64)))
+    return 100 * float(correlations[0, 1])
 
 
 def masked(model: mlxbert.Model, path: Path) -> Iterator[tuple[list[int], list[int]]]:
-    """Inputs with masked places, and these places."""
+    """Yields inputs with masks, and the masked places."""
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     texts = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]][:PARAGRAPHS]
     generator, mask = random.Random(0), model.tokenizer.token_id("[MASK]") or 0
@@ -65,40 +65,40 @@ def masked(model: mlxbert.Model, path: Path) -> Iterator[tuple[list[int], list[i
 
 
 def first_words(model: mlxbert.Model, inputs: list[tuple[list[int], list[int]]]) -> NDArray[np.int64]:
-    """The likeliest token of every masked place."""
-    found = []
+    """The most likely token at every masked place."""
+    tokens = []
     for ids, places in inputs:
         masked = model.network(mx.array([ids])).select(mx.zeros(len(places), dtype=mx.int32), mx.array(places))
-        found.append(np.array(mx.argmax(model.network.logits("masked_lm", masked), axis=-1)))
-    return np.concatenate(found).astype(np.int64)
+        tokens.append(np.array(mx.argmax(model.network.logits("masked_lm", masked), axis=-1)))
+    return np.concatenate(tokens).astype(np.int64)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """The wall time of a function."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def in_turn(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Medians of each, after one round that does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    """The median time of each function, after one round of warm-up."""
+    seconds_of: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
             spent = seconds(work)
             if number:
-                taken[name].append(spent)
-    return {name: statistics.median(times) for name, times in taken.items()}
+                seconds_of[name].append(spent)
+    return {name: statistics.median(times) for name, times in seconds_of.items()}
 
 
 def forward(network: Network) -> Callable[[], None]:
-    """One forward pass over a batch."""
+    """Returns a function that makes a forward pass over a batch."""
     ids = mx.random.randint(0, network.encoder.config.vocab_size, BATCH)
     return lambda: mx.eval(network.encoder(ids).last_hidden_state)
 
 
 def embedding(model: mlxbert.Model, sentences: list[str]) -> Callable[[], object]:
-    """The vectors of sentences, again and again."""
+    """Returns a function that embeds sentences."""
     return lambda: mlxbert.embed(model, sentences)
 
 
@@ -109,26 +109,26 @@ def main() -> None:
     parser.add_argument("stsb", type=Path)
     parser.add_argument("squad", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    with arguments.stsb.open(encoding="utf-8", newline="") as file:
+    args = parser.parse_args()
+    with args.stsb.open(encoding="utf-8", newline="") as file:
         rows = [(row[0], row[1], float(row[2])) for row in csv.reader(file)]
     sentences, scores = [row[0] for row in rows] + [row[1] for row in rows], [row[2] for row in rows]
     with tempfile.TemporaryDirectory() as place:
-        folders = {"as it is": Path(arguments.model)}
+        folders = {"as it is": Path(args.model)}
         for name, options in VARIANTS.items():
             folders[name] = Path(place) / name
-            took = seconds(partial(mlxbert.convert, arguments.model, folders[name], **options))  # type: ignore[arg-type]
+            took = seconds(partial(mlxbert.convert, args.model, folders[name], **options))  # type: ignore[arg-type]
             print(f"{name}: converted and compared in {took:.1f} s")
         models = {name: mlxbert.load(folder, dtype="float32", device="cpu") for name, folder in folders.items()}
-        report(models, sentences, scores, arguments.squad, arguments.rounds)
+        report(models, sentences, scores, args.squad, args.rounds)
 
 
 def report(
     models: dict[str, mlxbert.Model], sentences: list[str], scores: list[float], squad: Path | None, rounds: int
 ) -> None:
-    """Measures and prints."""
-    reads = squad is not None and "masked_lm" in models["as it is"].network.heads
-    inputs = list(masked(models["as it is"], squad)) if squad is not None and reads else []
+    """Measures the models, and prints the table."""
+    has_head = squad is not None and "masked_lm" in models["as it is"].network.heads
+    inputs = list(masked(models["as it is"], squad)) if squad is not None and has_head else []
     vectors = {name: mlxbert.embed(model, sentences) for name, model in models.items()}
     words = {name: first_words(model, inputs) for name, model in models.items()} if inputs else {}
     times = in_turn({name: embedding(model, sentences[:TIMED]) for name, model in models.items()}, rounds)
@@ -140,14 +140,16 @@ def report(
     numbers = sum(array.size for array in parameters(models["as it is"].network).values())
     print("| weights | MB | bits | cosine: mean | lowest | Spearman | first word the same | speed | speed, packed |")
     print("|---|---|---|---|---|---|---|---|---|")
-    own, half = vectors["as it is"], len(scores)
-    for name, found in vectors.items():
+    original, half = vectors["as it is"], len(scores)
+    for name, converted in vectors.items():
         size = sum(path.stat().st_size for path in models[name].folder.glob("**/*.safetensors")) / 1e6
-        cosines = (own * found).sum(axis=1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(found, axis=1))
+        cosines = (original * converted).sum(axis=1) / (
+            np.linalg.norm(original, axis=1) * np.linalg.norm(converted, axis=1)
+        )
         same = f"{np.mean(words['as it is'] == words[name]):.1%} of {len(words[name]):,}" if words else "-"
         print(
             f"| {name} | {size:.1f} | {8e6 * size / numbers:.1f} | {cosines.mean():.5f} | {cosines.min():.5f} "
-            f"| {spearman(found[:half], found[half:], scores):.2f} | {same} "
+            f"| {spearman(converted[:half], converted[half:], scores):.2f} | {same} "
             f"| {times['as it is'] / times[name]:.2f} | {slow['as it is'] / slow[name]:.3f} |"
         )
 

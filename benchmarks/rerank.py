@@ -1,10 +1,10 @@
-"""Scores and times of reranking next to sentence-transformers' CrossEncoder.
+"""Compares the scores and times of reranking with sentence-transformers' CrossEncoder.
 
 Run: python benchmarks/rerank.py MODEL STSB.csv [--rounds 3] [--threads 2]
 
-MODEL is a folder of a cross-encoder with one score, STSB.csv has rows of two sentences and a score. The largest
-difference is that of the scores of the first 500 pairs. Times are of 2,000 texts for one query, both libraries in turn,
-with the median over the rounds. Needs torch and sentence-transformers.
+MODEL is a folder of a cross-encoder with one score, STSB.csv has rows of two sentences and a score. Prints the largest
+difference of the scores of the first 500 pairs, and the times for 2,000 texts and one query, both libraries in turn,
+with medians over the rounds. Needs torch and sentence-transformers.
 """
 
 import argparse
@@ -32,28 +32,28 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
-    given = parser.parse_args()
-    keep_to_cores(given.threads)
+    args = parser.parse_args()
+    keep_to_cores(args.threads)
     import torch
     from sentence_transformers import CrossEncoder
 
     import mlxbert
 
-    torch.set_num_threads(given.threads)
-    with given.data.open(encoding="utf-8", newline="") as file:
+    torch.set_num_threads(args.threads)
+    with args.data.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
-    theirs = CrossEncoder(str(given.model), device="cpu")
-    ours = mlxbert.load(given.model, task="classify", dtype="float32")
+    theirs = CrossEncoder(str(args.model), device="cpu")
+    ours = mlxbert.load(args.model, task="classify", dtype="float32")
     pairs = [(row[0], row[1]) for row in rows[:PAIRS]]
     expected = theirs.predict(pairs)
-    found = [mlxbert.rerank(ours, query, [text])[0].score for query, text in pairs]
-    largest = max(abs(a - float(b)) for a, b in zip(found, expected, strict=True))
+    scores = [mlxbert.rerank(ours, query, [text])[0].score for query, text in pairs]
+    largest = max(abs(a - float(b)) for a, b in zip(scores, expected, strict=True))
     print(f"{len(pairs)} pairs: largest difference of a score {largest:.1e}")
     query, texts = rows[0][0], [row[1] for row in rows[:TEXTS]]
     times: dict[str, list[float]] = {"mlxbert": [], "sentence-transformers": []}
     mlxbert.rerank(ours, query, texts[:64])
     theirs.rank(query, texts[:64])
-    for number in range(given.rounds):
+    for number in range(args.rounds):
         times["mlxbert"].append(_timed(lambda: mlxbert.rerank(ours, query, texts)))
         times["sentence-transformers"].append(_timed(lambda: theirs.rank(query, texts)))
         print(f"round {number + 1}: " + ", ".join(f"{name} {spent[-1]:.2f} s" for name, spent in times.items()))

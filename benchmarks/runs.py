@@ -1,4 +1,4 @@
-"""Training that is compared: hyper-parameters, the same for both sides, and which runs are still missing."""
+"""Compared training runs: hyper-parameters for both sides, training functions, and a loop over missing runs."""
 
 import argparse
 import itertools
@@ -21,15 +21,15 @@ Run = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A set and its hyper-parameters.
+    """The task and the hyper-parameters of a data set.
 
     Attributes:
         task: A task of `mlxbert finetune`.
         epochs: Passes over the training data.
         metric: The score that is compared.
-        first: Only that many training examples, from the start of the file; `None` for all.
-        tested: Only that many test ones.
-        max_length: Tokens of an input.
+        first: The number of training examples, from the start of the file; `None` for all.
+        tested: The number of test examples; `None` for all.
+        max_length: The maximum number of tokens in an input.
         lr: Peak learning rate.
         batch_size: Examples per step.
     """
@@ -45,14 +45,14 @@ class Setting:
 
 
 def sampled(records: Sequence[Record], count: int | None) -> list[Record]:
-    """That many records, always the same ones, in their order; `None` for all."""
+    """Draws `count` records with a fixed seed, in their original order; `None` for all."""
     if count is None:
         return [*records]
     return [records[number] for number in sorted(random.Random(0).sample(range(len(records)), count))]
 
 
 def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Setting, seed: int) -> dict[str, Any]:
-    """Trains a model of mlxbert without validation; it has the weights after the last update. Returns what it took."""
+    """Trains a model of mlxbert without validation, to the last update. Returns the times and the number of steps."""
     from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
     from mlxbert.training.loop.data_order import Epochs
@@ -81,10 +81,10 @@ def train_ours(model: Any, objective: Any, examples: Sequence[Any], setting: Set
 def train_theirs(
     model: Any, collator: Any, train: Any, setting: Setting, seed: int, gpu: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Trains a model of transformers without validation. Returns the trainer, and what it took.
+    """Trains a model of transformers without validation. Returns the trainer, the times, and the number of steps.
 
-    The examples come in the order in which `train_ours` takes them. transformers loads a checkpoint in the dtype of its
-    configuration and would train a float16 one in float16, its optimizer too: both sides train in float32.
+    The order of the examples is the same as in `train_ours`. transformers loads a checkpoint in the dtype of its
+    configuration, and would train a float16 checkpoint and its optimizer in float16: both sides train in float32.
     """
     from transformers import Trainer, TrainingArguments
 
@@ -93,7 +93,7 @@ def train_theirs(
     epochs = itertools.count()
 
     class SameOrder:
-        """The examples of the next epoch."""
+        """Yields the numbers of the examples of the next epoch."""
 
         def __len__(self) -> int:
             return len(train)
@@ -119,43 +119,43 @@ def train_theirs(
 
 
 def timed(train: Callable[[], object]) -> dict[str, float]:
-    """The seconds that training takes: of a clock, and of the processor."""
+    """The wall and CPU seconds of training."""
     wall, cpu = time.perf_counter(), time.process_time()
     train()
     return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
 
 
-def use_cores(given: argparse.Namespace, count: int = 1) -> None:
-    """Keeps this process to that many cores, unless it computes on a GPU."""
-    if not given.gpu:
+def use_cores(args: argparse.Namespace, count: int = 1) -> None:
+    """Restricts this process to `count` cores, unless it computes on a GPU."""
+    if not args.gpu:
         keep_to_cores(count)
 
 
 def run_missing(parser: argparse.ArgumentParser, names: Collection[str], run: Run, kinds: Collection[str] = ()) -> None:
-    """Runs every set with every seed that the file of results does not hold, and adds a line of JSON for each.
+    """Runs each set and seed that is missing from the file of results, and appends a line of JSON for each.
 
     Args:
-        parser: Has the options of these runs; what all runs need is added: SETS MODEL RESULTS `--only` `--seeds`
-            `--first` `--gpu`.
+        parser: A parser with the options of these runs; the common arguments are added: SETS MODEL RESULTS `--only`
+            `--seeds` `--first` `--gpu`.
         names: The sets.
-        run: Trains once: the name of a set, a seed, and the arguments, to what is written.
-        kinds: Options that make a run another one, next to its set and its seed.
+        run: Trains once; takes the name of a set, a seed and the arguments, and returns the values to write.
+        kinds: Options that identify a run, in addition to its set and its seed.
     """
     parser.add_argument("sets", type=Path)
     parser.add_argument("model")
     parser.add_argument("results", type=Path)
     parser.add_argument("--only", choices=list(names), action="append")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, help="only that many training examples, drawn at random")
+    parser.add_argument("--first", type=int, help="the number of training examples, drawn at random")
     parser.add_argument("--gpu", action="store_true", help="compute on the GPU; otherwise on the CPU")
-    given = parser.parse_args()
-    os.environ["MLXBERT_DEVICE"] = "gpu" if given.gpu else "cpu"
-    known = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
-    for seed in range(given.seeds):
-        for name in given.only or names:
-            one = {"set": name, "seed": seed, **{kind: getattr(given, kind) for kind in (*kinds, "first", "gpu")}}
-            if not any(one.items() <= {"gpu": False, **line}.items() for line in known):
-                result = {**one, **run(name, seed, given)}
-                with given.results.open("a") as file:
+    args = parser.parse_args()
+    os.environ["MLXBERT_DEVICE"] = "gpu" if args.gpu else "cpu"
+    earlier = [json.loads(line) for line in args.results.read_text().splitlines()] if args.results.exists() else []
+    for seed in range(args.seeds):
+        for name in args.only or names:
+            key = {"set": name, "seed": seed, **{kind: getattr(args, kind) for kind in (*kinds, "first", "gpu")}}
+            if not any(key.items() <= {"gpu": False, **line}.items() for line in earlier):
+                result = {**key, **run(name, seed, args)}
+                with args.results.open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(result, flush=True)

@@ -1,18 +1,18 @@
-"""How well search ranks: Cranfield, and sentences that are looked up word for word.
+"""Measures the ranking of search: Cranfield, and sentences that are looked up verbatim.
 
 Run: python benchmarks/search_quality.py CRANFIELD [--articles bbc-news.tar.xz] [--squad dev-v1.1.json]
      [--model builtin] [--rerank MODEL] [--folder FOLDER] [--sentences 200]
 
-CRANFIELD is a folder that `cranfield.py` writes. Its documents are added to an index as records; each query is searched
-for in each mode, and with --rerank MODEL, a cross-encoder, also in the order that it gives the first 50. Scores are
-those of trec_eval over 100 documents, with 95 % intervals from a bootstrap over the queries.
+CRANFIELD is a folder written by `cranfield.py`. Its documents are added to an index as records; each query is run in
+each mode, and with --rerank MODEL, a cross-encoder, also with the first 50 hits reranked. Scores are those of trec_eval
+over 100 documents, with 95 % intervals from a bootstrap over the queries.
 
-With --articles, text files in an archive are indexed as files. Sentences of 8 to 40 words are drawn from random
-articles of at least 3,000 characters, one of each article, always the same ones, and searched for as they stand. Found
-means: the file of rank 1 has the sentence (a few articles are there twice). The interval is Wilson's.
+With --articles, text files in an archive are indexed as files. Sentences of 8 to 40 words are drawn with a fixed seed
+from articles of at least 3,000 characters, one per article, and searched for verbatim. A sentence is found if the file
+at rank 1 contains it (a few articles occur twice). The interval is Wilson's.
 
-With --squad, the paragraphs of a file of SQuAD are added to an index as records, and 400 of them are searched for by
-one of their questions; the score is the mean of one by the rank, up to rank 10.
+With --squad, the paragraphs of a SQuAD file are added to an index as records, and 400 of them are searched for by one
+of their questions; the score is the mean reciprocal rank, up to rank 10.
 
 Indexes are kept in FOLDER, so that a second run does not embed again; by default they are temporary. Prints lines of
 JSON.
@@ -42,7 +42,7 @@ LONG, WORDS = 3_000, range(8, 41)  # characters of an article, words of a senten
 
 
 def ways(reranker: mlxbert.Model | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is compared, and how it is searched for."""
+    """The compared ways to search: their names, and their options."""
     for mode in get_args(Mode):
         yield mode, {"mode": mode}
     if reranker is not None:
@@ -50,24 +50,25 @@ def ways(reranker: mlxbert.Model | None) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def say(**values: Any) -> None:
-    """Prints a line."""
+    """Prints a line of JSON."""
     print(json.dumps(values, ensure_ascii=False), flush=True)
 
 
 def judged(index: Index, folder: Path, reranker: mlxbert.Model | None) -> None:
-    """The scores of queries whose relevant documents are known."""
+    """Prints the scores of queries with known relevant documents."""
     data = read_retrieval(folder)
     if not index.stats().documents:
         index.add({"id": name, "text": text} for name, text in data.documents.items())
     stats = index.stats()
     say(what="collection", documents=stats.documents, chunks=stats.chunks, queries=len(data.queries))
-    for name, how in ways(reranker):
+    for name, options in ways(reranker):
         started = time.perf_counter()
-        found = {
-            query: [hit.place for hit in index.search(text, top_k=DEPTH, **how)] for query, text in data.queries.items()
+        ranked = {
+            query: [hit.place for hit in index.search(text, top_k=DEPTH, **options)]
+            for query, text in data.queries.items()
         }
         seconds = time.perf_counter() - started
-        scores = retrieval_scores(found, data.judgements)
+        scores = retrieval_scores(ranked, data.judgements)
         low, high = scores.interval(RETRIEVAL[0])
         means = {metric: round(value, 4) for metric, value in scores.means().items()}
         say(what=name, **means, interval=[round(low, 4), round(high, 4)], queries=len(scores.queries),
@@ -75,14 +76,14 @@ def judged(index: Index, folder: Path, reranker: mlxbert.Model | None) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks the text files of an archive, if that has not been done."""
+    """Unpacks the text files of an archive, unless the folder exists."""
     if not folder.exists():
         with tarfile.open(archive) as files:
-            files.extractall(folder, [one for one in files if one.name.endswith(".txt")], filter="data")
+            files.extractall(folder, [member for member in files if member.name.endswith(".txt")], filter="data")
 
 
 def known_items(index: Index, folder: Path, count: int) -> None:
-    """How often a sentence finds the article that it is from, at rank 1."""
+    """Prints how often a sentence finds its article at rank 1."""
     started = time.perf_counter()
     for _ in index.update([folder]):
         pass
@@ -95,27 +96,27 @@ def known_items(index: Index, folder: Path, count: int) -> None:
         spans = sentences(texts[path]) if len(texts[path]) >= LONG else []
         fit = [text for start, end in spans if len((text := texts[path][start:end]).split()) in WORDS]
         drawn += [draws.choice(fit)] if fit and len(drawn) < count else []
-    twice = sum(sum(one in text for text in texts.values()) > 1 for one in drawn)
+    twice = sum(sum(sentence in text for text in texts.values()) > 1 for sentence in drawn)
     say(what="sentences", count=len(drawn), in_several_articles=twice)
     for mode in get_args(Mode):
         missed = []
-        for one in drawn:
-            hits = index.search(one, mode=mode)
+        for sentence in drawn:
+            hits = index.search(sentence, mode=mode)
             paths = [Path(hit.path or "") for hit in hits]
-            if not paths or one not in texts[paths[0]]:
-                rank = next((rank for rank, path in enumerate(paths, 1) if one in texts[path]), None)
-                missed.append({"rank": rank, "sentence": one})
+            if not paths or sentence not in texts[paths[0]]:
+                rank = next((rank for rank, path in enumerate(paths, 1) if sentence in texts[path]), None)
+                missed.append({"rank": rank, "sentence": sentence})
         right = (len(drawn) - len(missed)) / len(drawn)
         low, high = wilson(right, len(drawn))
         say(what=mode, at_rank_1=right, interval=[round(low, 4), round(high, 4)], missed=missed)
 
 
 def questions(index: Index, file: Path) -> None:
-    """How far up the paragraph of a question is."""
+    """Prints the ranks of the paragraphs of questions."""
     articles = json.loads(file.read_text())["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     if not index.stats().documents:
-        index.add({"id": str(number), "text": one["context"]} for number, one in enumerate(paragraphs))
+        index.add({"id": str(number), "text": each["context"]} for number, each in enumerate(paragraphs))
     draws, drawn = random.Random(0), list[tuple[str, str]]()
     for number in draws.sample(range(len(paragraphs)), QUESTIONS):
         drawn.append((draws.choice(paragraphs[number]["qas"])["question"], str(number)))
@@ -138,21 +139,21 @@ def main() -> None:
     parser.add_argument("--rerank", metavar="MODEL")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--sentences", type=int, default=200)
-    given = parser.parse_args()
-    model = mlxbert.load(given.model, task="embed")
-    reranker = mlxbert.load(given.rerank, task="classify") if given.rerank else None
-    with nullcontext(given.folder) if given.folder else tempfile.TemporaryDirectory() as kept:
+    args = parser.parse_args()
+    model = mlxbert.load(args.model, task="embed")
+    reranker = mlxbert.load(args.rerank, task="classify") if args.rerank else None
+    with nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as kept:
         folder = Path(kept).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         with mlxbert.open_index(folder / "judged.db", model=model) as index:
-            judged(index, given.data, reranker)
-        if given.articles:
-            unpack(given.articles, folder / "articles")
+            judged(index, args.data, reranker)
+        if args.articles:
+            unpack(args.articles, folder / "articles")
             with mlxbert.open_index(folder / "articles.db", model=model) as index:
-                known_items(index, folder / "articles", given.sentences)
-        if given.squad:
+                known_items(index, folder / "articles", args.sentences)
+        if args.squad:
             with mlxbert.open_index(folder / "squad.db", model=model) as index:
-                questions(index, given.squad)
+                questions(index, args.squad)
 
 
 if __name__ == "__main__":

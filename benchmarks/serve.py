@@ -1,17 +1,17 @@
-"""The server under load: requests per second and latencies, next to other servers of embeddings.
+"""Compares the server under load with other embedding servers: requests per second and latencies.
 
 Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTHON] [--infinity PROGRAM] [--threads 2]
 
-Each server is a process of its own and answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
-that has fastapi, uvicorn and sentence-transformers, the wrapper that people write by hand (below, in this file); with
---infinity, the program `infinity_emb` of infinity-emb. While one is measured, the others are stopped. In each round
-every server gets every load, in the opposite order in every other one. Loads are clients that each wait for their
-answer before they send the next request, over connections that stay open: 1, 8, 64 and 256 clients with a short text
-each, 8 with lists of 32 short texts, and 64 of which every eighth sends some 240 tokens. No text is sent twice. The
-client is asyncio on plain sockets, a process of its own, on the same cores.
+Each server is a separate process that answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
+with fastapi, uvicorn and sentence-transformers, a typical handwritten wrapper (below, in this file); with --infinity,
+the program `infinity_emb` of infinity-emb. While one server is measured, the others are stopped. Every round runs every
+load on every server, and every other round in reverse order. A load consists of clients that wait for an answer before
+they send the next request, over persistent connections: 1, 8, 64 and 256 clients with one short text each, 8 clients
+with lists of 32 short texts, and 64 clients of which every eighth sends about 240 tokens. No text is sent twice. The
+clients run in a separate asyncio process with plain sockets, on the same cores.
 
-Then the forward pass alone, of one text at a time, and `mlxbert.embed` of the texts of 64 clients, each in a process of
-its own. Prints lines of JSON: medians over the rounds.
+Then the forward pass of one text at a time, and `mlxbert.embed` of the texts of 64 clients, are measured in a separate
+process each. Prints lines of JSON: medians over the rounds.
 """
 
 import argparse
@@ -41,13 +41,13 @@ MODEL = "benchmark"
 
 @dataclass(frozen=True)
 class Load:
-    """Clients, and what each of them sends.
+    """Clients and their requests.
 
     Attributes:
-        name: What it is called in the output.
-        clients: How many there are.
-        texts: Texts of a request.
-        long: Every how many-th client sends a text of some 240 tokens; 0 for none.
+        name: The name in the output.
+        clients: The number of clients.
+        texts: The number of texts in a request.
+        long: Every client with a multiple of this number sends a text of about 240 tokens; 0 for none.
     """
 
     name: str
@@ -88,7 +88,7 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
 
 
 class Server:
-    """A server in a process of its own, stopped while it is not measured."""
+    """A server in a separate process, stopped while it is not measured."""
 
     def __init__(self, name: str, command: Callable[[int], list[str]]) -> None:
         self.name = name
@@ -120,17 +120,17 @@ class Server:
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Continues the process."""
         self.process.send_signal(signal.SIGCONT)
 
     def memory(self) -> float:
-        """Its peak, in MB."""
+        """The peak memory in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1e3
 
 
 def texts(load: Load, seed: int) -> Iterator[list[str]]:
-    """What the clients send, one after the other."""
+    """Yields the texts of one request after another."""
     draws, words = random.Random(seed), SENTENCE.split()
     for number in itertools.count():
         length = 230 if load.long and number % load.long == 0 else draws.randrange(6, 18)
@@ -138,12 +138,12 @@ def texts(load: Load, seed: int) -> Iterator[list[str]]:
 
 
 def measure(port: int, load: Load, seconds: float, seed: int) -> dict[str, float]:
-    """The load for some seconds, after a second that does not count."""
+    """Runs a load for some seconds, after a second that is not counted."""
     return asyncio.run(_measure(port, load, seconds, seed))
 
 
 async def _measure(port: int, load: Load, seconds: float, seed: int) -> dict[str, float]:
-    sent, took, failed = texts(load, seed), list[float](), 0
+    sent, latencies, failed = texts(load, seed), list[float](), 0
     begun = time.perf_counter() + 1
 
     async def client() -> None:
@@ -159,41 +159,43 @@ async def _measure(port: int, load: Load, seconds: float, seed: int) -> dict[str
             if b" 200 " not in answer.split(b"\r\n")[0]:
                 failed += 1
             elif start > begun:
-                took.append(time.perf_counter() - start)
+                latencies.append(time.perf_counter() - start)
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(load.clients)))
-    took.sort()
-    quantile = {name: 1e3 * took[min(int(len(took) * share), len(took) - 1)] for name, share in QUANTILES}
-    return {"requests_per_s": len(took) / (time.perf_counter() - begun), "failed": failed, **quantile}
+    latencies.sort()
+    quantile = {
+        name: 1e3 * latencies[min(int(len(latencies) * share), len(latencies) - 1)] for name, share in QUANTILES
+    }
+    return {"requests_per_s": len(latencies) / (time.perf_counter() - begun), "failed": failed, **quantile}
 
 
 QUANTILES = (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))
 
 
 def forward(model: str, seconds: float) -> dict[str, float]:
-    """The forward pass of one text at a time."""
+    """Measures the forward pass of one text at a time."""
     import mlxbert
     from mlxbert.tasks.embed import EmbedTask
     from mlxbert.tasks.options import EmbedOptions
 
-    task, took = EmbedTask(mlxbert.load(model, task="embed"), EmbedOptions()), list[float]()
+    task, seconds_of_each = EmbedTask(mlxbert.load(model, task="embed"), EmbedOptions()), list[float]()
     until = time.perf_counter() + seconds
     for (text,) in texts(LOADS[0], 0):
         job = task.prepare(text)
         start = time.perf_counter()
         task.compute([job])
-        took.append(time.perf_counter() - start)
+        seconds_of_each.append(time.perf_counter() - start)
         if time.perf_counter() > until:
-            return {"p50_ms": 1e3 * statistics.median(took)}
+            return {"p50_ms": 1e3 * statistics.median(seconds_of_each)}
     raise AssertionError
 
 
 def embed(model: str, seconds: float) -> dict[str, float]:
-    """`mlxbert.embed` of short texts."""
+    """Measures `mlxbert.embed` of short texts."""
     import mlxbert
 
-    loaded, many = mlxbert.load(model, task="embed"), [one for (one,) in itertools.islice(texts(LOADS[2], 0), 2048)]
+    loaded, many = mlxbert.load(model, task="embed"), [text for (text,) in itertools.islice(texts(LOADS[2], 0), 2048)]
     mlxbert.embed(loaded, many[:64])
     begun, count = time.perf_counter(), 0
     while time.perf_counter() < begun + seconds:
@@ -202,10 +204,10 @@ def embed(model: str, seconds: float) -> dict[str, float]:
     return {"requests_per_s": count / (time.perf_counter() - begun)}
 
 
-def alone(function: Callable[..., dict[str, float]], *given: Any) -> dict[str, float]:
-    """A function in a new process."""
+def alone(function: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+    """Calls a function in a new process."""
     with ProcessPoolExecutor(1) as pool:
-        return pool.submit(function, *given).result()
+        return pool.submit(function, *arguments).result()
 
 
 def main() -> None:
@@ -217,30 +219,30 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--fastapi", metavar="PYTHON")
     parser.add_argument("--infinity", metavar="PROGRAM")
-    given = parser.parse_args()
-    threads = str(given.threads)
+    args = parser.parse_args()
+    threads = str(args.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={given.model}", "--quiet", "--port"]
+    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={args.model}", "--quiet", "--port"]
     servers = [Server("mlxbert", lambda port: [*ours, str(port)])]
-    if given.fastapi:
-        servers.append(Server("fastapi", lambda port: [given.fastapi, "-c", FASTAPI, given.model, str(port), threads]))
-    if given.infinity:
-        command = [given.infinity, "v2", "--model-id", given.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
+    if args.fastapi:
+        servers.append(Server("fastapi", lambda port: [args.fastapi, "-c", FASTAPI, args.model, str(port), threads]))
+    if args.infinity:
+        command = [args.infinity, "v2", "--model-id", args.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
         plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-model-warmup"]
         plain += ["--log-level", "error", "--port"]
         servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number in range(given.rounds):
+    measured: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for number in range(args.rounds):
         for load in LOADS:
             for server in servers[:: -1 if number % 2 else 1]:
                 server.resume()
-                result = alone(measure, server.port, load, given.seconds, number)
+                result = alone(measure, server.port, load, args.seconds, number)
                 server.pause()
-                found.setdefault((server.name, load.name), []).append(result)
-        found.setdefault(("forward pass alone", "1 text"), []).append(alone(forward, given.model, given.seconds))
-        found.setdefault(("mlxbert.embed", "2,048 texts"), []).append(alone(embed, given.model, given.seconds))
-    for (who, what), results in found.items():
-        medians = {name: round(statistics.median(one[name] for one in results), 2) for name in results[0]}
+                measured.setdefault((server.name, load.name), []).append(result)
+        measured.setdefault(("forward pass alone", "1 text"), []).append(alone(forward, args.model, args.seconds))
+        measured.setdefault(("mlxbert.embed", "2,048 texts"), []).append(alone(embed, args.model, args.seconds))
+    for (who, what), results in measured.items():
+        medians = {name: round(statistics.median(result[name] for result in results), 2) for name in results[0]}
         print(json.dumps({"who": who, "load": what, **medians}), flush=True)
     for server in servers:
         print(json.dumps({"who": server.name, "peak_megabytes": round(server.memory(), 1)}), flush=True)

@@ -1,10 +1,10 @@
-"""mlxbert's training on the sets of `spans_sets.py`, as `spans_reference.py` trains; a line of JSON per run.
+"""Trains with mlxbert on the sets of `spans_sets.py`, like `spans_reference.py`; writes a line of JSON per run.
 
 Run: python benchmarks/spans_ours.py SETS MODEL RESULTS.jsonl [--only NAME] [--seeds 3] [--first N] [--crf]
     [--save FOLDER]
 
-The weights after the last update are scored on the test set; there is no validation, as in the reference. Runs that
-RESULTS holds are not repeated. Needs seqeval, which scores both sides.
+The weights after the last update are scored on the test set; there is no validation, as in the reference. Runs in
+RESULTS are not repeated. Needs seqeval, which scores both sides.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from spans_sets import (
 )  # fmt: skip
 
 
-def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains once and scores the test set."""
-    use_cores(given)
+    use_cores(arguments)
     import mlxbert
     from mlxbert.loading import load
     from mlxbert.readers.labelled_rows import read_rows
@@ -34,30 +34,32 @@ def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     from mlxbert.training.training_plan import prepared
 
     setting = SETTINGS[name]
-    how = {"crf": given.crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}
-    objective: Any = make_objective(setting.task, max_length=setting.max_length, **how)
+    options = {"crf": arguments.crf} if setting.task == "tag" else {"stride": STRIDE, "max_words": MAX_WORDS}
+    objective: Any = make_objective(setting.task, max_length=setting.max_length, **options)
     ending = "conll" if setting.task == "tag" else "json"
-    rows = read_rows(given.sets / name / f"train.{ending}")
-    records = sampled(objective.read(rows), given.first)
-    model = load(given.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
+    rows = read_rows(arguments.sets / name / f"train.{ending}")
+    records = sampled(objective.read(rows), arguments.first)
+    model = load(arguments.model, new_heads=objective.heads(records), dtype="float32", seed=seed)
     objective.bind(model)
     part = prepared(objective, [(record, record.place) for record in records])
     spent = train_ours(model, objective, part.examples, setting, seed)
-    if given.save and seed == 0:
-        mlxbert.save(model, given.save / name)
+    if arguments.save and seed == 0:
+        mlxbert.save(model, arguments.save / name)
     if setting.task == "answer":
-        questions = [*read_questions(given.sets / name / "test.json")]
-        pairs = [(one["question"], one["context"]) for one in questions]
-        found = [one.answer or "" for one in mlxbert.answer(
+        questions = [*read_questions(arguments.sets / name / "test.json")]
+        pairs = [(question["question"], question["context"]) for question in questions]
+        answers = [result.answer or "" for result in mlxbert.answer(
             model, pairs, max_length=setting.max_length, stride=STRIDE, max_words=MAX_WORDS, no_answer_threshold=1.0
         )]  # fmt: skip
-        exact, f1 = answer_scores([[gold["text"] for gold in one["answers"]] for one in questions], found)
+        exact, f1 = answer_scores([[gold["text"] for gold in question["answers"]] for question in questions], answers)
         return {"score": f1, "exact": exact, **spent}
-    sentences = read_sentences(given.sets / name / "test.conll")
-    tagged = mlxbert.tag(model, [tuple(word for word, _ in one) for one in sentences])
-    predicted = [_tags(one, len(sentence), setting.metric) for one, sentence in zip(tagged, sentences, strict=True)]
+    sentences = read_sentences(arguments.sets / name / "test.conll")
+    tagged = mlxbert.tag(model, [tuple(word for word, _ in sentence) for sentence in sentences])
+    predicted = [
+        _tags(result, len(sentence), setting.metric) for result, sentence in zip(tagged, sentences, strict=True)
+    ]
     measure = entity_f1 if setting.metric == "f1" else accuracy
-    return {"score": measure([[tag for _, tag in one] for one in sentences], predicted), **spent}
+    return {"score": measure([[tag for _, tag in sentence] for sentence in sentences], predicted), **spent}
 
 
 def _tags(tagged: Any, words: int, metric: str) -> list[str]:

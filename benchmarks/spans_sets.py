@@ -1,4 +1,4 @@
-"""Public data of words and answers as the files that both sides read, the hyper-parameters of both, and the scores.
+"""Public tagging and question-answering data as files for both sides, with shared hyper-parameters and scores.
 
 python benchmarks/spans_sets.py DATA OUT
 """
@@ -51,15 +51,16 @@ def entity_f1(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 def accuracy(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
     """The share of words with the right tag."""
-    pairs = [pair for one, other in zip(expected, predicted, strict=True) for pair in zip(one, other, strict=True)]
+    sentences = zip(expected, predicted, strict=True)
+    pairs = [pair for gold, tags in sentences for pair in zip(gold, tags, strict=True)]
     return sum(a == b for a, b in pairs) / len(pairs)
 
 
 def answer_scores(golds: Sequence[Sequence[str]], answers: Sequence[str]) -> tuple[float, float]:
     """Exact match and F1 by SQuAD's rules, 0 to 1: the best over the gold answers of a question, then the mean."""
     pairs = list(zip(golds, answers, strict=True))
-    exact = [max(_normal(gold) == _normal(answer) for gold in some) for some, answer in pairs]
-    f1 = [max(_overlap(gold, answer) for gold in some) for some, answer in pairs]
+    exact = [max(_normal(gold) == _normal(answer) for gold in texts) for texts, answer in pairs]
+    f1 = [max(_overlap(gold, answer) for gold in texts) for texts, answer in pairs]
     return sum(exact) / len(exact), sum(f1) / len(f1)
 
 
@@ -81,26 +82,26 @@ def _text(path: Path) -> str:
 def _blocks(path: Path, word: int, tag: int, separator: str | None) -> Iterator[Sentence]:
     for block in re.split(r"\n\s*\n", _text(path).replace("\r", "").strip("\n")):
         lines = [line.split(separator) for line in block.split("\n") if line and not (word and line[0] == "#")]
-        words = [line for line in lines if word == 0 or line[0].isdecimal()]  # of CoNLL-U no ranges such as 1-2
+        words = [line for line in lines if word == 0 or line[0].isdecimal()]  # skips ranges of CoNLL-U such as 1-2
         sentence = [(line[word], line[tag].strip()) for line in words if line[0] != "-DOCSTART-"]
         if sentence:
             yield sentence
 
 
 def _iob2(sentence: Sentence) -> Sentence:
-    """IOB1 as IOB2: an entity begins where the type changes, too."""
-    found: Sentence = []
+    """Converts IOB1 to IOB2: an entity also begins where the type changes."""
+    converted: Sentence = []
     before = "O"
     for word, tag in sentence:
         begins = tag.startswith("I-") and before[2:] != tag[2:]
-        found.append((word, f"B-{tag[2:]}" if begins else tag))
+        converted.append((word, f"B-{tag[2:]}" if begins else tag))
         before = tag
-    return found
+    return converted
 
 
 def _write(path: Path, sentences: Sequence[Sentence]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in one) for one in sentences), encoding="utf-8")
+    path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in sentence) for sentence in sentences), encoding="utf-8")
     print(f"{path}: {len(sentences):,} sentences")
 
 
@@ -113,32 +114,32 @@ def write(data: Path, out: Path) -> None:
     }
     for name, (train, test, word, tag, separator) in sources.items():
         for split, source in (("train", train), ("test", test)):
-            found = [*_blocks(data / source, word, tag, separator)]
-            found = [_iob2(one) for one in found] if name == "conll2003" else found
+            sentences = [*_blocks(data / source, word, tag, separator)]
+            sentences = [_iob2(sentence) for sentence in sentences] if name == "conll2003" else sentences
             setting = SETTINGS[name]
-            _write(out / name / f"{split}.conll", found[: setting.first if split == "train" else setting.tested])
+            _write(out / name / f"{split}.conll", sentences[: setting.first if split == "train" else setting.tested])
     setting = SETTINGS["squad"]
-    for split, source, most in (
+    for split, source, limit in (
         ("train", "train-v1.1.json.xz", setting.first),
         ("test", "dev-v1.1.json", setting.tested),
     ):
         path = data / "squad" / source
-        whole = json.loads(_text(path))
-        _write_questions(out / "squad" / f"{split}.json", whole, most or 0)
+        content = json.loads(_text(path))
+        _write_questions(out / "squad" / f"{split}.json", content, limit or 0)
 
 
-def _write_questions(path: Path, whole: dict[str, Any], most: int) -> None:
-    left, articles = most, []
-    for article in whole["data"]:
+def _write_questions(path: Path, content: dict[str, Any], limit: int) -> None:
+    remaining, articles = limit, []
+    for article in content["data"]:
         paragraphs = []
         for paragraph in article["paragraphs"]:
-            kept = paragraph["qas"][:left]
-            left -= len(kept)
+            kept = paragraph["qas"][:remaining]
+            remaining -= len(kept)
             paragraphs += [{**paragraph, "qas": kept}] if kept else []
         articles += [{**article, "paragraphs": paragraphs}] if paragraphs else []
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
-    print(f"{path}: {most - left:,} questions")
+    print(f"{path}: {limit - remaining:,} questions")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""Counts the kernels that a GPU would launch and build for an update; nothing is run on one.
+"""Counts the kernels that a GPU would launch and build for an update, without a GPU.
 
     python -m benchmarks.step_kernels [MODEL ...]
 
-The graphs have the operations and the arrays of published models with dropout, but are narrow: widths change no kernel.
-They are built and not run, and counted as in `tests/nn/test_metal_graphs.py`: primitives that are not views. A norm,
-which a CPU unfolds, counts as the kernels of a GPU: one forward, three backward.
+The graphs have the operations and the arrays of published models with dropout, but are narrow, because widths do not
+affect the kernels. The graphs are built but not run, and counted as in `tests/nn/test_metal_graphs.py`: primitives that
+are not views. A norm, which a CPU decomposes, counts as the kernels of a GPU: one forward, three backward.
 
-Libraries are what MLX compiles for fused operations, each for all shapes: on a CPU with a C++ compiler, a file each,
-whose name has the operations, the dtypes and the constants in it, as those on a GPU have. So the graphs are computed
-once, on a CPU. A library's arrays are the arguments of its kernels; Metal binds 31, the shape and strides among them.
+MLX compiles a library for each fused operation, for all shapes. On a CPU it uses a C++ compiler and writes a file per
+library, whose name contains the operations, the dtypes and the constants, as on a GPU. So the graphs are computed once
+on a CPU to count libraries. The arrays of a library are the arguments of its kernels; Metal binds 31, including the
+shape and the strides.
 """
 
 import argparse
@@ -64,14 +65,14 @@ _eval = mx.eval
 
 @dataclass(frozen=True)
 class Counted:
-    """What a graph has.
+    """The counts of a graph.
 
     Attributes:
-        kernels: Kernels that are launched.
-        fused: How many of them are fused.
-        libraries: The libraries that these are from.
-        arrays: The most arrays that a fused kernel has.
-        milliseconds: In which Python makes the graph, the least later time; and the first time.
+        kernels: The number of launched kernels.
+        fused: The number of fused kernels among them.
+        libraries: The number of libraries of the fused kernels.
+        arrays: The maximum number of arrays of a fused kernel.
+        milliseconds: The time in which Python builds the graph: the minimum of later times, and the first time.
     """
 
     kernels: int
@@ -82,38 +83,40 @@ class Counted:
 
 
 def count(model: str, dtype: str, folder: Path) -> tuple[int, Counted, Counted]:
-    """The number of trained arrays of a model, and what the graphs of its gradients and of its update have.
+    """The number of trained arrays of a model, and the counts of the graphs of its gradients and its update.
 
     Args:
         model: One of `MODELS`.
         dtype: The dtype of computation.
-        folder: An empty one.
+        folder: An empty folder.
     """
     network, objective, batch = _made(MODELS[model], folder)
     network.train()
     parameters = {name: array.astype(mx.float32) for name, array in parameters_of(network).items()}
     zeros = {name: mx.zeros_like(array) for name, array in parameters.items()}
     square, config = mx.zeros((32, 32)), network.encoder.config
-    given = (mx.random.key(0), mx.array(1.0), None, None)
+    key_and_scale = (mx.random.key(0), mx.array(1.0), None, None)
     decays = weight_decays(parameters, config, TrainingOptions())
     device = DeviceStep(dict.fromkeys(parameters, 1.0), decays, 1.0, scaled=dtype == "float16")
     counters, numbers = device.counters(Progress()), (mx.array(1.0), mx.array(1.0))
-    mx.eval(nn.utils.tree_flatten([vars(batch.inputs), given[:2], square, counters, numbers, parameters, zeros]))
+    mx.eval(
+        nn.utils.tree_flatten([vars(batch.inputs), key_and_scale[:2], square, counters, numbers, parameters, zeros])
+    )
     with pytest.MonkeyPatch.context() as patch:
         build_for_a_gpu(patch)
         patch.setattr(mx.fast, "layer_norm", _norm(square))
-        made = Differentiator(network, objective, getattr(mx, dtype))
-        passes = functools.partial(made._run, made._gradients, parameters, batch, *given)
-        optimizer, found = AdamW(parameters, zeros), Gradients(*numbers, zeros)
-        update = functools.partial(device, parameters, optimizer, found, counters, 1e-3)
+        differentiator = Differentiator(network, objective, getattr(mx, dtype))
+        passes = functools.partial(differentiator._run, differentiator._gradients, parameters, batch, *key_and_scale)
+        optimizer, gradients = AdamW(parameters, zeros), Gradients(*numbers, zeros)
+        update = functools.partial(device, parameters, optimizer, gradients, counters, 1e-3)
         return len(parameters), _counted(passes), _counted(update)
 
 
 def _made(facts: dict[str, Any], folder: Path) -> tuple[Network, Any, TrainBatch]:
-    """A network, what it is trained for, and a batch."""
+    """Makes a network, its objective, and a batch."""
     if "model_type" not in facts:
-        made = electras.Folder(folder)
-        network = made.model(**facts).network
+        electra_folder = electras.Folder(folder)
+        network = electra_folder.model(**facts).network
         objective = electras.objective(network)
         return network, objective, _words(objective)
     labels = mlxbert.Labels(("a", "b"), "single_label_classification")
@@ -125,12 +128,12 @@ def _made(facts: dict[str, Any], folder: Path) -> tuple[Network, Any, TrainBatch
 
 def _words(objective: Any) -> TrainBatch:
     examples = electras.examples()
-    found: TrainBatch = objective.collate(examples, random.Random(0))
-    return replace(found, totals=objective.totals(examples))
+    batch: TrainBatch = objective.collate(examples, random.Random(0))
+    return replace(batch, totals=objective.totals(examples))
 
 
 def _norm(square: mx.array) -> Callable[..., mx.array]:
-    """What has as many kernels as a norm on a GPU, none of them fused."""
+    """A replacement with as many kernels as a norm on a GPU, none of them fused."""
 
     @mx.custom_function
     def norm(x: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
@@ -149,28 +152,28 @@ def _counted(make: Callable[[], Any]) -> Counted:
     spent = []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        found = make()
+        results = make()
         spent.append(1000 * (time.perf_counter() - start))
-    tree = [vars(one) if isinstance(one, AdamW) else one for one in found]
+    tree = [vars(result) if isinstance(result, AdamW) else result for result in results]
     arrays = [array for array in dict(nn.utils.tree_flatten(tree)).values() if isinstance(array, mx.array)]
     fused = [node for node in Graph(arrays).nodes if node.name == "Compiled"]
     launched = kernels(arrays)
     with _libraries() as libraries:
         _eval(arrays)
-    most = max((node.arrays for node in fused), default=0)
-    return Counted(launched, len(fused), len(libraries), most, (min(spent[1:]), spent[0]))
+    max_arrays = max((node.arrays for node in fused), default=0)
+    return Counted(launched, len(fused), len(libraries), max_arrays, (min(spent[1:]), spent[0]))
 
 
 @contextlib.contextmanager
 def _libraries() -> Iterator[set[str]]:
-    """The libraries that MLX compiles within."""
-    found: set[str] = set()
+    """Collects the libraries that MLX compiles in the context."""
+    names: set[str] = set()
     folder = Path(os.environ["TMPDIR"]) / "mlx"
     before = {*folder.rglob("*.cpp")}
-    yield found
+    yield names
     for path in {*folder.rglob("*.cpp")} - before:
-        # On a GPU the ways in which a kernel goes through its arrays are in the same library.
-        found |= {*re.findall(r"void (\w+)_(?:contiguous|strided_\d+)\(", path.read_text())}
+        # On a GPU, the contiguous and strided variants of a kernel are in the same library.
+        names |= {*re.findall(r"void (\w+)_(?:contiguous|strided_\d+)\(", path.read_text())}
 
 
 def main() -> None:
@@ -179,14 +182,14 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all without any")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="all without any")
     parser.add_argument("--json", action="store_true", help="an object for each model and dtype")
-    given = parser.parse_args()
+    args = parser.parse_args()
     if shutil.which("g++") is None:
         raise SystemExit("this needs g++: MLX compiles for a CPU with it")
-    cells = [(model, dtype) for model in given.models or MODELS for dtype in given.dtype or DTYPES]
-    if len(cells) > 1:  # each in a process of its own, which has no libraries yet
+    cells = [(model, dtype) for model in args.models or MODELS for dtype in args.dtype or DTYPES]
+    if len(cells) > 1:  # each in a separate process, which has no libraries yet
         for model, dtype in cells:
-            again = [sys.executable, "-m", "benchmarks.step_kernels", model, "--dtype", dtype]
-            subprocess.run([*again, *(["--json"] if given.json else [])], check=True)
+            command = [sys.executable, "-m", "benchmarks.step_kernels", model, "--dtype", dtype]
+            subprocess.run([*command, *(["--json"] if args.json else [])], check=True)
         return
     use("cpu")
     with tempfile.TemporaryDirectory() as folder:
@@ -198,14 +201,14 @@ def main() -> None:
         "libraries": gradients.libraries + update.libraries, "most_arrays": max(gradients.arrays, update.arrays),
         "gradients": asdict(gradients), "update": asdict(update),
     }  # fmt: skip
-    print(json.dumps(facts) if given.json else _line(facts, gradients, update), flush=True)
+    print(json.dumps(facts) if args.json else _line(facts, gradients, update), flush=True)
 
 
 def _line(facts: dict[str, Any], gradients: Counted, update: Counted) -> str:
     parts = "; ".join(
-        f"{name} {one.kernels} kernels, {one.fused} of them fused, {one.libraries} libraries, graph in "
-        f"{one.milliseconds[0]:.1f} ms, the first time {one.milliseconds[1]:.0f} ms"
-        for name, one in (("gradients", gradients), ("update", update))
+        f"{name} {counted.kernels} kernels, {counted.fused} of them fused, {counted.libraries} libraries, graph in "
+        f"{counted.milliseconds[0]:.1f} ms, the first time {counted.milliseconds[1]:.0f} ms"
+        for name, counted in (("gradients", gradients), ("update", update))
     )
     return (
         f"{facts['model']}, {facts['trained_arrays']} trained arrays, {facts['dtype']}: {facts['libraries']} "

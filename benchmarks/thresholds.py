@@ -1,4 +1,4 @@
-"""Measures from which sizes on `mlxbert.nn.gpu_attention` should pad heads and divide texts into blocks.
+"""Measures the sizes from which `mlxbert.nn.gpu_attention` should pad heads and divide texts into blocks.
 
 Run on a GPU: python benchmarks/thresholds.py [--dtype float16]
 """
@@ -17,21 +17,21 @@ from mlxbert.nn.cpu import window_attention
 
 KEYS, BLOCKS = (64, 128, 192, 256, 384, 512), (4, 6, 8, 12, 16)
 _HEADS, _HEAD_SIZE, _WIDE, _WINDOW = 12, 32, 64, 64  # MiniLM's heads; ModernBERT's window
-_CALLS = 8  # in one measurement, so that starting it does not count
+_CALLS = 8  # per measurement, so that the start does not matter
 Work = Callable[[mx.array], mx.array]
 
 
 def thresholds(dtype: mx.Dtype, *, tokens: int = 16384, runs: int = 5) -> dict[str, Any]:
-    """Measures both on the device in use.
+    """Measures both thresholds on the device in use.
 
     Args:
         dtype: The dtype to compute in.
-        tokens: Of a batch.
-        runs: How often; medians are compared.
+        tokens: The number of tokens in a batch.
+        runs: The number of runs; medians are compared.
 
     Returns:
-        `padding` of head size 32 by the number of keys, and `blocks` of 64 tokens by their number: `speedup`, where
-        above 1 it pays; `pays_from`, `None` if it never does; `used_from`, as it is built in.
+        `padding` of head size 32 by the number of keys, and `blocks` of 64 tokens by their number: `speedup`, which
+        pays above 1; `pays_from`, the measured threshold or `None`; `used_from`, the threshold in the code.
     """
     measure = partial(_speedup, dtype=dtype, tokens=tokens, runs=runs)
     padding = {keys: measure(_padding, keys) for keys in KEYS}
@@ -43,17 +43,17 @@ def thresholds(dtype: mx.Dtype, *, tokens: int = 16384, runs: int = 5) -> dict[s
 
 
 def pays_from(speedups: dict[int, float]) -> int | None:
-    """The size from which on all speedups are above 1."""
-    found = None
+    """The size from which all speedups are above 1."""
+    threshold = None
     for size in sorted(speedups, reverse=True):
         if speedups[size] <= 1:
             break
-        found = size
-    return found
+        threshold = size
+    return threshold
 
 
 def _padding(dtype: mx.Dtype, tokens: int, keys: int) -> tuple[mx.array, Sequence[Work]]:
-    """Queries, attention as it is, and attention with padded heads."""
+    """Queries, plain attention, and attention with padded heads."""
     shape = max(tokens // keys, 1), _HEADS, keys, _HEAD_SIZE
     q, k, v = (mx.random.normal(shape).astype(dtype) for _ in range(3))
     return q, [partial(_padded, k=k, v=v, wide=wide) for wide in (_HEAD_SIZE, _WIDE)]
@@ -64,7 +64,7 @@ def _padded(q: mx.array, k: mx.array, v: mx.array, wide: int) -> mx.array:
 
 
 def _blocks(dtype: mx.Dtype, tokens: int, count: int) -> tuple[mx.array, Sequence[Work]]:
-    """Queries, attention to all tokens under a mask, and attention in blocks."""
+    """Queries, attention to all tokens with a mask, and attention in blocks."""
     length = count * _WINDOW
     q, k, v = (mx.random.normal((max(tokens // length, 1), _HEADS, length, 64)).astype(dtype) for _ in range(3))
     places = mx.arange(length)
@@ -86,18 +86,18 @@ def _speedup(
     tokens: int,
     runs: int,
 ) -> float:
-    """How many times as fast the second way is, measured in turn."""
-    q, ways = make(dtype, tokens, size)
-    seconds: list[list[float]] = [[] for _ in ways]
+    """The speedup of the second function over the first, measured in turn."""
+    q, functions = make(dtype, tokens, size)
+    seconds: list[list[float]] = [[] for _ in functions]
     for number in range(runs + 1):  # the first warms up
-        for way, spent in zip(ways, seconds, strict=True):
-            begun, found = time.perf_counter(), q
+        for function, spent in zip(functions, seconds, strict=True):
+            begun, output = time.perf_counter(), q
             for _ in range(_CALLS):
-                found = way(found)
-            mx.eval(found)
+                output = function(output)
+            mx.eval(output)
             spent += [time.perf_counter() - begun] if number else []
-    one, other = map(statistics.median, seconds)
-    return round(one / other, 3)
+    first, second = map(statistics.median, seconds)
+    return round(first / second, 3)
 
 
 def main() -> None:

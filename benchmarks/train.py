@@ -1,23 +1,23 @@
-"""Training steps per second next to torch, the memory that they take, and where their time goes.
+"""Compares training steps with torch: steps per second, memory, and the parts of their time.
 
 `python benchmarks/train.py [--rounds 5] [--shape minilm:32x64 …]` needs torch and transformers, for `-lora` also peft
 (requirements-parity.txt). A shape is MODEL:TEXTSxTOKENS, the model one of benchmarks/encode.py; `base` is bert-base.
 After the model, `-lora` trains adapters of rank 8 in the query and value of all layers, with the classifier and the
 pooler (torch: peft), and `-mlm` pre-trains: 15 % of the tokens are masked, and the decoder is tied to the word
-embeddings. There mlxbert computes the vocabulary's scores at the masked places only, transformers at all of them.
-DeBERTa-v3 has a vocabulary of 30,522, where the published model has 128,100.
+embeddings. For `-mlm`, mlxbert computes the scores of the vocabulary at the masked places only, transformers
+everywhere. DeBERTa-v3 has a vocabulary of 30,522 here, while the published model has 128,100.
 
-`--where` prints where the time of mlxbert's steps goes: forward and backward passes of all parts of a batch; the update
-of the weights (what remains after the last part of the sum of the gradients, norm, clipping, AdamW); cores that wait,
-next to other programs also for these.
-`--optimizer` compares an update alone for the 110 million weights of bert-base: sum of two parts, norm, clipping, AdamW
-on one core, and torch's `clip_grad_norm_` with fused AdamW, where the sum is a part of the backward pass.
+`--where` prints the parts of the time of mlxbert's steps: forward and backward passes of all parts of a batch; the
+update of the weights (the rest of the sum of the gradients after the last part, norm, clipping, AdamW); and idle cores,
+which include waiting for other programs.
+`--optimizer` compares a single update of the 110 million weights of bert-base: sum of two parts, norm, clipping, AdamW
+on one core, with torch's `clip_grad_norm_` and fused AdamW, whose sum is part of the backward pass.
 `--memory` prints the peak memory of a process that makes two steps, with and without gradient checkpointing.
 
-A step is what fine-tuning does: forward, backward, clipping, AdamW (torch's fused one, which transformers uses), with
-dropout, in float32, on a sequence classifier with random weights. Token ids are drawn from a Zipf distribution, so that
-an epoch of 20 batches uses about as many different words as text does. Every contestant is a process of its own that is
-asked for one step at a time, in turn; medians are printed, and ratios to the faster torch.
+A step is a step of fine-tuning: forward, backward, clipping, AdamW (fused in torch, as in transformers), with dropout,
+in float32, on a sequence classifier with random weights. Token ids are drawn from a Zipf distribution, so that an epoch
+of 20 batches uses about as many different words as real text. Every contestant is a separate process that makes one
+step at a time, in turn; medians are printed, and ratios to the faster torch.
 """
 
 import argparse
@@ -53,14 +53,14 @@ DTYPE = "float32"
 
 @dataclass(frozen=True)
 class Case:
-    """What a contestant computes.
+    """The work of a contestant.
 
     Attributes:
         config: The content of a `config.json`.
         kind: One of `KINDS`.
-        batch: Texts of a batch.
-        length: Their tokens.
-        checkpointing: Whether activations are computed again in the backward pass.
+        batch: The number of texts in a batch.
+        length: The number of tokens in each text.
+        checkpointing: Whether activations are recomputed in the backward pass.
     """
 
     config: dict[str, Any]
@@ -76,7 +76,7 @@ class Case:
         )
 
     def masked(self) -> Iterator[list[tuple[list[int], list[int], list[int]]]]:
-        """The batches of an epoch; of each text ids with masks, the masked places, and ids without masks."""
+        """The batches of an epoch; for each text the ids with masks, the masked places, and the original ids."""
         rng, count = random.Random(1), max(round(MASKED * self.length), 1)
         for rows in self.ids():
             places = [sorted(rng.sample(range(self.length), count)) for _ in rows]
@@ -94,7 +94,9 @@ def read_case(text: str, checkpointing: bool = False) -> Case:
     size, _, kind = name.rpartition("-")
     size, kind = (size, kind) if kind in KINDS else (name, "classify")
     prefix, facts = MODELS["bert-base" if size == "base" else size]
-    config = getattr(transformers, f"{prefix}Config")(**facts, pad_token_id=0).to_dict()  # that of the vocabulary
+    config = getattr(transformers, f"{prefix}Config")(
+        **facts, pad_token_id=0
+    ).to_dict()  # the padding id of the vocabulary
     batch, length = map(int, sides.split("x")) if sides else (0, 0)
     return Case(config, kind, batch, length, checkpointing)
 
@@ -111,7 +113,7 @@ def our_model(case: Case, head: str = "sequence_classifier") -> Any:
 
 
 def our_classifier(case: Case) -> Step:
-    """All weights of a classifier."""
+    """Trains all weights of a classifier."""
     model = our_model(case)
     return training_steps.our_step(
         model, *training_steps.our_classifier(model, case.ids()), DTYPE, checkpointing=case.checkpointing
@@ -119,7 +121,7 @@ def our_classifier(case: Case) -> Step:
 
 
 def our_adapters(case: Case) -> Step:
-    """Adapters, and the classifier."""
+    """Trains adapters and the classifier."""
     from mlxbert.training.lora_layers import adapt_model
     from mlxbert.training.options.loop_options import TrainingOptions
 
@@ -155,16 +157,16 @@ def our_masked(case: Case) -> Step:
 
 
 def our_update(case: Case) -> Step:
-    """An update alone, of the gradients of two parts."""
+    """Makes only the update, from the gradients of two parts."""
     from mlxbert.machine.device import mx
     from mlxbert.training.loop.gradients import Gradients, added
     from mlxbert.training.loop.optimizer import AdamW, clipping, norm
     from mlxbert.weights.build import parameters
 
     weights = parameters(our_model(case).network)
-    one = mx.array(1.0)
+    unit = mx.array(1.0)
     parts = [
-        Gradients(one, one, {name: 1e-3 * mx.random.normal(array.shape) for name, array in weights.items()})
+        Gradients(unit, unit, {name: 1e-3 * mx.random.normal(array.shape) for name, array in weights.items()})
         for _ in range(2)
     ]
     mx.eval([part.arrays for part in parts])
@@ -175,9 +177,9 @@ def our_update(case: Case) -> Step:
     def step() -> Spent:
         nonlocal state, weights
         clock, begun = Clock(), time.perf_counter()
-        found = added(*parts).arrays
-        factor = float(clipping(float(norm(found)) / 2, training_steps.CLIP))
-        state, weights = state.update(weights, found, factor / 2, rates, decays)
+        gradients = added(*parts).arrays
+        factor = float(clipping(float(norm(gradients)) / 2, training_steps.CLIP))
+        state, weights = state.update(weights, gradients, factor / 2, rates, decays)
         return clock.spent(begun)
 
     return step
@@ -200,13 +202,13 @@ def their_model(case: Case, kind: str = "SequenceClassification") -> Any:
 
 
 def their_classifier(case: Case, adapt: Callable[[Any], Any] = lambda model: model) -> Step:
-    """All weights of a classifier, or those that `adapt` leaves."""
+    """Trains all weights of a classifier, or the weights that `adapt` leaves trainable."""
     batches = training_steps.their_classifier(case.ids(), case.config["pad_token_id"])
     return training_steps.their_step(adapt(their_model(case)), batches, DTYPE)
 
 
 def their_adapters(case: Case) -> Step:
-    """Adapters of peft, and the classifier."""
+    """Trains adapters of peft and the classifier."""
     from peft import LoraConfig, TaskType, get_peft_model
 
     settings = LoraConfig(
@@ -228,12 +230,12 @@ def their_masked(case: Case) -> Step:
 
 
 def their_update(case: Case) -> Step:
-    """An update alone."""
+    """Makes only the update."""
     import torch
 
     weights = list(their_model(case).parameters())
-    for one in weights:
-        one.grad = 1e-3 * torch.randn_like(one)
+    for weight in weights:
+        weight.grad = 1e-3 * torch.randn_like(weight)
     optimizer = torch.optim.AdamW(weights, lr=training_steps.LR, weight_decay=training_steps.WEIGHT_DECAY, fused=True)
 
     def step() -> Spent:
@@ -257,7 +259,7 @@ KINDS: dict[str, tuple[Callable[[Case], Step], Callable[[Case], Step]]] = {
 
 
 def contest(name: str, case: Case) -> None:
-    """Makes a step for every line on stdin, and prints what it took."""
+    """Makes a step for every line on stdin, and prints its measurements."""
     side, _, cores = name.partition(" ")
     keep_to_cores(int(cores))
     os.environ["OMP_NUM_THREADS"] = cores
@@ -267,31 +269,33 @@ def contest(name: str, case: Case) -> None:
 
 
 def start(name: str, case: Case) -> "subprocess.Popen[str]":
-    """The process of a contestant."""
+    """Starts the process of a contestant."""
     words = [sys.executable, __file__, "--contestant", name, "--case", json.dumps(vars(case))]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def ask(process: "subprocess.Popen[str]") -> Spent:
-    """What one more step takes."""
+    """Makes another step, and returns its measurements."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    found: Spent = json.loads(process.stdout.readline())
-    return found
+    spent: Spent = json.loads(process.stdout.readline())
+    return spent
 
 
 def measure(names: Sequence[str], case: Case, rounds: int) -> dict[str, Spent]:
-    """The medians of what the steps of contestants take, in turn."""
+    """The medians of the measurements of contestants, which make steps in turn."""
     processes = {name: start(name, case) for name in names}
     try:
         for process in processes.values():
             ask(process)  # the first step warms up
-        found = [{name: ask(process) for name, process in processes.items()} for _ in range(rounds)]
+        steps = [{name: ask(process) for name, process in processes.items()} for _ in range(rounds)]
     finally:
         for process in processes.values():
             process.kill()
-    return {name: {key: statistics.median(one[name][key] for one in found) for key in found[0][name]} for name in names}
+    return {
+        name: {key: statistics.median(step[name][key] for step in steps) for key in steps[0][name]} for name in names
+    }
 
 
 # --- tables ---
@@ -299,16 +303,16 @@ def measure(names: Sequence[str], case: Case, rounds: int) -> dict[str, Spent]:
 
 def compare(shape: str, rounds: int) -> None:
     """Prints the steps of all contestants in one shape."""
-    found = measure(CONTESTANTS, read_case(shape), rounds)
-    best, alone = min(found[name]["seconds"] for name in ("torch 1", "torch 2")), found["torch 1"]["cpu"]
-    for name, step in found.items():
+    steps = measure(CONTESTANTS, read_case(shape), rounds)
+    best, alone = min(steps[name]["seconds"] for name in ("torch 1", "torch 2")), steps["torch 1"]["cpu"]
+    for name, step in steps.items():
         speed = f"{1 / step['seconds']:6.3f} steps/s, {best / step['seconds']:5.2f} x the better torch"
         cpu = f"{step['cpu']:6.2f} CPU s, {alone / step['cpu']:5.2f} x torch 1"
         print(f"{shape:<18} {name:<8} {speed}; {cpu}; {step['memory'] / 2**30:5.2f} GiB", flush=True)
 
 
 def show_where(shape: str, rounds: int) -> None:
-    """Prints where the time of mlxbert's steps goes."""
+    """Prints the parts of the time of mlxbert's steps."""
     for name, step in measure(CONTESTANTS[:2], read_case(shape), rounds).items():
         parts = (f"{part} {step[part]:6.3f} s, {step[part] / step['seconds']:4.0%}" for part in ("network", "update"))
         busy = f"cores busy {step['busy']:4.0%}, waiting {1 - step['busy']:4.0%}"
@@ -325,10 +329,10 @@ def show_memory(shape: str) -> None:
 
 
 def compare_optimizers(rounds: int) -> None:
-    """Prints what an update alone takes on one core."""
-    found = measure(("ours 1", "torch 1"), read_case(OPTIMIZER), rounds)
-    for name, step in found.items():
-        ratio = found["torch 1"]["cpu"] / step["cpu"]
+    """Prints the measurements of a single update on one core."""
+    steps = measure(("ours 1", "torch 1"), read_case(OPTIMIZER), rounds)
+    for name, step in steps.items():
+        ratio = steps["torch 1"]["cpu"] / step["cpu"]
         cpu = f"{step['cpu']:6.3f} CPU s, {ratio:5.2f} x torch"
         print(f"{OPTIMIZER:<18} {name:<8} {cpu}; {step['memory'] / 2**30:5.2f} GiB", flush=True)
 
@@ -337,21 +341,21 @@ def main() -> None:
     """Prints one of the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shape", action="append", help="such as minilm:32x64; may stand several times")
+    parser.add_argument("--shape", action="append", help="such as minilm:32x64; repeatable")
     for name in ("where", "optimizer", "memory"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--case", type=lambda text: Case(**json.loads(text)), help=argparse.SUPPRESS)
-    given: Any = parser.parse_args()
-    if given.contestant:
-        return contest(given.contestant, given.case)
-    if given.optimizer:
-        return compare_optimizers(given.rounds)
-    for shape in given.shape or SHAPES:
-        if given.memory:
+    args: Any = parser.parse_args()
+    if args.contestant:
+        return contest(args.contestant, args.case)
+    if args.optimizer:
+        return compare_optimizers(args.rounds)
+    for shape in args.shape or SHAPES:
+        if args.memory:
             show_memory(shape)
         else:
-            (show_where if given.where else compare)(shape, given.rounds)
+            (show_where if args.where else compare)(shape, args.rounds)
     return None
 
 

@@ -1,8 +1,7 @@
-"""Writes the table in docs/formats.md of what other programs make of our folders: `python scripts/folders_table.py`.
+"""Writes the table in docs/formats.md of the programs that open our folders: `python scripts/folders_table.py`.
 
 A folder of every kind is written and opened, which takes minutes and needs torch, transformers, sentence-transformers
-and peft (requirements-parity.txt). The exit status is 1 if a folder claims a head for which one of them takes a random
-one.
+and peft (requirements-parity.txt). The exit status is 1 if a program silently gives a folder a random head.
 """
 
 import sys
@@ -20,13 +19,13 @@ def main() -> int:
     """Opens all folders, and writes the table."""
     rows: dict[tuple[str, ...], list[str]] = {}
     with tempfile.TemporaryDirectory() as name:
-        made = start(Path(name) / "start")
+        starting_folders = start(Path(name) / "start")
         for number, (kind, write) in enumerate(KINDS.items()):
             target = Path(name) / str(number)
-            write(made, target)
-            found = tuple(cells(outcomes(target)))
-            print(kind, *found, sep="\t", flush=True)
-            rows.setdefault(found, []).append(kind)
+            write(starting_folders, target)
+            row_cells = tuple(cells(outcomes(target)))
+            print(kind, *row_cells, sep="\t", flush=True)
+            rows.setdefault(row_cells, []).append(kind)
     names = [f"`{opener.replace('AutoModelFor', '…')}`" for opener in OPENERS if opener not in PIPELINES]
     lines = [["folder", *names], ["---"] * (len(names) + 1), *([", ".join(kinds), *row] for row, kinds in rows.items())]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)

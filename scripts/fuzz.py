@@ -32,7 +32,7 @@ from mlxbert.errors import MlxbertError
 
 ALL = READERS | TOKENIZERS
 SECONDS = 5  # limit per mutant
-ROOM = 2**30  # bytes of address space that a child may use in addition to what it starts with
+ROOM = 2**30  # bytes of address space that a child may use in addition to its initial size
 GROWTH = 128 * 2**20  # bytes of memory that one mutant may use
 BATCH = 1000  # mutants per child
 _MIB = 2**20
@@ -108,20 +108,20 @@ def _put(folder: Path, files: Files) -> None:
 
 
 def outcome(load: Callable[[Path], object], folder: Path) -> tuple[int, str]:
-    """Loads a folder; returns the memory it took in bytes, and the outcome."""
+    """Loads a folder; returns the memory used in bytes, and the outcome."""
     before = _memory(reset=True)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)  # the signal has no handler, so it ends the process
     try:
         load(folder)
-        found = "loaded"
+        result = "loaded"
     except MlxbertError:
-        found = "refused"
+        result = "refused"
     except BaseException as problem:  # a Rust panic is not an Exception
-        found = f"exception {type(problem).__name__}: {problem!s:.200}"
+        result = f"exception {type(problem).__name__}: {problem!s:.200}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     grown = _memory() - before
-    return grown, f"memory {grown // _MIB} MiB" if grown > GROWTH else found
+    return grown, f"memory {grown // _MIB} MiB" if grown > GROWTH else result
 
 
 def child(name: str, seed: int, numbers: Sequence[int]) -> None:
@@ -148,15 +148,15 @@ def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int,
     """Yields number, seconds, growth and outcome of each mutant; replaces children that die.
 
     Args:
-        command: Starts a child; the first number and the end of the range are appended to it.
+        command: The command that starts a child; the first number and the end of the range are appended.
         numbers: The numbers of the mutants, consecutive.
     """
     first, end = numbers[0], numbers[-1] + 1
     while first < end:
-        with tempfile.TemporaryDirectory() as place:  # removes what a dead child leaves
-            whole = [*command, str(first), str(end)]
-            own = os.environ | {"TMPDIR": place}
-            run = subprocess.run(whole, capture_output=True, text=True, check=False, env=own)
+        with tempfile.TemporaryDirectory() as place:  # removes the leftovers of a dead child
+            full_command = [*command, str(first), str(end)]
+            environment = os.environ | {"TMPDIR": place}
+            run = subprocess.run(full_command, capture_output=True, text=True, check=False, env=environment)
         lines = run.stdout.splitlines()
         for line in lines:
             parts = line.split(" ", 3)
@@ -177,8 +177,8 @@ def batch(command: Sequence[str], numbers: Sequence[int]) -> Iterator[tuple[int,
 def fuzz(name: str, seed: int, numbers: range, command: Sequence[str] = ()) -> Result:
     """Loads a range of mutants in children that `command` starts."""
     result = Result()
-    own = [sys.executable, __file__, name, "--seed", str(seed), "--child"]
-    for number, seconds, growth, outcome_text in batch(command or own, numbers):
+    own_command = [sys.executable, __file__, name, "--seed", str(seed), "--child"]
+    for number, seconds, growth, outcome_text in batch(command or own_command, numbers):
         kind = outcome_text.split(" ", 1)[0]
         result.counts[kind] += 1
         result.slowest, result.growth = max(result.slowest, seconds), max(result.growth, growth)
@@ -190,7 +190,7 @@ def fuzz(name: str, seed: int, numbers: range, command: Sequence[str] = ()) -> R
 def keep(folder: Path, name: str, seed: int, number: int) -> None:
     """Saves the model folder of a mutant."""
     with tempfile.TemporaryDirectory() as place:
-        seeds = [_files(found) for found in ALL[name].seeds(Path(place))]
+        seeds = [_files(folder_of_seed) for folder_of_seed in ALL[name].seeds(Path(place))]
     chosen, changed = mutant(name, seed, number, seeds)
     for path, data in {**seeds[chosen], **changed}.items():
         target = folder / f"{name.strip('.').replace(' ', '-')}-{seed}-{number}" / path
@@ -207,27 +207,27 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="save failing mutants in this folder")
     parser.add_argument("--child", type=int, nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if unknown := set(given.readers) - ALL.keys():
+    args = parser.parse_args()
+    if unknown := set(args.readers) - ALL.keys():
         parser.error(f"no reader {min(unknown)!r}, expected some of {', '.join(ALL)}")
-    if given.child:
-        child(given.readers[0], given.seed, range(*given.child))
+    if args.child:
+        child(args.readers[0], args.seed, range(*args.child))
         return 0
-    found = 0
+    findings = 0
     print(HEADER, flush=True)
-    with ThreadPoolExecutor(given.workers) as pool:
-        for name in given.readers or ALL:
-            spans = [range(at, min(at + BATCH, given.mutants)) for at in range(0, given.mutants, BATCH)]
+    with ThreadPoolExecutor(args.workers) as pool:
+        for name in args.readers or ALL:
+            spans = [range(at, min(at + BATCH, args.mutants)) for at in range(0, args.mutants, BATCH)]
             total = Result()
-            for result in pool.map(functools.partial(fuzz, name, given.seed), spans):
+            for result in pool.map(functools.partial(fuzz, name, args.seed), spans):
                 total.add(result)
             print(total.row(name), flush=True)
             for number, outcome_text in total.findings:
                 print(f"{name} {number}: {outcome_text}", file=sys.stderr, flush=True)
-                if given.keep:
-                    keep(given.keep, name, given.seed, number)
-            found += len(total.findings)
-    return min(found, 125)
+                if args.keep:
+                    keep(args.keep, name, args.seed, number)
+            findings += len(total.findings)
+    return min(findings, 125)
 
 
 if __name__ == "__main__":

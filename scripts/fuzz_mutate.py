@@ -70,13 +70,13 @@ def same_size(rng: Random, data: bytes) -> bytes:
     return flips(rng, data)[: len(data)].ljust(len(data), b"\0")
 
 
-def _places(value: object, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Every dict or list, paired with each of its keys."""
+def _places(value: object, places: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Collects every dict or list, paired with each of its keys."""
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
-            found.append((value, key))
-            _places(value[key], found)
-    return found
+            places.append((value, key))
+            _places(value[key], places)
+    return places
 
 
 def _change_place(rng: Random, places: list[tuple[Any, Any]], mark: str, marks: dict[str, str]) -> None:
@@ -132,28 +132,28 @@ _PREFIX = {0: re.compile(rb"[\x80-\xff]{0,9}[\0-\x7f]"), 1: re.compile(rb"(?s).{
 
 def _message(data: bytes) -> list[tuple[int, int, bytes]] | None:
     """The fields of a protobuf message: number, wire type, value; `None` if the bytes are not a message."""
-    at, found = 0, []
+    at, fields = 0, []
     while at < len(data):
-        read = []
+        prefix = []
         for _ in range(2):
             number = _PREFIX[0].match(data, at)
             if number is None:
                 return None
-            read.append(sum((byte & 127) << 7 * place for place, byte in enumerate(number[0])))
+            prefix.append(sum((byte & 127) << 7 * place for place, byte in enumerate(number[0])))
             at = number.end()
-            wire = read[0] & 7
+            wire = prefix[0] & 7
             if wire != 2:
                 break
         if wire == 2:
-            value, at = data[at : at + read[1]], at + read[1]
+            value, at = data[at : at + prefix[1]], at + prefix[1]
         elif wire in _PREFIX and (match := _PREFIX[wire].match(data, at)):
             value, at = match[0], match.end()
         else:
             return None
-        if at > len(data) or not read[0] >> 3:
+        if at > len(data) or not prefix[0] >> 3:
             return None
-        found.append((read[0] >> 3, wire, value))
-    return found
+        fields.append((prefix[0] >> 3, wire, value))
+    return fields
 
 
 def change_message(rng: Random, data: bytes) -> bytes:

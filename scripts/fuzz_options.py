@@ -1,9 +1,9 @@
-"""Gives hostile numbers and names to every option of every command: `python scripts/fuzz_options.py [--cases N]`.
+"""Passes hostile numbers and names to every option of every command: `python scripts/fuzz_options.py [--cases N]`.
 
-Commands, options and their types come from the program itself. Each case runs in a process of its own with limits of
-memory and time. It has to succeed, or to fail with a short error: a crash, a traceback, more than 2 GB, a run longer
-than its options say, or a changed input is a finding. The exit status is the number of findings, at most 125. A case
-depends only on seed and number; `--only NUMBER` runs one and shows what it prints.
+Commands, options and their types come from the program itself. Each case runs in a separate process with limits on
+memory and time. It must succeed, or fail with a short error: a crash, a traceback, more than 2 GB of memory, a run
+longer than its options imply, or a changed input is a finding. The exit status is the number of findings, at most 125.
+A case depends only on seed and number; `--only NUMBER` runs a single case and shows its output.
 """
 
 import argparse
@@ -33,13 +33,13 @@ from mlxbert.cli import app
 from mlxbert.serve.http import server
 from tests.helpers.tiny import CONFIG, WORDS, save
 
-CPU_SECONDS, WALL_SECONDS, LASTING_SECONDS = 30, 300, 60  # limits; other programs may keep the machine busy
+CPU_SECONDS, WALL_SECONDS, LASTING_SECONDS = (30, 300, 60)  # limits that leave room for other programs
 MEMORY = 2 * 10**9  # bytes that a case may use
-ROOM = 3 * 2**30  # bytes of address space beyond what a process starts with
-MOST_PRINTED = 100_000  # characters on stderr
+ROOM = 3 * 2**30  # bytes of address space in addition to the initial size of a process
+MAX_PRINTED = 100_000  # characters on stderr
 LARGE, LARGE_TEXT = 10_000_000, 120_000  # characters of the longest name, and of a text
-_LASTING = {"steps", "epochs", "gradient_accumulation", "rounds", "seeds", "sweep"}  # how much work is asked for
-# Not drawn; a watch would not end.
+_LASTING = {"steps", "epochs", "gradient_accumulation", "rounds", "seeds", "sweep"}  # determine the amount of work
+# Never hostile; a watch would not end.
 _PLAIN = {"help", "version", "install_completion", "show_completion", "watch"}
 
 NUMBERS = (
@@ -63,12 +63,12 @@ NAMES = (
 
 @dataclass
 class Command:
-    """A command with arguments that work.
+    """A command with valid arguments.
 
     Attributes:
-        path: Its words.
-        parameters: What it takes, by name.
-        usual: The arguments, by the names of parameters.
+        path: The words of the command.
+        parameters: Its options and arguments, by name.
+        usual: Valid values, keyed by the names of parameters.
     """
 
     path: tuple[str, ...]
@@ -78,7 +78,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Case:
-    """A command line, and what is hostile in it by the names of parameters."""
+    """A command line, and its hostile values, keyed by the names of parameters."""
 
     arguments: list[str]
     hostile: dict[str, str]
@@ -86,7 +86,7 @@ class Case:
 
 @dataclass
 class Files:
-    """What commands read, in a folder."""
+    """The input files of all commands, in a folder."""
 
     folder: Path
 
@@ -102,8 +102,8 @@ class Files:
             "tag": {"token_classifier": mlxbert.Labels(("O", "B-X", "I-X"))},
             "answer": {"question_answering": None},
         }
-        for name, own in heads.items():
-            model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, vocabulary, heads=own)
+        for name, head_labels in heads.items():
+            model = mlxbert.new_model({**CONFIG, "initializer_range": 0.15}, vocabulary, heads=head_labels)
             mlxbert.save(model, self.folder / name)
         electra = {**CONFIG, "model_type": "electra", "embedding_size": CONFIG["hidden_size"]}
         model = mlxbert.new_model(electra, vocabulary, heads={"discriminator": None})
@@ -136,17 +136,19 @@ class Files:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def state(self) -> dict[str, tuple[int, int]]:
-        """What shows a change: sizes and times of all files."""
-        found = {path: path.stat() for path in sorted(self.folder.rglob("*"))}
-        return {str(path): (one.st_size, one.st_mtime_ns) for path, one in found.items() if path.is_file()}
+        """The sizes and modification times of all files, which reveal a change."""
+        stats = {path: path.stat() for path in sorted(self.folder.rglob("*"))}
+        return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items() if path.is_file()}
 
 
 def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Arguments with which each command works, by the names of its parameters."""
-    data, model = ({one.stem: [str(one)] for one in folder.iterdir() if one.is_dir() == kind} for kind in (False, True))
+    """Valid arguments of each command, keyed by the names of its parameters."""
+    data, model = (
+        {path.stem: [str(path)] for path in folder.iterdir() if path.is_dir() == is_model} for is_model in (False, True)
+    )
     words, texts, out = model["words"], data["texts"], ["out"]
     short = {"length": ["16"], "steps": ["1"], "batch_size": ["4"], "output": out}
-    given: dict[str, dict[str, list[str]]] = {
+    values: dict[str, dict[str, list[str]]] = {
         "answer": {"texts": ["cat ?"], "context": ["the cat sat on the mat"], "model": model["answer"]},
         "attention": {"text": ["the cat sat"], "model": words},
         "bench": {"model": words, "rounds": ["1"]},
@@ -165,19 +167,19 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "serve": {"models": words, "port": ["0"]},
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
-    given |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
-    given["indexes show"], given["indexes remove"] = {"index": texts}, {"indexes": texts, "yes": [""]}
-    given["indexes move"] = {"old": texts, "new": data["embed"]}
+    values |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
+    values["indexes show"], values["indexes remove"] = {"index": texts}, {"indexes": texts, "yes": [""]}
+    values["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
-        given[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
-        given[f"evaluate {task}"] = {
+        values[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}
+        values[f"evaluate {task}"] = {
             "data": data[task],
             "model": model[{"embed": "words", "rerank": "regress"}.get(task, task)],
         }
     models = {"classify": "classify", "rerank": "regress", "tag": "tag", "replaced": "replaced"}
     for name in ("fill-mask", "embed", "similarity", "next-sentence", "tokenize", *models):
-        given[name] = {"texts": ["the cat [MASK] sat", "the [MASK]"], "model": model[models.get(name, "words")]}
-    return given
+        values[name] = {"texts": ["the cat [MASK] sat", "the [MASK]"], "model": model[models.get(name, "words")]}
+    return values
 
 
 def commands(folder: Path) -> list[Command]:
@@ -188,15 +190,15 @@ def commands(folder: Path) -> list[Command]:
         for name, child in below.items():
             yield from walk(child, (*path, name))
         if not below:
-            own = {one.name: one for one in command.params if one.name not in _PLAIN}
-            yield Command(path, own, given[" ".join(path)])
+            parameters = {parameter.name: parameter for parameter in command.params if parameter.name not in _PLAIN}
+            yield Command(path, parameters, values[" ".join(path)])
 
-    given = usual(folder)
+    values = usual(folder)
     return list(walk(typer.main.get_command(app.make_app()), ()))
 
 
 def number(rng: Random, kind: Any) -> str:
-    """A hostile number, often one at the ends of what is allowed."""
+    """A hostile number, often at the bounds of the allowed range."""
     ends = [bound for bound in (getattr(kind, "min", None), getattr(kind, "max", None)) if bound is not None]
     if ends and rng.random() < 0.4:
         end = rng.choice(ends)
@@ -205,14 +207,14 @@ def number(rng: Random, kind: Any) -> str:
 
 
 def name(rng: Random, parameter: Any, files: Sequence[str], others: Sequence[str]) -> str:
-    """A hostile name, or a list of such as the option takes it."""
+    """A hostile name, or a list of hostile names in the format of the option."""
     shape = parameter.metavar or ""
     if shape == "NAME=A,B,…" and rng.random() < 0.8:
         count = rng.choice((1, 3, 100, 1001, 20_000))
         return f"{rng.choice(others)}={','.join(rng.choice(NUMBERS[:40]) for _ in range(count))}"
     if shape in ("N,N,…", "N") and rng.random() < 0.8:
         count = rng.choice((1, 1, 3, 200, 20_000))
-        share = rng.choice((0, 0.5))  # of hostile numbers: a long list of usual ones is hostile, too
+        share = rng.choice((0, 0.5))  # of hostile numbers: a long list of valid numbers is hostile, too
         parts = [rng.choice(NUMBERS) if rng.random() < share else "8" for _ in range(count)]
         return ",".join(f"{part}:{rng.choice(NUMBERS)}" if rng.random() < share / 2 else part for part in parts)
     if shape in ("TERMS", "SIZE") and rng.random() < 0.8:
@@ -233,74 +235,74 @@ def value(rng: Random, command: Command, parameter: Any, files: Sequence[str]) -
     """A hostile value of an option or argument."""
     if parameter.type.name in ("integer", "integer range", "float", "float range", "int", "int range"):
         return number(rng, parameter.type)
-    choices = [str(getattr(one, "value", one)) for one in getattr(parameter.type, "choices", ())]
+    choices = [str(getattr(choice, "value", choice)) for choice in getattr(parameter.type, "choices", ())]
     if choices and rng.random() < 0.6:
         return rng.choice(choices)
     return name(rng, parameter, files, [*command.parameters])
 
 
 def case(seed: int, place: int, every: Sequence[Command], files: Sequence[str]) -> Case:
-    """The case of a number: each option of each command is the first hostile one in turn."""
+    """The case with this number; every option of every command takes its turn as the first hostile one."""
     rng = Random(f"{seed} {place}")
-    turns = [(command, one) for command in every for one in command.parameters.values()]
+    turns = [(command, parameter) for command in every for parameter in command.parameters.values()]
     command, first = turns[place % len(turns)]
-    more = [one for one in command.parameters.values() if rng.random() < 1.5 / len(command.parameters)]
-    given = {key: list(values) for key, values in command.usual.items()}
+    others = [parameter for parameter in command.parameters.values() if rng.random() < 1.5 / len(command.parameters)]
+    arguments = {key: list(values) for key, values in command.usual.items()}
     if rng.random() < 0.2:
-        given.pop("dry_run", None)
+        arguments.pop("dry_run", None)
     hostile: dict[str, str] = {}
-    for one in dict.fromkeys([first, *more]):
-        if getattr(one, "is_flag", False):
-            given[one.name] = [""]
+    for parameter in dict.fromkeys([first, *others]):
+        if getattr(parameter, "is_flag", False):
+            arguments[parameter.name] = [""]
         else:
-            hostile[one.name] = value(rng, command, one, files)
-            given[one.name] = [hostile[one.name]]
-    return Case(compose(command, given, rng), hostile)
+            hostile[parameter.name] = value(rng, command, parameter, files)
+            arguments[parameter.name] = [hostile[parameter.name]]
+    return Case(compose(command, arguments, rng), hostile)
 
 
-def compose(command: Command, given: Mapping[str, Sequence[str]], rng: Random | None = None) -> list[str]:
-    """The command line with some arguments; of the names of a switch, a random one where `rng` is given."""
+def compose(command: Command, arguments: Mapping[str, Sequence[str]], rng: Random | None = None) -> list[str]:
+    """The command line with these arguments; with `rng`, a switch gets a random one of its names."""
     words, last = list(command.path), list[str]()
-    for key, values in given.items():
-        one = command.parameters[key]
-        if one.param_type_name == "argument":
+    for key, values in arguments.items():
+        parameter = command.parameters[key]
+        if parameter.param_type_name == "argument":
             last += values
-        elif getattr(one, "is_flag", False):
-            names = [*one.opts, *one.secondary_opts]
+        elif getattr(parameter, "is_flag", False):
+            names = [*parameter.opts, *parameter.secondary_opts]
             words.append(names[0] if rng is None else rng.choice(names))
         else:
-            words += [word for each in values for word in (one.opts[0], each)]
+            words += [word for value in values for word in (parameter.opts[0], value)]
     return [*words, "--", *last] if last else words
 
 
-def run(given: Case, cwd: Path, printed: Path) -> tuple[str, float, int]:
-    """Runs a case in a process; returns what is wrong with it, the seconds of computing, and the bytes of memory."""
+def run(trial: Case, cwd: Path, printed: Path) -> tuple[str, float, int]:
+    """Runs a case in a process; returns its fault if any, the CPU time in seconds, and the memory in bytes."""
     shutil.rmtree(cwd.parents[2], ignore_errors=True)
     cwd.mkdir(parents=True)
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        _child(given, cwd, printed)
-    until = time.monotonic() + (LASTING_SECONDS if _lasts(given) else WALL_SECONDS)
+        _child(trial, cwd, printed)
+    until = time.monotonic() + (LASTING_SECONDS if _is_long(trial) else WALL_SECONDS)
     while True:
-        found, status, used = os.wait4(child, os.WNOHANG)
-        if found:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        if ended:
             break
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.005)
     seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     text = printed.read_text(encoding="utf-8", errors="replace")
-    return _judged(given, os.waitstatus_to_exitcode(status), memory, text), seconds, memory
+    return _fault(trial, os.waitstatus_to_exitcode(status), memory, text), seconds, memory
 
 
-def _lasts(given: Case) -> bool:
-    """Whether a case says itself that there is much to do, or reads a file without an end."""
-    return not _LASTING.isdisjoint(given.hostile) or "/dev/full" in given.hostile.values()
+def _is_long(trial: Case) -> bool:
+    """Whether a case asks for a lot of work, or reads an endless file."""
+    return not _LASTING.isdisjoint(trial.hostile) or "/dev/full" in trial.hostile.values()
 
 
-def _child(given: Case, cwd: Path, printed: Path) -> None:
-    """Runs the program in this process, which ends with it."""
+def _child(trial: Case, cwd: Path, printed: Path) -> None:
+    """Runs the program in this process, then ends the process."""
     status = 99
     try:
         os.setpgid(0, 0)
@@ -314,7 +316,7 @@ def _child(given: Case, cwd: Path, printed: Path) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_FSIZE, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        status = app.run(given.arguments)
+        status = app.run(trial.arguments)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -322,23 +324,23 @@ def _child(given: Case, cwd: Path, printed: Path) -> None:
         os._exit(status)
 
 
-def _judged(given: Case, status: int, memory: int, printed: str) -> str:
-    """What is wrong with the end of a case; empty if nothing is."""
+def _fault(trial: Case, status: int, memory: int, printed: str) -> str:
+    """The fault in the outcome of a case; empty if there is none."""
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
-        return "" if _lasts(given) else f"hang, killed by {signal.Signals(-status).name}"
+        return "" if _is_long(trial) else f"hang, killed by {signal.Signals(-status).name}"
     if status < 0 or status == 99 or "Traceback" in printed or "panicked" in printed:
         return f"crash with status {status}: {printed[-300:]!r}"
     if status not in (0, 1, 2):
         return f"status {status}: {printed[-300:]!r}"
-    if status and "error: " not in printed and "--quiet" not in given.arguments and given.arguments[0] != "verify":
+    if status and "error: " not in printed and "--quiet" not in trial.arguments and trial.arguments[0] != "verify":
         return f"no error with status {status}: {printed[-300:]!r}"
-    if len(printed) > MOST_PRINTED:
+    if len(printed) > MAX_PRINTED:
         return f"output of {len(printed):,} characters: {printed[:300]!r}"
     return f"memory of {memory:,} bytes" if memory > MEMORY else ""
 
 
 def prepare(folder: Path) -> Files:
-    """Writes files, keeps the program from the hub and from the user's files, and loads all modules."""
+    """Writes files, isolates the program from the hub and the user's files, and imports all modules."""
     files = Files(folder / "files")
     files.folder.mkdir()
     for variable, value in {
@@ -369,67 +371,67 @@ def prepare(folder: Path) -> Files:
 
 
 async def _ended(*_: object) -> None:
-    """Stands for a server that listens, which would not end."""
+    """Replaces the listening server, which would never end."""
 
 
 def fuzz(seed: int, numbers: Sequence[int], show: bool = False) -> Iterator[tuple[int, str, Case, float, int]]:
-    """Runs cases one after the other: number, what is wrong with it, the case, seconds, bytes."""
+    """Runs cases one by one; yields the number, the fault, the case, seconds of CPU time, and bytes of memory."""
     with tempfile.TemporaryDirectory(prefix="fuzz-options-") as place:
         folder = Path(place)
         files = prepare(folder)
         shutil.copytree(files.folder, folder / "kept")
-        every, before, printed = commands(files.folder), files.state(), folder / "printed"
+        all_commands, before, printed = commands(files.folder), files.state(), folder / "printed"
         names = [str(path) for path in files.folder.iterdir()]
         for at in numbers:
-            given = case(seed, at, every, names)
-            wrong, seconds, memory = run(given, folder / "case" / "a" / "b" / "c", printed)
+            trial = case(seed, at, all_commands, names)
+            fault, seconds, memory = run(trial, folder / "case" / "a" / "b" / "c", printed)
             if show:
                 print(printed.read_text(encoding="utf-8", errors="replace"))
             now = files.state()
             changed = any(now.get(path) != state for path, state in before.items())
-            if changed and not wrong and "--overwrite" not in given.arguments:
-                wrong = "an input is changed"
+            if changed and not fault and "--overwrite" not in trial.arguments:
+                fault = "an input is changed"
             if now != before:
                 shutil.rmtree(files.folder)
                 shutil.copytree(folder / "kept", files.folder)
                 before = files.state()
-            yield at, wrong, given, seconds, memory
+            yield at, fault, trial, seconds, memory
 
 
 def check_usual() -> int:
-    """Runs each command with its usual arguments; returns how many fail: nothing is learned from those."""
+    """Runs each command with its valid arguments; returns the number of failures, as such cases would test nothing."""
     failed = 0
     with tempfile.TemporaryDirectory(prefix="fuzz-options-") as place:
         folder, printed = Path(place), Path(place) / "printed"
-        for one in commands(prepare(folder).folder):
-            run(Case(compose(one, one.usual), {}), folder / "case" / "a" / "b" / "c", printed)
-            said = printed.read_text(encoding="utf-8")
-            if "error: " in said and one.path[0] not in ("models", "indexes"):  # there are none
+        for command in commands(prepare(folder).folder):
+            run(Case(compose(command, command.usual), {}), folder / "case" / "a" / "b" / "c", printed)
+            message = printed.read_text(encoding="utf-8")
+            if "error: " in message and command.path[0] not in ("models", "indexes"):  # there are none
                 failed += 1
-                print(f"{' '.join(one.path)}: {said}")
+                print(f"{' '.join(command.path)}: {message}")
     return failed
 
 
 def main() -> int:
-    """Runs cases and prints those that end badly, then a table."""
+    """Runs cases and prints every fault, then a summary."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, help="run this case and show what it prints")
-    parser.add_argument("--usual", action="store_true", help="run each command with its usual arguments only")
-    given = parser.parse_args()
-    if given.usual:
+    parser.add_argument("--only", type=int, help="run this case only and show its output")
+    parser.add_argument("--usual", action="store_true", help="run each command with its valid arguments only")
+    args = parser.parse_args()
+    if args.usual:
         return check_usual()
-    numbers = range(given.first, given.first + given.cases) if given.only is None else [given.only]
+    numbers = range(args.first, args.first + args.cases) if args.only is None else [args.only]
     kinds: Counter[str] = Counter()
     slowest, largest = 0.0, 0
-    for at, wrong, done, seconds, memory in fuzz(given.seed, numbers, show=given.only is not None):
-        kinds[wrong.partition(" ")[0] or "well"] += 1
+    for number_of_trial, fault, trial, seconds, memory in fuzz(args.seed, numbers, show=args.only is not None):
+        kinds[fault.partition(" ")[0] or "well"] += 1
         slowest, largest = max(slowest, seconds), max(largest, memory)
-        if wrong or given.only is not None:
-            words = " ".join(f"{word!r:.80}" for word in done.arguments)
-            print(f"{at}: {wrong or 'well'}\n    {words}", flush=True)
+        if fault or args.only is not None:
+            words = " ".join(f"{word!r:.80}" for word in trial.arguments)
+            print(f"{number_of_trial}: {fault or 'well'}\n    {words}", flush=True)
     print(f"{dict(kinds)}, slowest {slowest:.1f} s of computing, largest {largest / 1e6:,.0f} MB")
     return min(sum(kinds.values()) - kinds["well"], 125)
 

@@ -1,4 +1,4 @@
-"""The readers to fuzz: for each one small valid files, their mutations, and what a command would do with them."""
+"""The readers to fuzz: for each of them small valid files, their mutations, and the way a command reads them."""
 
 import io
 import json
@@ -91,9 +91,9 @@ def load_stored(folder: Path) -> None:
 
 def load_embedder(folder: Path) -> None:
     """Reads the modules of an embedding model and evaluates their parameters."""
-    opened = ModelFolder(folder)
-    assert opened.transformer
-    embedder = read_embedder(opened, tiny.CONFIG["hidden_size"])
+    model_folder = ModelFolder(folder)
+    assert model_folder.transformer
+    embedder = read_embedder(model_folder, tiny.CONFIG["hidden_size"])
     mx.eval(embedder.parameters())
 
 
@@ -101,22 +101,22 @@ def on(name: str, change: Mutate) -> Callable[[Random, Files], Files]:
     """Returns a mutation of one of the files whose name ends with `name`."""
 
     def mutate(rng: Random, files: Files) -> Files:
-        chosen = rng.choice(sorted(found for found in files if found.endswith(name)))
+        chosen = rng.choice(sorted(path for path in files if path.endswith(name)))
         return {chosen: change(rng, files[chosen])}
 
     return mutate
 
 
 def _copied(*sources: Path) -> Callable[[Path], list[Path]]:
-    """Seeds that are copies of files, each under the name that its reader looks for."""
+    """Makes seeds by copying files, each to the name that its reader expects."""
 
     def seeds(folder: Path) -> list[Path]:
-        found = []
+        folders = []
         for source in sources:
-            found.append(folder / source.name)
-            found[-1].mkdir(parents=True)
-            shutil.copy(source, found[-1] / "pytorch_model.bin")
-        return found
+            folders.append(folder / source.name)
+            folders[-1].mkdir(parents=True)
+            shutil.copy(source, folders[-1] / "pytorch_model.bin")
+        return folders
 
     return seeds
 
@@ -131,17 +131,17 @@ _TENSORS = {
 
 
 def _safetensors(folder: Path) -> list[Path]:
-    """Plain tensors, and checkpoints whose matrices are stored in the ways that mlxbert and MLX have for it."""
+    """Plain tensors, and checkpoints whose matrices are quantized in the formats of mlxbert and MLX."""
     words.put(folder / "one", {})
     mx.save_safetensors(str(folder / "one" / "model.safetensors"), _TENSORS, {"format": "pt"})
     config = tiny.CONFIG | {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     facts = {key: config[key] for key in ("hidden_size", "num_attention_heads")}
     network = tiny.random_network(tiny.tiny_config(embedding_size=32, layer_schedule=(0,), **facts), ())
-    tensors, how = tiny.tensors_of(network), Quantization(4, 32)
+    tensors, quantization = tiny.tensors_of(network), Quantization(4, 32)
     tiny.save(folder / "rows", {}, config)
     stored = {int8_rows.STORAGE_KEY: int8_rows.STORAGE}
     mx.save_safetensors(str(folder / "rows" / "model.safetensors"), int8_rows.pack(tensors), stored)
-    groups = {name: how.pack(name, array) for name, array in tensors.items() if how.fits(array.shape)}
+    groups = {name: quantization.pack(name, array) for name, array in tensors.items() if quantization.fits(array.shape)}
     plain = {name: array for name, array in tensors.items() if name not in groups}
     packed = {name: array for parts in groups.values() for name, array in parts.items()}
     tiny.save(folder / "groups", plain | packed, config | {"quantization": {"bits": 4, "group_size": 32}})
@@ -189,9 +189,9 @@ def _torch(folder: Path) -> list[Path]:
     tied = torch_files.state(
         *(torch_files.text("w"), torch_files.tensor(), torch_files.text("t"), torch_files.tensor((3,), (2,), 1))
     )
-    made = {"zip": torch_files.archive(), "tied": torch_files.archive(tied), "stream": torch_files.stream()}
-    mine = [words.put(folder / name, {"pytorch_model.bin": content}) for name, content in made.items()]
-    return mine + _copied(*sorted((GOLDENS / "torch").glob("*.bin")))(folder)
+    contents = {"zip": torch_files.archive(), "tied": torch_files.archive(tied), "stream": torch_files.stream()}
+    own_folders = [words.put(folder / name, {"pytorch_model.bin": content}) for name, content in contents.items()]
+    return own_folders + _copied(*sorted((GOLDENS / "torch").glob("*.bin")))(folder)
 
 
 def _torch_mutant(rng: Random, files: Files) -> Files:
@@ -222,17 +222,17 @@ def _npy_mutant(rng: Random, data: bytes) -> bytes:
 
 
 def _tensorflow(folder: Path) -> list[Path]:
-    found = [tf_files.copy_checkpoint(name, folder / name).parent for name in ("bert-squad", "albert-pretraining")]
+    copies = [tf_files.copy_checkpoint(name, folder / name).parent for name in ("bert-squad", "albert-pretraining")]
     data = struct.pack("<6f", *range(6)) + bytes(range(8))
     entries = {
         "bert/a/kernel": tf_files.entry((2, 3), data[:24]),
         "bert/b": tf_files.entry((1,), data[24:], dtype=9, offset=24),
     }
-    return [*found, tf_files.write_index(folder / "hand", entries, data).parent]
+    return [*copies, tf_files.write_index(folder / "hand", entries, data).parent]
 
 
 def _index_mutant(rng: Random, files: Files) -> Files:
-    """About half of the mutants have valid checksums; some of those are compressed, or declare to be."""
+    """About half of the mutants have valid checksums; some of these are compressed, or claim to be."""
     name = next(name for name in files if name.endswith(".index"))
     if rng.random() < 0.4:
         return {name: flips(rng, files[name])}

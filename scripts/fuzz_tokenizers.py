@@ -16,7 +16,7 @@ from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.tokenizers.sentencepiece_file import CONTROL, UNKNOWN, USER_DEFINED
 from tests.helpers import published, tiny, vocabularies as words
 
-_ROWS = 450  # word embeddings of the model that the tokenizer is loaded for: a few more than a vocabulary here has
+_ROWS = 450  # word embeddings of the model of the tokenizer, a few more than any vocabulary here has
 _TEXTS = (
     "the cat sat on the mat, a is of [MASK]!",
     "<|im_start|>x<s>\U0001f642<|mask|>",
@@ -40,13 +40,13 @@ def use_tokenizer(folder: Path) -> None:
 
 
 def _encode(tokenizer: Tokenizer, text: str, pair: str | None) -> None:
-    """Encodes a text twice; every id must be one that MLX can look up, and both times the same."""
+    """Encodes a text twice; every id must be in the embeddings of the model, and both results must be equal."""
     try:
-        found = [tokenizer.encode(text, pair, overflow="truncate").ids for _ in range(2)]
+        results = [tokenizer.encode(text, pair, overflow="truncate").ids for _ in range(2)]
     except InputError:  # a bad record
         return
-    assert found[0] and max(found[0]) < _ROWS, f"{text!r:.20} has the ids {found[0]!r:.60}"
-    assert found[0] == found[1], f"{text!r:.20} has other ids the second time"
+    assert results[0] and max(results[0]) < _ROWS, f"{text!r:.20} has the ids {results[0]!r:.60}"
+    assert results[0] == results[1], f"{text!r:.20} has different ids the second time"
 
 
 def _charsmap() -> bytes:
@@ -63,14 +63,14 @@ _BERT = [("<pad>", 0.0, CONTROL), ("<unk>", 0.0, UNKNOWN), *((f"[{name}]", 0.0, 
 def _pieces(folder: Path) -> list[Path]:
     albert = [*_BERT, ("[MASK]", 0.0, CONTROL), ("<sym>", 0.0, USER_DEFINED), *_ENTRIES[3:]]
     tables = {2: _charsmap()}
-    made = {
+    vocabularies = {
         "xlm": ("sentencepiece.bpe.model", "XLMRobertaTokenizer", words.pieces_file(_ENTRIES, normalizer=tables)),
         "camembert": ("sentencepiece.bpe.model", "CamembertTokenizer", words.pieces_file(_ENTRIES, trainer={3: 2})),
         "albert": ("spiece.model", "AlbertTokenizer", words.pieces_file(albert, normalizer=tables | {4: 0})),
     }
     return [
-        words.put(folder / name, {file: content, "tokenizer_config.json": {"tokenizer_class": kind}})
-        for name, (file, kind, content) in made.items()
+        words.put(folder / name, {file: content, "tokenizer_config.json": {"tokenizer_class": class_name}})
+        for name, (file, class_name, content) in vocabularies.items()
     ]
 
 
@@ -112,22 +112,22 @@ def _byte_pairs() -> Library:
 
 
 def _bare() -> Library:
-    """A tokenizer that adds no special tokens: a text may have no token at all."""
+    """A tokenizer without special tokens: a text may have no tokens at all."""
     tokenizer = _byte_pairs()
     tokenizer.post_processor = processors.ByteLevel()
     return tokenizer
 
 
 def _whole(folder: Path) -> list[Path]:
-    made = {"bert": _word_pieces(), "xlm": _unigram(), "roberta": _byte_pairs(), "bare": _bare()}
+    tokenizers = {"bert": _word_pieces(), "xlm": _unigram(), "roberta": _byte_pairs(), "bare": _bare()}
     classes = {"bert": "BertTokenizer", "xlm": "XLMRobertaTokenizer"}
-    found = []
-    for name, tokenizer in made.items():
+    folders = []
+    for name, tokenizer in tokenizers.items():
         settings = json.dumps({"tokenizer_class": classes.get(name, "RobertaTokenizer")})
-        found.append(
+        folders.append(
             words.put(folder / name, {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": settings})
         )
-    return found
+    return folders
 
 
 _IDS = (60, _ROWS - 1, _ROWS, 5000, 2**24, 2**32 - 1)
@@ -135,7 +135,7 @@ _REMOVERS = (".", "\\S", "[a-z]", "\\s|a")
 
 
 def _change_meaning(rng: Random, data: bytes) -> bytes:
-    """Changes one thing of a tokenizer.json that stays valid: an id, what is removed, dropout, what is added."""
+    """Makes a valid change to a tokenizer.json: an id, the removal of text, dropout, or the special tokens to add."""
     saved = json.loads(data)
     vocab = saved["model"]["vocab"]
     match rng.randrange(6):
@@ -186,16 +186,16 @@ def _words(folder: Path) -> list[Path]:
 
 
 def _published(folder: Path) -> list[Path]:
-    """Newer embedding models: two of byte pairs, one of pieces with bytes, also as a SentencePiece model."""
+    """Newer embedding models: two with byte pairs; one with pieces and bytes, and again as a SentencePiece model."""
     kinds = (published.eurobert, published.qwen3, published.gemma, published.gemma_model)
     return [make(folder / make.__name__) for make in kinds]
 
 
 def _change_published(rng: Random, files: Files) -> Files:
-    whole, end = next((name, name[-5:]) for name in ("tokenizer.json", "tokenizer.model") if name in files)
+    name_of_file, suffix = next((name, name[-5:]) for name in ("tokenizer.json", "tokenizer.model") if name in files)
     if rng.random() < 0.3:
         return on("_config.json" if "tokenizer_config.json" in files else "config.json", _change_text)(rng, files)
-    return {whole: (_change_tokenizer if end == ".json" else change_message)(rng, files[whole])}
+    return {name_of_file: (_change_tokenizer if suffix == ".json" else change_message)(rng, files[name_of_file])}
 
 
 def _change_text(rng: Random, data: bytes) -> bytes:

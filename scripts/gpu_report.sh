@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
-# What a GPU computes with mlxbert, and how fast, as one text to paste into an issue.
+# Checks and times mlxbert on a GPU, and prints a report to paste into an issue.
 #
 #   bash scripts/gpu_report.sh                  everything, some ten minutes
-#   bash scripts/gpu_report.sh check update     parts: check update embed bench tests
+#   bash scripts/gpu_report.sh check update     some parts of: check update embed bench tests
 #
 # Run it in a checkout, in an environment with mlxbert (`pip install -e ".[test]"`). With torch, transformers and
-# sentence-transformers installed, they are measured beside it. Nothing is sent anywhere. `DEVICE=cpu` tries it without
-# a GPU; `TEXTS` is how many texts are embedded.
+# sentence-transformers installed, they are measured for comparison. Nothing is sent anywhere. `DEVICE=cpu` runs it
+# without a GPU; `TEXTS` is the number of texts to embed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 device=${DEVICE:-gpu} texts=${TEXTS:-20000} updates=${UPDATES:-30}
 export MLXBERT_DEVICE=$device PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=true HF_HUB_OFFLINE=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache # of kernels: an empty one
+export XDG_CACHE_HOME=$work/cache # an empty cache of kernels
 
-# Runs a command, and prints how long it took and how it ended.
+# Runs a command, and prints its duration and, after a failure, its status and errors.
 part() {
   local name=$1 begun=$SECONDS status
   shift
   printf '\n## %s\n\n' "$name"
-  "$@" 2>"$work/said"
+  "$@" 2>"$work/errors"
   status=$?
-  [ "$status" = 0 ] || { echo; echo "status $status:"; tail -n 20 "$work/said"; }
+  [ "$status" = 0 ] || { echo; echo "status $status:"; tail -n 20 "$work/errors"; }
   printf '\n%s s\n' $((SECONDS - begun))
 }
 
@@ -57,7 +57,7 @@ PYTHON
 
 embed() {
   part "A model and texts" made
-  local others=() # an empty one is "unbound" for a Mac's bash 3.2, hence ${…+…}
+  local others=() # an empty array is "unbound" in bash 3.2 of macOS, hence ${…+…}
   python -c "import sentence_transformers" 2>/dev/null || others=(--without sentence-transformers)
   for dtype in float32 float16; do
     part "Embedding $texts texts in $dtype" python benchmarks/embed.py "$work/model" "$work/texts.jsonl" \

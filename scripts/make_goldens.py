@@ -1,7 +1,7 @@
 """Records the outputs of transformers: `python scripts/make_goldens.py [FAMILY…]` writes mlxbert/bench/goldens.
 
-Covers every family and head of tests/helpers/families.py, whose configs differ from the defaults so that a forgotten
-setting shows. The heads of a family share one encoder, which is stored once. Needs torch and transformers
+Covers every family and head of tests/helpers/families.py, whose configs differ from the defaults to expose forgotten
+settings. The heads of a family share one encoder, which is stored once. Needs torch and transformers
 (requirements-parity.txt); the tests that read the goldens do not.
 """
 
@@ -50,11 +50,11 @@ def _freeze(compared: Compared, folder: Path) -> None:
         config, tensors = _saved(model)
         prefix = prefix_in(tensors)
         from_encoder = {name for name in shared if prefix + name in tensors}
-        own = {name: array for name, array in tensors.items() if name.removeprefix(prefix) not in from_encoder}
+        head_tensors = {name: array for name, array in tensors.items() if name.removeprefix(prefix) not in from_encoder}
         golden = {"config": config, "prefix": prefix, "without": sorted(shared.keys() - from_encoder)}
         (folder / f"{head}.json").write_text(json.dumps(golden), encoding="utf-8")
-        if own:
-            save_file(own, folder / f"{head}.safetensors")
+        if head_tensors:
+            save_file(head_tensors, folder / f"{head}.safetensors")
         for case_name, case in compared.cases.items():
             for output, array in reference_outputs(model, case).items():
                 inside = output.startswith(("hidden", "attention"))  # large: kept for one input and one head only
@@ -66,7 +66,7 @@ def _freeze(compared: Compared, folder: Path) -> None:
 
 
 def _freeze_classifier() -> None:
-    """Gradients and losses of the classifier of `doctor --check`, by torch in float64."""
+    """Records gradients and losses of the classifier of `doctor --check`, computed by torch in float64."""
     config = transformers.BertConfig.from_dict(tiny_classifier.CONFIG)
     model = transformers.BertForSequenceClassification(config).double().train()
     drawn = tiny_classifier.draw_weights({name: tuple(array.shape) for name, array in model.named_parameters()})
@@ -74,11 +74,13 @@ def _freeze_classifier() -> None:
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(drawn[name]))
     with tempfile.TemporaryDirectory() as folder:
-        network = load_network(tiny_classifier.write(Path(folder), {name: one.shape for name, one in drawn.items()}))
+        network = load_network(
+            tiny_classifier.write(Path(folder), {name: array.shape for name, array in drawn.items()})
+        )
     flat = {name: np.array(array) for name, array in dict(nn.utils.tree_flatten(network.parameters())).items()}
     ours = {
-        theirs: next(name for name, array in flat.items() if np.array_equal(array, one))
-        for theirs, one in drawn.items()
+        theirs: next(name for name, array in flat.items() if np.array_equal(array, weights))
+        for theirs, weights in drawn.items()
     }
     assert {*ours.values()} == {*flat}
     optimizer = torch.optim.AdamW(model.parameters(), lr=tiny_classifier.RATE, weight_decay=tiny_classifier.DECAY)
@@ -87,11 +89,11 @@ def _freeze_classifier() -> None:
     targets = torch.arange(len(texts.input_ids)) % tiny_classifier.CLASSES
     for _ in range(tiny_classifier.UPDATES):
         optimizer.zero_grad()
-        given = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.real.astype(np.int64))
-        loss = torch.nn.functional.cross_entropy(model(given[0], attention_mask=given[1]).logits, targets)
+        ids, mask = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.real.astype(np.int64))
+        loss = torch.nn.functional.cross_entropy(model(ids, attention_mask=mask).logits, targets)
         loss.backward()
         losses.append(loss.item())
-        first = first or {name: one.grad.numpy().copy() for name, one in model.named_parameters()}
+        first = first or {name: each.grad.numpy().copy() for name, each in model.named_parameters()}
         optimizer.step()
     parameters = {
         name: {
@@ -117,8 +119,8 @@ def main() -> None:
         return
     _freeze_classifier()
     x = torch.cat([torch.linspace(-12, 12, 2001), torch.tensor([-100.0, 0.0, 100.0])])
-    found = {name: transformers.activations.ACT2FN[name](x).numpy() for name in ACTIVATIONS}
-    save_file({"x": x.numpy(), **found}, GOLDENS / "activations.safetensors")
+    outputs = {name: transformers.activations.ACT2FN[name](x).numpy() for name in ACTIVATIONS}
+    save_file({"x": x.numpy(), **outputs}, GOLDENS / "activations.safetensors")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Draws `docs/terminal.svg`, the picture in the README: what mlxbert prints for some commands at a real terminal.
+"""Draws `docs/terminal.svg`, the picture in the README: the output of some commands in a terminal.
 
-`python scripts/make_picture.py` runs them in a pseudo-terminal, in an empty folder, with the built-in model.
+`python scripts/make_picture.py` runs the commands in a pseudo-terminal, in an empty folder, with the built-in model.
 """
 
 import os
@@ -29,12 +29,12 @@ COMMANDS = (
 
 
 def printed(command: str) -> str:
-    """What a command prints in a terminal of `WIDTH` columns."""
+    """The output of a command in a terminal of `WIDTH` columns."""
     parts: list[bytes] = []
 
     def keep(descriptor: int) -> bytes:
         parts.append(os.read(descriptor, 65536))
-        return parts[-1]  # shown here, too; an empty answer would end the command
+        return parts[-1]  # also printed here; an empty result would end the command
 
     os.environ |= {"COLUMNS": str(WIDTH), "LINES": "40", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     words = shlex.split(command)
@@ -54,7 +54,7 @@ def main() -> None:
             console.print(Text.assemble("\n" * (number > 0), ("$ ", "dim"), (command, "bold")))
             console.print(Text.from_ansi(printed(command)))
         drawn = console.export_svg(title="mlxbert")
-        drawn = re.sub(r"@font-face \{.*?\}\n", "", drawn, flags=re.DOTALL)  # the viewer's own font: nothing is fetched
+        drawn = re.sub(r"@font-face \{.*?\}\n", "", drawn, flags=re.DOTALL)  # use a local font, and fetch nothing
         PICTURE.write_text(drawn, encoding="utf-8")
 
 

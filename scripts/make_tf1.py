@@ -3,7 +3,7 @@
 `python scripts/make_tf1.py models FOLDER` makes tiny random models with transformers, records their tensors and
 outputs, and writes the tensors for TensorFlow to FOLDER; it needs torch and transformers (requirements-parity.txt).
 `python scripts/make_tf1.py checkpoints FOLDER` writes those tensors with TensorFlow's Saver; it needs numpy and
-tensorflow, preferably in a separate environment. The tests that read the result need none of them.
+tensorflow, preferably in a separate environment. The tests that read the result need neither.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 
 GOLDENS = Path(__file__).parents[1] / "mlxbert" / "bench" / "goldens" / "tf1"
 _STEP = 7
-_SMALL = {  # eps and padding, which Google's configurations do not state, have Google's values
+_SMALL = {  # eps and padding are Google's defaults, because Google's configurations omit them
     "hidden_size": 12,
     "intermediate_size": 20,
     "num_hidden_layers": 2,
@@ -122,12 +122,12 @@ def _freeze(written: Written, folder: Path, name: str, embeddings: dict[str, Any
     frozen = {f"tensors/{key}": value.numpy() for key, value in tensors.items()}
     case = compared.cases["pairs"]
     assert case.mask is not None and case.segments is not None
-    given = {"ids": case.input_ids, "mask": case.mask, "segments": case.segments}
-    frozen |= {f"inputs/{key}": value for key, value in given.items()}
+    inputs = {"ids": case.input_ids, "mask": case.mask, "segments": case.segments}
+    frozen |= {f"inputs/{key}": value for key, value in inputs.items()}
     outputs = reference_outputs(model, case).items()
     frozen |= {f"outputs/{key}": value for key, value in outputs if not key.startswith(("hidden", "attention"))}
-    found = {key: np.ascontiguousarray(value) for key, value in frozen.items()}
-    save_file(found, folder / f"{name}.safetensors")
+    arrays = {key: np.ascontiguousarray(value) for key, value in frozen.items()}
+    save_file(arrays, folder / f"{name}.safetensors")
     facts = model.config.to_dict()
     keys = [*_KEYS, *_MORE.get(written.family, ())]
     text = json.dumps({key: facts[key] for key in keys if key in facts}, indent=2, sort_keys=True)
@@ -144,8 +144,8 @@ def make_models(work: Path) -> None:
         google = dict(_google(key, value.numpy(), written.family) for key, value in tensors.items())
         if written.family == "electra":
             shared = {key: value for key, value in tensors.items() if ".embeddings." in key}
-            others = _freeze(_GENERATOR, folder, "generator", shared)
-            google |= dict(_google(key, value.numpy(), "generator") for key, value in others.items())
+            generator = _freeze(_GENERATOR, folder, "generator", shared)
+            google |= dict(_google(key, value.numpy(), "generator") for key, value in generator.items())
         work.mkdir(parents=True, exist_ok=True)
         np.savez(work / f"{name}.npz", **google)
 

@@ -25,11 +25,11 @@ class Mutation:
     """A mistake that somebody has made, here or in another project.
 
     Attributes:
-        name: The mistake.
-        file: Where it is made.
-        old: What stands there, once.
-        new: What the mistake makes of it.
-        test: The test that must fail: a file, two colons, a function, perhaps parameters in brackets.
+        name: A description of the mistake.
+        file: The file with the mistake.
+        old: The correct source, which must occur exactly once.
+        new: The source with the mistake.
+        test: The test that must fail: a file, two colons, a function, optionally parameters in brackets.
     """
 
     name: str
@@ -309,7 +309,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("biases decay, too", "mlxbert/training/loop/optimizer.py", "if array.ndim > 1 and name != biases",
      "if name != biases", "tests/training/test_optimizer.py::test_updates_are_those_of_the_paper"),
     ("the weight of the last part alone divides the sums", "mlxbert/training/loop/gradients.py",
-     "one.loss + other.loss, one.weight + other.weight", "one.loss + other.loss, other.weight",
+     "first.loss + second.loss, first.weight + second.weight", "first.loss + second.loss, second.weight",
      "tests/training/test_loop.py::test_accumulated_batches_are_one_batch"),
     ("padding competes for the ends of an answer", "mlxbert/training/objectives/answer.py",
      "if batch.inputs.attention_mask is not None:", "if False:",
@@ -346,7 +346,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "return (same | equals) & ~np.eye(", "return equals & ~np.eye(",
      "tests/training/test_embed_objective.py::test_duplicates_in_a_batch_are_no_negatives"),
     ("each part of a batch has the gradient of the first", "mlxbert/training/loop/gradients.py",
-     "starts = [sum(rows[:number]) for number in own]", "starts = [0 for number in own]",
+     "starts = [sum(rows[:number]) for number in local]", "starts = [0 for number in local]",
      "tests/training/test_embed_objective.py::test_parts_of_a_batch_give_the_gradients_of_the_whole"),
     ("a clock is read while torch's GPU still computes", "mlxbert/bench/training_steps.py",
      "        wait_for(device)  # a GPU still computes the update\n", "",
@@ -355,8 +355,8 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "    match_precision(torch, tf32=job.tf32)\n", "",
      "tests/bench/test_peer.py::test_model_and_inputs_are_on_the_gpu_in_the_dtype_of_mlxbert"),
     ("a GPU's update swaps the moments", "mlxbert/training/loop/gpu_updater.py",
-     "arrays = parameter, found.arrays[name], optimizer.means[name], optimizer.squares[name]",
-     "arrays = parameter, found.arrays[name], optimizer.squares[name], optimizer.means[name]",
+     "arrays = parameter, gradients.arrays[name], optimizer.means[name], optimizer.squares[name]",
+     "arrays = parameter, gradients.arrays[name], optimizer.squares[name], optimizer.means[name]",
      "tests/training/test_step.py::test_updates_are_those_of_a_cpu"),
     ("the norm of the gradients leaves the last sixteen out", "mlxbert/training/loop/gpu_updater.py",
      "for start in range(0, len(filled), _TERMS)])", "for start in range(0, len(filled) - _TERMS or 1, _TERMS)])",
@@ -441,10 +441,10 @@ def run(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 
 def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
-    """Whether the mistake goes unnoticed, and what the tests say."""
+    """Returns whether the mistake goes unnoticed, and the output of the tests."""
     path = folder / mutation.file
     original = path.read_text(encoding="utf-8")
-    assert original.count(mutation.old) == 1, f"{mutation.name}: {mutation.file} has to hold {mutation.old!r} once"
+    assert original.count(mutation.old) == 1, f"{mutation.name}: {mutation.file} must contain {mutation.old!r} once"
     path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
         done = run(folder, mutation.test)
@@ -459,7 +459,7 @@ def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Prints a line per mistake; returns how many went unnoticed."""
+    """Prints a line per mistake; returns the number of mistakes that went unnoticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
@@ -469,9 +469,9 @@ def main() -> int:
 
     def timed(mutation: Mutation) -> bool:
         folder, start = folders.get(), time.monotonic()
-        missed, said = check(mutation, folder)
+        missed, message = check(mutation, folder)
         folders.put(folder)
-        print(f"{time.monotonic() - start:5.1f} s  {mutation.name}: {said}", flush=True)
+        print(f"{time.monotonic() - start:5.1f} s  {mutation.name}: {message}", flush=True)
         return missed
 
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(workers + 1) as threads:

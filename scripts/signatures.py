@@ -1,8 +1,8 @@
-"""Writes what type checkers, editors and readers see of the functions with options: `python scripts/signatures.py`.
+"""Writes the signatures of the functions with options, for type checkers and docs: `python scripts/signatures.py`.
 
-The functions are those of `mlxbert.tasks` that `takes_keywords` has made. Their signatures and docstrings go into
-mlxbert/__init__.pyi, with an overload for each kind of result; their names into `Model`, whose methods they are; their
-options into the table in docs/python.md. A test compares all three with what this script would write.
+The functions are those in `mlxbert.tasks` that are decorated with `takes_keywords`. Their signatures and docstrings go
+into mlxbert/__init__.pyi, with an overload for each kind of result; their names go into `Model`, which has them as
+methods; their options go into the table in docs/python.md. A test checks that all three are up to date.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import describe, groups_of, keywords_of
 
 ROOT = Path(__file__).parents[1]
-# What is written is between two lines of each file.
+# In each file, the lines between two markers are generated.
 STUB = (
     "mlxbert/__init__.pyi",
     "# Functions with options, as scripts/signatures.py writes them.\n# fmt: off\n",
@@ -30,11 +30,11 @@ STUB = (
 )
 METHODS = "mlxbert/model.py", "    # Written by scripts/signatures.py.\n", "    # Written by hand.\n"
 TABLE = "docs/python.md", "<!-- options -->\n", "<!-- end of options -->\n"
-_WIDTH, _SPACE = 120, "\0"  # a space within a parameter
+_WIDTH, _SPACE = 120, "\0"  # characters of a line; stands for a space within a parameter
 
 
 def functions() -> list[Callable[..., Any]]:
-    """The functions with options, in the order of their names."""
+    """The functions with options, sorted by name."""
     names = [f"mlxbert.tasks.{module.name}" for module in pkgutil.iter_modules(mlxbert.tasks.__path__)]
     values = {
         value for name in names for value in vars(importlib.import_module(name)).values() if inspect.isfunction(value)
@@ -45,12 +45,12 @@ def functions() -> list[Callable[..., Any]]:
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:
-    """The types of a union, in their order; of another type the type itself."""
+    """The types of a union, in order; for any other type, the type itself."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def shown(*kinds: Any) -> str:
-    """The union of some types, as a stub writes it."""
+    """The union of some types, as written in a stub."""
     return " | ".join(dict.fromkeys(map(_shown, kinds)))
 
 
@@ -78,26 +78,26 @@ def _literal(value: object) -> str:
 
 
 def overloads(signature: inspect.Signature) -> Iterator[tuple[Mapping[str, str], str]]:
-    """For each overload of a function the parameters that differ, as they are written, and the type of its result."""
+    """Yields, for each overload of a function, the source of the parameters that differ, and the type of its result."""
     results = _kinds(signature.return_annotation)
     several = results[-1]
     (kind,) = get_args(several) or (None,)
     if Failure not in _kinds(kind):
         yield {}, shown(*results)
         return
-    container, without = get_origin(several).__name__, [one for one in _kinds(kind) if one is not Failure]
+    container, successes = get_origin(several).__name__, [one for one in _kinds(kind) if one is not Failure]
     items = {}
     if len(results) > len([one for one in results if get_origin(one) is get_origin(several)]):  # or of one item
         name, one, many = _items(signature)
         yield {name: f"{name}: {shown(*one)}"}, shown(*results[:-1])
         items = {name: f"{name}: {shown(many)}"}
     on_error = shown(signature.parameters["on_error"].annotation)
-    yield items | {"on_error": 'on_error: Literal["raise"] = "raise"'}, f"{container}[{shown(*without)}]"
+    yield items | {"on_error": 'on_error: Literal["raise"] = "raise"'}, f"{container}[{shown(*successes)}]"
     yield items | {"on_error": f"on_error: {on_error}"}, f"{container}[{shown(kind)}]"
 
 
 def _items(signature: inspect.Signature) -> tuple[str, list[Any], Any]:
-    """The parameter that takes one item or several: its name, the types of one, and the type of several."""
+    """The parameter that takes one item or several: its name, the types of an item, and the type of several items."""
     for name, parameter in signature.parameters.items():
         for kind in _kinds(parameter.annotation):
             if get_origin(kind) is get_origin(Iterable[Any]) and InputError in _kinds(get_args(kind)[0]):
@@ -106,19 +106,21 @@ def _items(signature: inspect.Signature) -> tuple[str, list[Any], Any]:
 
 
 def declaration(function: Callable[..., Any]) -> str:
-    """The overloads of a function, the first one with its docstring."""
+    """The overloads of a function; the first has its docstring."""
     signature, name, lines = inspect.signature(function), function.__name__, list[str]()
-    every = [*overloads(signature)]
-    for number, (different, result) in enumerate(every):
-        parameters = [different.get(one.name) or _parameter(one) for one in signature.parameters.values()]
-        keywords = [one.kind is one.KEYWORD_ONLY for one in signature.parameters.values()]
+    variants = [*overloads(signature)]
+    for number, (different, result) in enumerate(variants):
+        parameters = [
+            different.get(parameter.name) or _parameter(parameter) for parameter in signature.parameters.values()
+        ]
+        keywords = [parameter.kind is parameter.KEYWORD_ONLY for parameter in signature.parameters.values()]
         parameters.insert(keywords.index(True), "*")
-        # A text is an iterable of texts, too.
-        overlaps = len(every) == 3 and number == 0 and "str" in next(iter(different.values())).split(" ")
-        lines += ["@overload"] * (len(every) > 1)
+        # A text is also an iterable of texts.
+        overlaps = len(variants) == 3 and number == 0 and "str" in next(iter(different.values())).split(" ")
+        lines += ["@overload"] * (len(variants) > 1)
         lines += [f"def {name}(" + "  # type: ignore[overload-overlap]" * overlaps]
-        whole = ", ".join(one.replace(" ", _SPACE) for one in parameters)
-        wrapped = textwrap.wrap(whole, _WIDTH, initial_indent=4 * " ", subsequent_indent=4 * " ")
+        joined = ", ".join(parameter.replace(" ", _SPACE) for parameter in parameters)
+        wrapped = textwrap.wrap(joined, _WIDTH, initial_indent=4 * " ", subsequent_indent=4 * " ")
         lines += [line.replace(_SPACE, " ") for line in wrapped]
         lines += [f") -> {result}:" + " ..." * (number > 0)]
         if number == 0:
@@ -137,7 +139,7 @@ def methods() -> str:
 
 
 def table() -> str:
-    """The options, each with its functions."""
+    """The table of the options, each with its functions."""
     rows: dict[tuple[str, str], list[str]] = {}
     for function in functions():
         for group in groups_of(inspect.unwrap(function)).values():
@@ -148,7 +150,7 @@ def table() -> str:
 
 
 def written() -> dict[str, str]:
-    """The files as they should be, by their paths."""
+    """The updated files, keyed by path."""
     parts = {STUB: "\n".join(map(declaration, functions())), METHODS: methods(), TABLE: table()}
     files = {}
     for (path, start, end), part in parts.items():

@@ -1,1 +1,1 @@
-"""Training: one loop that yields events, objectives that say what is trained, and what makes a run resume exactly."""
+"""Training: a loop that yields events, the objectives that it trains, and saved states that resume exactly."""

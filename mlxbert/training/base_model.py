@@ -27,10 +27,10 @@ class BaseModel:
     """The model that training starts from.
 
     Attributes:
-        ref: What it is called, and where it computes; it always computes in float32.
-        files: Its folder, and its adapter if it has one; found and opened once, as a branch on the hub may move while a
-            run takes hours.
-        packed: Whether quantized weights stay quantized, where the device computes with them: they cannot be trained.
+        ref: The source of the model, and the device. The model always computes in float32.
+        files: Its folder, and its adapter if it has one. They are looked up once, because a branch on the hub may move
+            during a long run.
+        packed: Whether quantized weights stay quantized if the device supports them; then they cannot be trained.
     """
 
     ref: ModelRef
@@ -44,7 +44,7 @@ class BaseModel:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The opened weights and configuration; it is opened once."""
+        """The weights and the configuration, opened once."""
         return self._files.checkpoint
 
     @property
@@ -57,16 +57,16 @@ class BaseModel:
         """The folder of the model."""
         return self.files.path
 
-    def load(self, **chosen: Any) -> Model:
-        """The model in float32; see `mlxbert.load`."""
+    def load(self, **options: Any) -> Model:
+        """Loads the model in float32; see `mlxbert.load`."""
         devices.use(self.ref.device)
-        return replace(self._files.load(quantized=self.packed, **chosen), source=self.name)
+        return replace(self._files.load(quantized=self.packed, **options), source=self.name)
 
     def warn_unless_it_fits(self, options: TrainingOptions) -> None:
-        """Warns if weights, gradients and moments alone, without those of words, are more than the device has."""
+        """Warns if the weights, and the gradients and moments of the layers alone, exceed the memory of the device."""
         checkpoint = self.checkpoint
         if self.packed and checkpoint.storage is not None:
-            return  # they stay as small as they are
+            return  # the weights stay quantized
         sizes = {name: prod(shape) for name, shape in shapes(checkpoint, ()).items()}
         layers = range(0 if options.lora is not None else checkpoint.config.num_stored_layers)
         trained = sum(
@@ -77,21 +77,21 @@ class BaseModel:
         memory.warn_unless_it_fits(f"{self.name}: training needs at least", needed)
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
-        """Whether the model has what is trained: one head, with the same labels; or none, for vectors."""
+        """Whether the model already has the only head to train, with the same labels; true if vectors are trained."""
         if not heads:
             return True
-        [(head, labels), *more] = heads.items()
+        [(head, labels), *others] = heads.items()
         checkpoint = self.checkpoint
-        if more or head not in checkpoint.parts or HEADS[head].task is None:
+        if others or head not in checkpoint.parts or HEADS[head].task is None:
             return False
-        own = checkpoint.config.labels if HEADS[head].labelled else None
-        if own is None or labels is None:
-            return own is labels
-        # What a number, or the score of a cross-encoder, is called does not matter.
-        numbers = own.problem_type == labels.problem_type and len(own) == len(labels) == 1
-        same = numbers or {*own.names} == {*labels.names}
-        alike = all(getattr(own, each.option) == getattr(labels, each.option) for each in OWN_LAYERS)
-        return same and alike and own.problem_type in (None, labels.problem_type)
+        present = checkpoint.config.labels if HEADS[head].labelled else None
+        if present is None or labels is None:
+            return present is labels
+        # The name of a regression target, or of the score of a cross-encoder, does not matter.
+        single_numbers = present.problem_type == labels.problem_type and len(present) == len(labels) == 1
+        same_names = single_numbers or {*present.names} == {*labels.names}
+        same_layers = all(getattr(present, layer.option) == getattr(labels, layer.option) for layer in OWN_LAYERS)
+        return same_names and same_layers and present.problem_type in (None, labels.problem_type)
 
     def labels(self, head: str) -> Labels | None:
         """The labels of a head; `None` if the model does not have it."""
@@ -99,11 +99,11 @@ class BaseModel:
         return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
-        """How the model makes the vector of a text; that of its family where its files do not say."""
+        """The pooling of the model; the default of its family if its files specify none."""
         return "+".join(self._embedding.poolings)
 
     def embeds(self) -> bool:
-        """Whether the model's files say how it makes vectors."""
+        """Whether the model's files specify how it makes vectors."""
         return self._embedding.stated
 
     @property
@@ -111,9 +111,9 @@ class BaseModel:
         return read_embedder(self.files, self.checkpoint.config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
-        """The model with the heads that are trained: its own, where it has the same labels, fresh ones otherwise.
+        """The model with the heads to train: its present head if `keeps` says so, otherwise new heads.
 
-        Prompts choose none of its own adapters, which belong to the weights before training.
+        Prompts no longer select an adapter of the model: its adapters belong to the weights before training.
         """
         if not heads:
             model = self.load(task="embed")

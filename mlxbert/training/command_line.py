@@ -1,4 +1,4 @@
-"""What a call of `finetune` is given, as data; and the command line that repeats the call."""
+"""The arguments of a call of `finetune`, and the command line that repeats the call."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ Data = str | Path | Iterable[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneArguments:
-    """What decides the result of a call of `finetune`, in the order of the command line; see `finetune`."""
+    """The arguments of `finetune` that determine its result, in the order of the command line; see `finetune`."""
 
     train: Data
     output: str | Path
@@ -42,12 +42,12 @@ class FinetuneArguments:
         check_fraction(self.valid, self.validation_fraction)
 
     def ref(self) -> ModelRef:
-        """The model that training starts from, and where it computes."""
+        """The model that training starts from, and the device."""
         check_source(self.model, "model")
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
     def variants(self, seed: int) -> tuple[Mapping[str, Any], ...]:
-        """The options in which the runs differ, `seed` being the first one."""
+        """For each run, the options in which it differs from the others; `seed` is the first seed."""
         return tuple(
             {**combination, "seed": combination.get("seed", seed) + number}
             for combination in check_sweep(self.sweep, self.seeds)
@@ -55,7 +55,7 @@ class FinetuneArguments:
         )
 
     def command_line(self, task: str) -> str | None:
-        """The command that does the same; `None` where the data are not files."""
+        """The equivalent command; `None` if the data are not files."""
         if not all(_is_files(data) for data in (self.train, self.valid)):
             return None
         named = {field.name: field for field in fields(self) if field.name != "options"}
@@ -71,27 +71,27 @@ class FinetuneArguments:
 
 
 def _is_files(data: Data | None) -> bool:
-    """Whether data are names of files: not records, nor a table, which compares to nothing."""
+    """Whether data are names of files, rather than records or a table."""
     if data is None or isinstance(data, str | Path):
         return True
     return isinstance(data, list | tuple) and all(isinstance(file, str | Path) for file in data)
 
 
 def _words(name: str, value: Any) -> Iterator[str]:
-    """The words that give an option a value which is not its default."""
+    """The words that set an option to a value other than its default."""
     if name == "sweep":
         return _option(name, *(f"{option}={','.join(map(str, values))}" for option, values in value.items()))
     if value is False:
-        return iter([f"--no-{name}"] if name == "normalize" else [])  # others are off without a word
+        return iter([f"--no-{name}"] if name == "normalize" else [])  # the others are off by default
     if value is True:
-        return iter([_spelled(name)])
+        return iter([_flag(name)])
     return _option(name, ",".join(map(str, value)) if isinstance(value, list | tuple) else value)
 
 
 def _option(name: str, *values: object) -> Iterator[str]:
-    """An option with each of its values."""
-    return (word for value in values for word in (_spelled(name), str(value)))
+    """The words of an option, repeated for each value."""
+    return (word for value in values for word in (_flag(name), str(value)))
 
 
-def _spelled(name: str) -> str:
+def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"

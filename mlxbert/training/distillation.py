@@ -1,4 +1,4 @@
-"""Training with a teacher: a finished model for the same task and labels, and what it computes for each example.
+"""Training with a teacher: a trained model for the same task and labels, and its scores for each example.
 
 Shapes: L length, C classes, W size of a vector.
 """
@@ -29,18 +29,19 @@ from mlxbert.weights.model_source import ModelRef
 
 
 class Distillation:
-    """What is learned from a teacher, a finished model for the same task and labels.
+    """Adds the scores of a teacher, a trained model for the same task and labels, to the training of a student.
 
     Args:
-        ref: The teacher, which is asked once for every example.
+        ref: The teacher, which computes the scores of every example once.
         task: The objective, bound to the student.
         train: The training data.
         valid: The validation data.
-        options: How much it counts.
+        options: The weight of the teacher.
         on_progress: See `mlxbert.load`.
 
     Attributes:
-        objective: What the loop trains.
+        name: The source of the teacher.
+        objective: The objective of the loop: the task and the distance from the teacher.
     """
 
     def __init__(
@@ -55,74 +56,76 @@ class Distillation:
         if not isinstance(task, TaskObjective):
             raise ArgumentError("teacher is given with a custom Objective, expected the name of a task")
         task.check_teacher()
-        found = BaseModel(ref=ref, files=find_model(ref, on_progress))
-        model = found.load(task=task.spec.needs)
-        self.name, self._files = found.name, found.files
+        base = BaseModel(ref=ref, files=find_model(ref, on_progress))
+        model = base.load(task=task.spec.needs)
+        self.name, self._files = base.name, base.files
         self._task, self._train, self._valid = task, train, valid
         self._network: Network | None = model.network
-        self._own = task.of_teacher(model)
-        self._found: Predictions | None = None  # what it computes for the training data
-        self._wanted: Predictions | None = None  # its vectors of the validation data
-        self.objective = task.distilled(self._own, self.name, options)
-        self._of_tokens = bool(task.head) and HEADS[task.head].scope in ("token", "span")
-        self._inputs = [one.encoding for record in train.records for one in self._own.examples(record)]
+        self._teacher_task = task.of_teacher(model)
+        self._train_scores: Predictions | None = None
+        self._valid_vectors: Predictions | None = None
+        self.objective = task.distilled(self._teacher_task, self.name, options)
+        self._per_token = bool(task.head) and HEADS[task.head].scope in ("token", "span")
+        self._inputs = [example.encoding for record in train.records for example in self._teacher_task.examples(record)]
         self._check_tokens()
 
     def manifest(self) -> dict[str, Any]:
-        """What decides the result besides the rest of a call."""
+        """The part of the manifest that depends on the teacher."""
         return {"teacher": hash_model(self._files), **self.objective.settings()}
 
     def noted(self, report: DataReport | None) -> DataReport | None:
-        """A report that names the teacher."""
+        """Adds the teacher to a report."""
         return report and self.objective.noted(report, self.name)
 
     def examples(self, group: ProcessGroup | None) -> list[DistillationExample]:
-        """The training examples with what the teacher computes for them.
+        """The training examples with the scores of the teacher.
 
         Args:
-            group: The processes, which compute all of it once; `None` to compute each when it is needed.
+            group: The processes, which compute all scores at once; `None` to compute each score when it is needed.
         """
-        if group is not None and self._found is None:
-            self._found = self._computed(self._inputs, group)
+        if group is not None and self._train_scores is None:
+            self._train_scores = self._computed(self._inputs, group)
             if self.objective.chooses:
-                valid = [self._own.examples(record)[0].encoding for record in self._valid.records]
-                self._wanted = self._computed(valid, group)
-            self._network = None  # its memory is needed
+                valid = [self._teacher_task.examples(record)[0].encoding for record in self._valid.records]
+                self._valid_vectors = self._computed(valid, group)
+            self._network = None  # frees its memory
         return [
             DistillationExample(example, functools.partial(self._scores, number))
             for number, example in enumerate(self._train.examples)
         ]
 
     def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
-        """How far the student's vectors of the validation data are from the teacher's, where that chooses the best."""
-        if self._wanted is None:
+        """The mean distance between student and teacher vectors of the validation data, if it selects the best."""
+        if self._valid_vectors is None:
             return {}
-        inputs = [one.encoding for one in self._valid.examples]
-        found = compute(network, inputs, self._task.predict, group=group)
-        far = self.objective.distance(mx.array(np.array(found)), mx.array(np.array(self._wanted)))
-        return {ERROR: cast(float, far.item()) / len(inputs)}
+        inputs = [example.encoding for example in self._valid.examples]
+        vectors = compute(network, inputs, self._task.predict, group=group)
+        distance = self.objective.distance(mx.array(np.array(vectors)), mx.array(np.array(self._valid_vectors)))
+        return {ERROR: cast(float, distance.item()) / len(inputs)}
 
     def _computed(self, inputs: Sequence[Encoding], group: ProcessGroup | None = None) -> Predictions:
-        """Vectors (W,), or the scores of the head, (C,) or (L, C), for each of the inputs."""
+        """The output of the teacher for each input: a vector (W,), or the scores of its head, (C,) or (L, C)."""
 
         def scores(network: Network, inputs: Batch) -> mx.array:
-            return self._own.teacher_outputs(network, inputs).astype(mx.float32)
+            return self._teacher_task.teacher_outputs(network, inputs).astype(mx.float32)
 
         assert self._network is not None
         return compute(self._network, inputs, scores, group=group)
 
     def _scores(self, number: int) -> Scores:
-        """Those of one example, without padding, in the order of the student's labels."""
-        [found] = self._computed([self._inputs[number]]) if self._found is None else [self._found[number]]
-        if self._of_tokens:
-            found = found[: len(self._train.examples[number])]
+        """The scores of one example, without padding, in the order of the student's labels."""
+        stored = self._train_scores
+        [scores] = self._computed([self._inputs[number]]) if stored is None else [stored[number]]
+        if self._per_token:
+            scores = scores[: len(self._train.examples[number])]
         order = self.objective.order
-        return cast(Scores, found if order is None else found[..., order])
+        return cast(Scores, scores if order is None else scores[..., order])
 
     def _check_tokens(self) -> None:
-        """Refuses a teacher that sees other tokens, where scores are those of tokens."""
-        if self._of_tokens and [one.encoding.ids for one in self._train.examples] != [one.ids for one in self._inputs]:
+        """Refuses a teacher that tokenizes the texts differently, if scores belong to tokens."""
+        examples = self._train.examples
+        if self._per_token and [each.encoding.ids for each in examples] != [each.ids for each in self._inputs]:
             raise ArgumentError(
                 f"{self.name}: tokenizes texts differently from the student, but {self._task.name} compares tokens",
-                hint="teacher and student need the same vocabulary; max_length= gives both windows of one length",
+                hint="teacher and student need the same vocabulary; with max_length= both models use the same windows",
             )

@@ -1,4 +1,4 @@
-"""After training: thresholds, the evaluation, baselines."""
+"""The final evaluation after training: tuned thresholds, metrics, baselines."""
 
 import math
 import shlex
@@ -19,13 +19,13 @@ from mlxbert.training.training_plan import TrainingPlan
 
 @dataclass(frozen=True)
 class Assessment:
-    """What is known about a trained model.
+    """A trained model and its final evaluation.
 
     Attributes:
         model: The model, with the labels that it is saved with.
         metrics: Its metrics on the validation data.
-        evaluation: All about it on the validation data, for a built-in task.
-        summary: The same next to baselines.
+        evaluation: The full evaluation on the validation data, for a built-in task.
+        summary: The comparison of its score with baselines, for a built-in task.
     """
 
     model: Model
@@ -37,15 +37,15 @@ class Assessment:
 def assess(
     base: BaseModel, model: Model, plan: TrainingPlan, results: Sequence[Mapping[str, Any]], target: Path, times: Times
 ) -> Assessment:
-    """Evaluates a trained model on the validation data; tunes what is tuned there.
+    """Evaluates a trained model on the validation data, after tuning its thresholds there if the task has any.
 
     Args:
-        base: What training started from.
+        base: The model that training started from.
         model: The trained model, to which the objective is bound.
-        plan: The data.
-        results: The `step` and the `score` of every run that is kept, and its `history`.
+        plan: The data and the objective.
+        results: The `step`, `score` and `history` of every run.
         target: The folder that will hold the model.
-        times: Where time goes.
+        times: Measures the phases of the call.
     """
     objective, valid = plan.objective, plan.valid
     predictions = predict(model.network, objective, valid.examples)
@@ -58,12 +58,12 @@ def assess(
         valid, predictions, model=str(target), data=plan.valid_files, truncated=valid.truncated
     )
     spec = objective.spec
-    best = (one for result in results for one in result["history"] if one["step"] == result["step"])
-    scores = [one[evaluation.metric] for one in best]  # a teacher may have chosen by another metric
+    best = (entry for result in results for entry in result["history"] if entry["step"] == result["step"])
+    scores = [entry[evaluation.metric] for entry in best]  # with a teacher, another metric may have selected the best
     with times.phase("comparing with simple methods"):
         baselines = objective.baselines(base.load(heads=()), plan.train.records, valid.records)
-    known = [result for result in results if result["score"] is not None]
-    chosen = (min if objective.minimize else max)(known, key=lambda result: result["score"])
+    completed = [result for result in results if result["score"] is not None]
+    chosen = (min if objective.minimize else max)(completed, key=lambda result: result["score"])
     summary = Summary(
         metric=evaluation.metric, score=evaluation.score, interval=evaluation.interval, baselines=baselines,
         advice=_advice(evaluation, baselines, objective.few_shot_hint(plan.train.records) or _early(chosen)),
@@ -75,16 +75,16 @@ def assess(
 
 
 def _early(result: Mapping[str, Any]) -> str | None:
-    """What to try instead of longer training, if a run was best in its first quarter."""
-    epochs = {one["step"]: one["epoch"] for one in result["history"]}
+    """Advice against longer training, if a run was best in its first quarter."""
+    epochs = {entry["step"]: entry["epoch"] for entry in result["history"]}
     best = epochs.get(result["step"], math.inf)
     if best > max(epochs.values()) / 4:
         return None
-    return f"it was best after epoch {best:.3g}: the frozen vectors suffice here, or it needs more examples"
+    return f"training was best at epoch {best:.3g}: the frozen vectors suffice here, or more examples are needed"
 
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:
-    """What to try where a simple method is as good, if nothing special; a perfect score cannot be improved."""
+    """Advice if a baseline is at least as good: `special`, or longer training. None for a perfect score."""
     if evaluation.score == evaluation.spec.perfect(evaluation.metric):
         return None
     sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
@@ -93,13 +93,13 @@ def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str
 
 
 def _shown_path(folder: Path) -> str:
-    """A folder as one types it: from the current folder, if it is inside of it."""
+    """A folder as a user would type it: relative to the current folder if it lies inside."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether runs differ in nothing but the seed: the deviation over other options says nothing of chance."""
+    """Whether the runs differ in the seed only; a deviation across other options would not measure randomness."""
     measured = {"seed", "score", "step", "seconds", "history", "ended", "planned"}
     others = [{name: value for name, value in result.items() if name not in measured} for result in results]
     return all(other == others[0] for other in others)

@@ -70,29 +70,29 @@ def finetune(
         train: Training data: a file, several files, a folder of texts per label, or an iterable of records such as
             `{"text": …, "label": …}`.
         output: The folder to write.
-        valid: Validation data, which choose the best checkpoint; `None` splits off `validation_fraction` of `train`.
+        valid: Validation data, which select the best checkpoint; `None` splits off `validation_fraction` of `train`.
         model: The model to start from: hub name, folder or `builtin`.
         adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
-        teacher: A finished model for the same task and labels, from which is learned, too: its scores are computed once
-            for the training data, and `teacher_weight` of the loss is the distance from them. `embed` learns its
-            vectors of texts alone.
+        teacher: A trained model for the same task and labels to learn from as well: its scores for the training data
+            are computed once, and the distance from them has a share of `teacher_weight` in the loss. `embed` learns
+            the vectors of the teacher from single texts.
         revision: See `mlxbert.load`.
         offline: See `mlxbert.load`.
         dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
-        format: The format of the files, if their extensions do not name it.
+        format: The format of the files, if it differs from their extensions.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
         encoding: The encoding of text files.
-        validation_fraction: The share of the examples that become validation data; `None` for 0.1, or as much as 20
-            examples need, up to a fifth.
-        seeds: How many runs with different seeds, `seed` being the first; the best one is kept.
+        validation_fraction: The share of the examples that become validation data; `None` for 0.1, or more if needed
+            for 20 examples, up to 0.2.
+        seeds: The number of runs with different seeds, starting at `seed`; the best run is kept.
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
-        overwrite: Whether an earlier result, or the unfinished work of another call, is replaced.
+        overwrite: Whether to replace an earlier result, or the unfinished work of a different call.
         dry_run: Whether to stop after the report on the data, with an estimate of time and memory.
-        check: Whether the finished folder is opened with transformers (needs torch), to compare what it computes there
-            with what it computes here: `Finished.check`. A difference is an error.
-        on_progress: Called with the bytes of a download.
+        check: Whether to open the finished folder with transformers (needs torch) and compare its logits with those of
+            mlxbert, see `Finished.check`. A difference is an error.
+        on_progress: Called with the progress of a download in bytes.
         on_phase: Called with the name of each phase as it begins: reading, training, saving, …
         **options: The fields of `TrainingOptions` in `mlxbert.training.options.loop_options`, and the options of the
             task: `text_column`, `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for
@@ -100,12 +100,12 @@ def finetune(
             `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
             `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for `embed` `negative_column` and the
             fields of `VectorLearning` in `mlxbert.training.options.training_tasks`; with `teacher` also the fields of
-            `TeacherOptions` in `loop_options`, not for `embed`. If `epochs` and `lr` are left out, they are chosen
-            by data and model; `minutes` replaces `epochs`.
+            `TeacherOptions` in `loop_options`, not for `embed`. If omitted, `epochs` and `lr` depend on the data and
+            the model; `minutes` replaces `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
-        gives the model.
+        returns the model.
 
     Raises:
         MlxbertError: An argument, the data, the model or the folder cannot be used.
@@ -118,19 +118,24 @@ def finetune(
     chosen = _read_options(task, asked, check=check)
     times = Times(on_phase)
     times.begin(LOADING)
-    request = TrainingRequest(
-        task=chosen.objective.name, what="fine-tuning", output=output, variants=asked.variants(chosen.loop.seed),
-        ref=asked.ref(), options=chosen.loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
-        line=asked.command_line(task) if isinstance(task, str) else None, times=times,
-    )  # fmt: skip
-
+    request = _request(task, asked, chosen, times, overwrite=overwrite, dry_run=dry_run)
     find = partial(_find_base, asked, chosen, on_progress)
     read = partial(_read_material, asked, chosen, on_progress, times, check)
     return begin(request, find, read)
 
 
+def _request(
+    task: object, asked: FinetuneArguments, chosen: "_Chosen", times: Times, *, overwrite: bool, dry_run: bool
+) -> TrainingRequest:
+    return TrainingRequest(
+        task=chosen.objective.name, what="fine-tuning", output=asked.output, variants=asked.variants(chosen.loop.seed),
+        ref=asked.ref(), options=chosen.loop, named=chosen.named, overwrite=overwrite, dry_run=dry_run,
+        line=asked.command_line(task) if isinstance(task, str) else None, times=times
+    )  # fmt: skip
+
+
 def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgress | None, ref: ModelRef) -> BaseModel:
-    """The model that training starts from, unless the data are not there."""
+    """Finds the model that training starts from, after checking that the data exist."""
     for data in (asked.train, () if asked.valid is None else asked.valid):
         check_sources(data)
     base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
@@ -147,9 +152,9 @@ def _read_material(
     check: bool,
     base: BaseModel,
 ) -> LabelledMaterial:
-    """The data, and the teacher if there is one."""
+    """Opens the data, and the teacher if there is one."""
     rows = partial(
-        read_rows, format=asked.format, header=not asked.no_header, encoding=asked.encoding, words=chosen.of_words
+        read_rows, format=asked.format, header=not asked.no_header, encoding=asked.encoding, words=chosen.labels_words
     )
     parts = rows(asked.train), None if asked.valid is None else rows(asked.valid)
     plan = make_plan(chosen.objective, base, *parts, asked.validation_fraction, chosen.loop.seed, times)
@@ -157,7 +162,7 @@ def _read_material(
     if asked.teacher is not None:
         times.begin(LOADING)
         teacher = replace(base.ref, source=asked.teacher, adapter=None, revision=None)
-        options = TeacherOptions(**chosen.learned)
+        options = TeacherOptions(**chosen.teacher)
         distillation = Distillation(teacher, plan.objective, plan.train, plan.valid, options, on_progress)
         plan = replace(plan, report=distillation.noted(plan.report))
     if check:
@@ -170,49 +175,49 @@ def _read_material(
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The options of a call, read.
+    """The options of a call, divided by purpose.
 
     Attributes:
-        objective: What is trained.
-        loop: How it is trained.
-        named: Which options of `loop` the caller chose.
-        learned: The options of a teacher.
-        of_words: Whether labels belong to words, which decides how files are read.
+        objective: The objective, with the options of the task.
+        loop: The training options.
+        named: The names of the options in `loop` that the caller set.
+        teacher: The options of the teacher.
+        labels_words: Whether labels belong to words, which decides how files are read.
     """
 
     objective: Objective[Any]
     loop: TrainingOptions
     named: AbstractSet[str]
-    learned: Mapping[str, Any]
-    of_words: bool
+    teacher: Mapping[str, Any]
+    labels_words: bool
 
 
 def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check: bool) -> _Chosen:
     """Divides the options of a call among the loop, the teacher and the objective, and checks them."""
     rest, sweep = dict(asked.options), asked.sweep or {}
-    loop = _taken(rest, _LOOP)
+    loop = _pop_options(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
-    alone = spec is not None and TeacherOptions not in spec.teacher  # its `temperature` is another one
-    learned = _taken(rest, frozenset() if alone else _TEACHER)
+    no_teacher_options = spec is not None and TeacherOptions not in spec.teacher  # `temperature` belongs to the task
+    teacher = _pop_options(rest, frozenset() if no_teacher_options else _TEACHER)
     if asked.teacher is None:
-        TeacherOptions(**learned).refuse_alone()
-    if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # defaults depend on adapters
+        TeacherOptions(**teacher).refuse_alone()
+    if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # some defaults depend on lora
         loop["lora"] = next(iter(sweep["lora"]), None)
     if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
-        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # they work with none of these
+        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # which exclude all variants
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
-        raise ArgumentError(f"{next(iter(rest))} is given, which works only with a task's name, not with an Objective")
+        raise ArgumentError(f"{next(iter(rest))} is given, which needs the name of a task, not an Objective")
     training = TrainingOptions(**loop)
     if check:
         _check_comparable(training)
     if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):
         raise ArgumentError("minutes and epochs are given, expected one")
-    return _Chosen(objective, training, loop.keys(), learned, spec is not None and spec.of_words)
+    return _Chosen(objective, training, loop.keys(), teacher, spec is not None and spec.of_words)
 
 
 def _check_comparable(options: TrainingOptions) -> None:
-    """Refuses a comparison with transformers that cannot be made, whichever the model is."""
+    """Refuses a comparison with transformers that is impossible for every model."""
     if options.lora is not None:
         raise ArgumentError(
             "check is True with lora, but check compares whole models",
@@ -221,6 +226,6 @@ def _check_comparable(options: TrainingOptions) -> None:
     require_packages()
 
 
-def _taken(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
-    """Some options, which are removed from the rest; those that are `None` stay."""
+def _pop_options(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
+    """Removes the named options that are not `None` from `options`, and returns them."""
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}

@@ -25,7 +25,7 @@ from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.training.transformers_check import check as compare
 
-_FEW_UPDATES, _MOST_EPOCHS = 300, 20  # of the default number of epochs
+_MIN_UPDATES, _MAX_EPOCHS = 300, 20  # bounds of the default number of epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class LabelledMaterial(Material):
 
     Attributes:
         base: The model that training starts from.
-        objective: What the loop trains: the task, or the task with its teacher.
+        objective: The objective of the loop: the task, or the task with its teacher.
         plan: The data, and the objective of the task.
-        distillation: What is learned from a teacher, if there is one.
-        encoding: The encoding of the files: their hashes do not tell how they were read.
+        distillation: The scores of the teacher, if there is one.
+        encoding: The encoding of the files, which their hashes do not show.
         compares: Whether the finished folder is compared with transformers.
     """
 
@@ -53,8 +53,8 @@ class LabelledMaterial(Material):
         plan = self.plan
         updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
         return {
-            # Few examples need more epochs: below some hundred updates even the head is not trained.
-            "epochs": min(max(TrainingOptions.epochs, -(-_FEW_UPDATES // updates)), _MOST_EPOCHS),
+            # Few examples need more epochs: a few hundred updates are the minimum even for the head.
+            "epochs": min(max(TrainingOptions.epochs, -(-_MIN_UPDATES // updates)), _MAX_EPOCHS),
             "lr": usual_rate(plan.objective.config.hidden_size, options, plan.objective.lr_factor),
         }
 
@@ -107,7 +107,7 @@ class LabelledMaterial(Material):
         }  # fmt: skip
 
     def reads(self) -> tuple[int, int]:
-        """See `Material.reads`; simple methods compare the frozen vectors of all texts."""
+        """See `Material.reads`; the baselines of a built-in task compare the frozen vectors of all texts."""
         valid, train = (sum(map(len, part.examples)) for part in (self.plan.valid, self.plan.train))
         return valid, valid + (0 if self.plan.report is None else train + valid)
 
@@ -141,9 +141,9 @@ class LabelledMaterial(Material):
     def _record(
         self, call: TrainingCall, assessment: Assessment, results: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """What `training.json` says besides the manifest."""
+        """The content of `training.json` besides the manifest."""
         report, evaluation, summary = self.plan.report, assessment.evaluation, assessment.summary
-        # Without texts: a published folder should not hold the data.
+        # Without texts: a published folder should not contain the data.
         scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
         return {
             "command": call.request.line, "report": report and asdict(report), "runs": list(results),
@@ -156,10 +156,10 @@ class LabelledMaterial(Material):
         plan, labels = self.plan, assessment.model.labels
         facts = [
             f"Trained by mlxbert for `{task}` from {self.base.name}, on {len(plan.train.records):,} examples. "
-            f"On {len(plan.valid.records):,} validation examples, which also chose the checkpoint:",
+            f"On {len(plan.valid.records):,} validation examples, which also selected the checkpoint:",
             "", *metrics_table(assessment.metrics),
         ]  # fmt: skip
         if labels is not None and not plan.objective.numeric:
             facts += [f"Labels: {', '.join(labels.names)}.", ""]
-            facts += [line for own in OWN_LAYERS if own.used(labels) for line in (f"{own.note}.", "")]
+            facts += [line for layer in OWN_LAYERS if layer.used(labels) for line in (f"{layer.note}.", "")]
         return facts

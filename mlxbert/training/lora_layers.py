@@ -1,4 +1,4 @@
-"""Which layers get adapters, and which parameters are trained next to them."""
+"""Selects the layers that get adapters, and the parameters that are trained in addition."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class Adapters:
     """The adapters of a model.
 
     Attributes:
-        targets: The modules that are adapted.
-        settings: How they are adapted.
-        trained: The names of the parameters that are trained: adapters, heads, and a pooler that is fresh.
-        heads: The heads that are trained; `None` for all.
+        targets: The modules with adapters.
+        settings: The rank and the other settings of the adapters.
+        trained: The names of the trained parameters: adapters, heads, and a newly initialized pooler.
+        heads: The trained heads; `None` for all.
     """
 
     targets: tuple[Target, ...]
@@ -38,11 +38,11 @@ class Adapters:
     heads: tuple[str, ...] | None = None
 
     def writer(self, model: Model, base: BaseModel) -> Callable[[Path], None]:
-        """Writes the adapters and heads of a trained model into a folder, in PEFT's format.
+        """Returns a function that writes the adapters and heads of a trained model into a folder, in PEFT's format.
 
         Args:
-            model: The model.
-            base: Its base.
+            model: The trained model.
+            base: Its base model.
         """
         on_disk = base.name != BUILTIN and local_folder(base.name) is not None
         names = {
@@ -55,12 +55,12 @@ class Adapters:
 
 
 def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] | None = None) -> Adapters | None:
-    """Puts adapters into the network of a model; `None` where the options ask for none.
+    """Puts adapters into the network of a model; returns `None` if the options ask for none.
 
     Args:
         model: The model.
-        options: Which layers, and how.
-        heads: The heads that are trained next to them; `None` for all.
+        options: The layers to adapt, and the rank.
+        heads: The heads that are trained in addition; `None` for all.
     """
     settings = options.adapters
     if settings is None:
@@ -73,38 +73,38 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
 
 
 def refuse_adapter(files: ModelFolder) -> None:
-    """Refuses a model to start from that is an adapter itself: other adapters cannot be trained on it."""
+    """Refuses a base model that is itself an adapter: adapters cannot be trained on top of it."""
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
-            f"{adapter}: is an adapter, expected a model: an adapter has one base",
+            f"{adapter}: is an adapter, expected a model: an adapter cannot be the base of another one",
             hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges it into a model",
         )
 
 
 def check_adapters(architecture: Architecture, options: TrainingOptions, plan: TrainingPlan) -> None:
-    """Refuses names of layers that there are not, and what an adapter cannot hold."""
+    """Refuses unknown names of layers, and options whose result an adapter cannot store."""
     choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
-            raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base does")
+            raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors like its base model")
     if any(has_own([head], labels) for head, labels in plan.heads.items()):
-        raise ArgumentError("few_shot is given with lora, but an adapter cannot hold a classifier of vectors")
+        raise ArgumentError("few_shot is given with lora, but an adapter cannot store a classifier of vectors")
     if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
-            "lora is given, but the model is a language model whose classifier is made of its decoder",
-            hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) makes it a classifier, which lora trains",
+            "lora is given, but the model is a language model whose classifier is derived from its decoder",
+            hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) stores a classifier that lora can train",
         )
-    if others := [head for head in plan.heads if head not in FINE_TUNED]:
-        raise ArgumentError(f"lora trains {', '.join(FINE_TUNED)}, this objective has the head {others[0]}")
+    if unsupported := [head for head in plan.heads if head not in FINE_TUNED]:
+        raise ArgumentError(f"lora supports {', '.join(FINE_TUNED)}, this objective has the head {unsupported[0]}")
 
 
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:
     """The modules of an encoder that get adapters, in the order of the network.
 
     Args:
-        architecture: The model.
-        options: `lora_layers` are names separated by commas, or `all-linear`: a name chooses every module that it is,
-            or is the end of.
+        architecture: The architecture of the model.
+        options: `lora_layers` is `all-linear`, or a list of names separated by commas: a name selects every module
+            whose full name equals it or ends with it.
     """
     config = architecture.config
     shapes = network_shapes(config)
@@ -112,25 +112,25 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
         name.removesuffix(".weight") for name, shape in shapes.items()
         if name.startswith("encoder.layers.") and name.endswith(".weight") and len(shape) == 2
     }  # fmt: skip
-    found = targets(architecture.family, architecture.config_json, config)
-    known = [target for target in found if linear.issuperset(target.ours)]
-    every = options.lora_layers == ALL_LINEAR
-    wanted = {} if every else {name.strip(): None for name in options.lora_layers.split(",")}
-    for name in wanted:
-        if not any(name in target.names for target in known):
+    candidates = targets(architecture.family, architecture.config_json, config)
+    linears = [target for target in candidates if linear.issuperset(target.ours)]
+    all_linear = options.lora_layers == ALL_LINEAR
+    names = {} if all_linear else {name.strip(): None for name in options.lora_layers.split(",")}
+    for name in names:
+        if not any(name in target.names for target in linears):
             raise ArgumentError(
-                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or some of {', '.join(_shown(known))}"
+                f"lora_layers names {name!r:.60}, expected {ALL_LINEAR} or any of {', '.join(_both_names(linears))}"
             )
-    chosen = tuple(target for target in known if every or not target.names.isdisjoint(wanted))
+    chosen = tuple(target for target in linears if all_linear or not target.names.isdisjoint(names))
     for target in chosen:
         matrices = [shapes[f"{path}.weight"] for path in target.ours]
-        most = min(sum(rows for rows, _ in matrices), matrices[0][1])
-        if options.lora is not None and options.lora > most:  # no update of such a matrix has a higher rank
-            raise ArgumentError(f"lora is {options.lora:,}, expected at most {most:,}: the width of {target.inside}")
+        width = min(sum(rows for rows, _ in matrices), matrices[0][1])
+        if options.lora is not None and options.lora > width:  # no update of such a matrix has a higher rank
+            raise ArgumentError(f"lora is {options.lora:,}, expected at most {width:,}: the width of {target.inside}")
     return chosen
 
 
-def _shown(known: list[Target]) -> list[str]:
-    """The modules of a layer by our names, with those of transformers."""
-    found = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in known}
-    return [f"{own} ({theirs})" for theirs, ours in found.items() for own in ours]
+def _both_names(layer_targets: list[Target]) -> list[str]:
+    """The modules of a layer by the names of mlxbert, each followed by its name in transformers."""
+    names = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in layer_targets}
+    return [f"{ours} ({theirs})" for theirs, paths in names.items() for ours in paths]

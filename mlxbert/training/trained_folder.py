@@ -1,4 +1,4 @@
-"""Writes the folder of a finished training: the model, `training.json`, and the model card."""
+"""Writes the folder of a trained model: the model, `training.json`, and the model card."""
 
 import json
 import sys
@@ -18,16 +18,16 @@ from mlxbert.training.lora_layers import Adapters
 
 @dataclass(frozen=True, kw_only=True)
 class FolderContent:
-    """What the folder of a finished training holds.
+    """The content of the folder of a trained model.
 
     Attributes:
         model: The trained model.
-        record: What `training.json` says besides the manifest.
+        record: The content of `training.json` besides the manifest.
         card: The lines of the model card.
-        keys: Keys of `config.json` besides those of the network; `None` removes one.
-        embedder: How the model makes vectors, where it was trained for them.
-        facts: What `Finished` says besides the score, by name.
-        complete: Completes the folder, which can be loaded by then; what it returns belongs to `record` and `facts`.
+        keys: Additional keys of `config.json`; `None` as the value removes a key.
+        embedder: The embedder of a model that was trained to make vectors.
+        facts: Attributes of `Finished` besides the score, keyed by name.
+        complete: Called once the model is in the folder and can be loaded; its result is added to `record` and `facts`.
     """
 
     model: Model
@@ -52,15 +52,15 @@ def write_folder(
 
     Args:
         folder: The folder.
-        content: What it holds.
+        content: The content of the folder.
         base: The model that training started from.
-        target: Where the folder will be.
-        manifest: What decided the result.
-        line: The command that repeats the call, where it is known.
-        adapters: The adapters that were trained, which are written instead of all weights.
+        target: The final path of the folder.
+        manifest: Everything that determined the result.
+        line: The command that repeats the call, if known.
+        adapters: The trained adapters, which are written instead of all weights.
 
     Returns:
-        What completing the folder has found out, by name.
+        The result of `FolderContent.complete`.
     """
     facts: Mapping[str, Any] = {}
 
@@ -69,9 +69,9 @@ def write_folder(
         facts = content.complete(folder)
         lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
         if line is not None:
-            lines += ["The command that repeats it:", "", "```sh", line, "```", ""]
-        added = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
-        library = card.library_of(own=added, embeds=content.embedder is not None) if adapters is None else "peft"
+            lines += ["The command that repeats the training:", "", "```sh", line, "```", ""]
+        own_layers = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
+        library = card.library_of(own=own_layers, embeds=content.embedder is not None) if adapters is None else "peft"
         text = card.trained(base.name, target.name, "\n".join(lines), library)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}

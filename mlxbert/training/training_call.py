@@ -1,10 +1,10 @@
-"""Calls of training: options → model → data → plan → run, as a stream of events.
+"""Training calls: options → model → data → plan → run, as a stream of events.
 
-`finetune`, `pretrain` and `distill` are faces of `begin`: each reads its options into a `TrainingRequest`, and says how
-its model is found and its data are opened. A kind of data is a subclass of `Material`.
+`finetune`, `pretrain` and `distill` are front ends of `begin`: each reads its options into a `TrainingRequest`, and
+passes functions that find the model and open the data. Each kind of data is a subclass of `Material`.
 
-The work is done in `DIR.partial/`, see `mlxbert.training.workspace`; `DIR` appears when everything is done. The same
-call resumes; another one is refused.
+The work is done in `DIR.partial/` (see `mlxbert.training.workspace`); `DIR` appears when everything is done. Repeating
+the same call resumes the work; a different call is refused.
 """
 
 import logging
@@ -41,28 +41,28 @@ from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef, local_folder
 
 _LOG = logging.getLogger("mlxbert")
-_FEW = 50  # updates: measuring some takes as long as a few of them
+_MIN_STEPS = 50  # updates: a shorter run gets no estimate, because the measurement takes several updates
 _ESTIMATING = "estimating the time"
 AnyBase = TypeVar("AnyBase", bound=BaseModel)
-_LORA_RATE = 10  # adapters begin at 0 and are small: they need larger steps than the weights next to them
+_LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they need larger steps than full weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What a call of training asks for, whatever its data are.
+    """The arguments of a training call that do not depend on the kind of data.
 
     Attributes:
-        task: What is trained, for reports.
-        what: What the call does, for its representation: `fine-tuning`.
+        task: The name of the task, for reports.
+        what: The activity, for the `repr` of the call: `fine-tuning`.
         output: The folder to write.
-        ref: The model that training starts from, and the device.
-        options: How it is trained.
-        named: Which of these options the caller chose: the others may depend on the model and the data.
-        variants: The options in which the runs differ.
+        ref: The base model and the device.
+        options: The training options.
+        named: The names of the options that the caller set; the others get defaults that suit the model and the data.
+        variants: For each run, the options in which it differs from the others.
         overwrite: Whether existing results and unfinished work are replaced.
-        dry_run: Whether time and memory are estimated only.
-        line: The command line of this call, where it is known.
-        times: Where time goes.
+        dry_run: Whether the call only estimates time and memory.
+        line: The command line of this call, if known.
+        times: Measures the phases of the call.
     """
 
     task: str
@@ -79,11 +79,11 @@ class TrainingRequest:
 
 
 class Material(ABC):
-    """What a call trains on: a kind of data with the objective that learns from it.
+    """Training data of one kind, with the objective that learns from them.
 
     Attributes:
         base: The model that training starts from.
-        objective: What the loop trains; its metric chooses the best run.
+        objective: The objective of the loop; its metric selects the best run.
     """
 
     base: BaseModel
@@ -91,57 +91,57 @@ class Material(ABC):
 
     @abstractmethod
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
-        """Values that suit the model and the data, for options that the caller did not choose."""
+        """Default values that suit the model and the data, for options that the caller did not set."""
 
     @abstractmethod
     def check(self, options: TrainingOptions) -> None:
-        """Refuses what a run with these options would meet after hours of work."""
+        """Refuses options with which a run would fail after hours of work."""
 
     @abstractmethod
     def manifest(self, call: "TrainingCall") -> dict[str, Any]:
-        """What decides every bit of the result besides `versions`: only with the same manifest does a run resume."""
+        """Everything that determines the result, except for `versions`: a run resumes only with an equal manifest."""
 
     def opened(self, call: "TrainingCall", folder: Path) -> Self:
-        """The material with what is kept in the folder of unfinished work."""
+        """Returns the material with its examples, which may be stored in the folder of unfinished work."""
         return self
 
     @abstractmethod
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
-        """The model of a run before training, and the adapters that are trained instead of all weights, if any."""
+        """The model of a run before training, and the adapters if only adapters are trained."""
 
     @abstractmethod
     def training(self, call: "TrainingCall", options: TrainingOptions, model: Model) -> Mapping[str, Any]:
-        """The attributes of `Training` that depend on the kind of data, by name."""
+        """The attributes of `Training` that depend on the kind of data, keyed by name."""
 
     @abstractmethod
     def reads(self) -> tuple[int, int]:
-        """The tokens that an evaluation reads, and those that are read after training."""
+        """The number of tokens that an evaluation reads, and the number that the final evaluation reads."""
 
     @abstractmethod
     def facts(self, call: "TrainingCall", number: int, loop: Run) -> Mapping[str, Any]:
-        """What `Started` says of a run that depends on the kind of data, by name."""
+        """The attributes of `Started` that depend on the kind of data, keyed by name."""
 
     @abstractmethod
     def content(self, call: "TrainingCall", model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
-        """What is written.
+        """The content of the folder that the call writes.
 
         Args:
             call: The call.
             model: The model with the weights of the best run.
-            results: Of each run `score`, `step`, `seconds`, `history`, the step after which it `ended`, how many were
-                `planned`, and the options in which it differs.
+            results: For each run its `score`, `step`, `seconds` and `history`, the step at which it `ended`, the
+                number of `planned` steps, and the options in which it differs.
         """
 
 
 def begin(
     request: TrainingRequest, find: Callable[[ModelRef], AnyBase], read: Callable[[AnyBase], Material]
 ) -> TrainingEvents:
-    """Checks everything that can be checked before training.
+    """Makes every check that is possible before training, and returns the training as an iterator of events.
 
     Args:
-        request: What is asked for.
-        find: Checks what can be checked without the model that training starts from, and finds the model.
-        read: Opens the data, and makes a plan of them.
+        request: The arguments that do not depend on the kind of data.
+        find: Makes the checks that need no model, then finds the base model.
+        read: Opens the data and prepares them for the model.
     """
     ref, times, group = request.ref, request.times, join()
     with group.raise_together():
@@ -153,9 +153,9 @@ def begin(
                 destination.check_location(target, folder)
         base.warn_unless_it_fits(request.options)
         material = read(base)
-        usual = material.usual(request.options)
+        defaults = material.usual(request.options)
         options = replace(
-            request.options, **{name: value for name, value in usual.items() if name not in request.named}
+            request.options, **{name: value for name, value in defaults.items() if name not in request.named}
         )
         call = TrainingCall(
             request=request, target=target, material=material, options=options,
@@ -172,13 +172,13 @@ def begin(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCall:
-    """A checked call of training, which is one run of the loop or several.
+    """A training call whose arguments were checked: one or several runs of the loop.
 
     Attributes:
-        request: What is asked for.
+        request: The arguments that do not depend on the kind of data.
         target: The folder to write.
-        material: The data.
-        options: How it is trained.
+        material: The data and their objective.
+        options: The training options, with defaults that suit the model and the data.
         dtype: The dtype of computation.
         group: The processes.
     """
@@ -192,12 +192,12 @@ class TrainingCall:
 
     @property
     def times(self) -> Times:
-        """Where time goes."""
+        """Measures the phases of the call."""
         return self.request.times
 
     @property
     def variants(self) -> tuple[Mapping[str, Any], ...]:
-        """The options in which the runs differ."""
+        """For each run, the options in which it differs from the others."""
         return self.request.variants
 
     def chosen(self, number: int) -> TrainingOptions:
@@ -205,7 +205,7 @@ class TrainingCall:
         return replace(self.options, **self.variants[number])
 
     def training(self, number: int, models: "RunModels") -> Training:
-        """What the loop needs for a run."""
+        """The inputs of the loop for a run."""
         options, group = self.chosen(number), self.group
         model, adapters = models.of(number)
         return Training(
@@ -216,18 +216,18 @@ class TrainingCall:
         )  # fmt: skip
 
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
-        """What a run would take, measured by the first process: the only event of a dry run."""
+        """Yields the only event of a dry run: the estimate, which the first process measures."""
         if first:
             yield self._started(0, Run(self.training(0, RunModels(self)), None), always=True)
 
     def _started(self, number: int, loop: Run, *, always: bool = False) -> Started:
-        """The first event of a run; `always` with an estimate."""
+        """The first event of a run; `always` forces an estimate."""
         estimate = self._estimated(number, loop, always=always)
         variants, variant = self.variants, self.variants[number]
         return Started(
             run=number, task=self.request.task, model=self.material.base.name, output=str(self.target),
             runs=len(variants),
-            varied={name: value for name, value in variant.items() if any(one[name] != value for one in variants)},
+            varied={name: value for name, value in variant.items() if any(other[name] != value for other in variants)},
             steps=loop.steps, first_step=loop.state.progress.step, parameters=loop.parameters - loop.frozen,
             frozen=loop.frozen, device=f"{'gpu' if devices.on_gpu() else 'cpu'}, {dtype_name(self.dtype)}",
             processes=self.group.size, losses=loop.state.progress.losses, evaluations=tuple(loop.earlier()),
@@ -235,9 +235,9 @@ class TrainingCall:
         )  # fmt: skip
 
     def _estimated(self, number: int, loop: Run, *, always: bool) -> Estimate | None:
-        """What all runs will take, in the first one; `minutes` decide here how many updates a new run has."""
+        """Estimates all runs, for the first run only; with `minutes`, also sets the number of updates of a new run."""
         decide = self.options.minutes is not None and loop.state.progress.budget is None
-        if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _FEW)):
+        if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _MIN_STEPS)):
             return None
         self.times.begin(_ESTIMATING)
         costs = measure(loop, *self.material.reads())
@@ -246,23 +246,23 @@ class TrainingCall:
         return None if number else costs.estimate(loop, len(self.variants))
 
     def _limit(self, number: int, loop: Run, costs: Costs) -> None:
-        """Gives a run its share of the time that is left, without what follows the updates."""
+        """Limits a run to its share of the remaining time, less the last evaluation and work that is done only once."""
         assert self.options.minutes is not None
         runs, spent = len(self.variants) - number, self.times.total()
-        again = (runs - 1) * self.times.seconds[_ESTIMATING] / (number + 1)  # each of the later runs is measured, too
-        left = 60 * self.options.minutes - spent - again - costs.once
-        left = self.group.broadcast(left / runs - costs.evaluation)
-        steps = self.group.broadcast(costs.updates(loop, left))
+        measuring = (runs - 1) * self.times.seconds[_ESTIMATING] / (number + 1)  # the later runs are measured, too
+        seconds = 60 * self.options.minutes - spent - measuring - costs.once
+        seconds = self.group.broadcast(seconds / runs - costs.evaluation)
+        steps = self.group.broadcast(costs.updates(loop, seconds))
         if steps < 1:
-            least = math.ceil(10 * self.options.minutes + runs * (costs.cycle(loop) - left) / 6) / 10
+            minimum = math.ceil(10 * self.options.minutes + runs * (costs.cycle(loop) - seconds) / 6) / 10
             raise ArgumentError(
                 f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights",
-                hint=f"minutes={least + 0.1:.1f} is about enough for one; training needs many",
+                hint=f"minutes={minimum + 0.1:.1f} is about enough for one; training needs many",
             )
-        loop.limit(steps, left)
+        loop.limit(steps, seconds)
 
     def versions(self) -> dict[str, Any]:
-        """What decides the bits of a result besides what is trained: versions, device, processes."""
+        """The versions, device and processes, on which the bits of a result depend."""
         return {
             "mlxbert": __version__, "mlx": metadata.version("mlx"), "dtype": dtype_name(self.dtype),
             "device": "gpu" if devices.on_gpu() else "cpu", "tf32": devices.on_gpu() and devices.tf32(),
@@ -271,11 +271,11 @@ class TrainingCall:
         }  # fmt: skip
 
     def events(self) -> Generator[Event, None, None]:
-        """Does the work, once it is iterated."""
+        """Returns the events; iterating over them does the work."""
         with self.group.raise_together():
             manifest = {**self.versions(), **self.material.manifest(self)}
         if self.group.size > 1:
-            # How many parts of a batch one process computes at a time is that of the first; BLAS only needs to be fast.
+            # All processes use the number of streams of the first one; the BLAS library need not be the same.
             self.group.check_same({name: value for name, value in manifest.items() if name not in ("streams", "blas")})
         return self._events(manifest)
 
@@ -299,7 +299,7 @@ class TrainingCall:
                 yield call._finished(workspace, manifest, models)
 
     def _train(self, number: int, workspace: Workspace, models: "RunModels") -> Iterator[Event]:
-        """One of the runs; of several, one that diverges is the worst and does not end the others."""
+        """Trains one of the runs; among several, a run that diverges is the worst one and does not end the others."""
         first = self.group.rank == 0
         self.times.begin(LOADING)
         devices.use(self.request.ref.device)  # another model may have been loaded since the call
@@ -342,7 +342,7 @@ class TrainingCall:
         self.times.begin("saving")
         with workspace.model() as folder:
             facts = write_folder(folder, content, base, self.target, manifest, self.request.line, adapters)
-            destination.check_target(self.target, base.folder, self.request.overwrite)  # hours have passed
+            destination.check_target(self.target, base.folder, self.request.overwrite)  # again, hours later
             destination.move(folder, self.target)
         workspace.remove()
         self.times.begin("")
@@ -362,10 +362,10 @@ class TrainingCall:
 
 
 class RunModels:
-    """The models of the runs. One is in memory at a time; after its run it has other weights, but need not be loaded.
+    """The models of the runs, one in memory at a time. The model of the last run is reused, with its trained weights.
 
     Args:
-        call: The call.
+        call: The training call.
     """
 
     def __init__(self, call: TrainingCall) -> None:
@@ -373,7 +373,7 @@ class RunModels:
         self._last: tuple[int, Model, Adapters | None] | None = None
 
     def of(self, number: int) -> tuple[Model, Adapters | None]:
-        """The model of a run, and the adapters that are trained instead of all weights, if any."""
+        """The model of a run, and the adapters if only adapters are trained."""
         if self._last is None or self._last[0] != number:
             self._last = None
             self._last = number, *self._call.material.model(self._call.chosen(number))
@@ -381,7 +381,7 @@ class RunModels:
 
 
 def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
-    """The folder that a run may write, links resolved; refused before the model is downloaded."""
+    """Checks the output folder before the model is downloaded; returns its path with links resolved."""
     if group.rank:
         return Path(request.output)
     if not request.overwrite:
@@ -390,6 +390,6 @@ def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
 
 
 def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:
-    """The learning rate for a model of some width; those of models 768 and 1,024 wide are BERT's, times a factor."""
-    rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower ones need larger steps
+    """The default learning rate for a hidden size: the rates of BERT for 768 and 1,024, times a factor."""
+    rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower models need larger steps
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))

@@ -1,4 +1,4 @@
-"""Everything before training: the data as examples, and the report on them."""
+"""Prepares training: splits and tokenizes the data, and makes the report on them."""
 
 import hashlib
 import itertools
@@ -21,14 +21,14 @@ from mlxbert.training.objectives.task_objective import TaskObjective
 
 
 class FreshModels:
-    """Models with the heads that are trained, as they are before training.
+    """Untrained models with the heads to train.
 
-    The first one is loaded for the plan, and trained by the first run: it is not loaded twice.
+    The first model is loaded for the plan and then trained by the first run, so that it is not loaded twice.
 
     Args:
         base: The model that training starts from.
         heads: The heads, and their labels.
-        seed: The seed of the first one's fresh weights.
+        seed: The seed for the new weights of the first model.
     """
 
     def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int) -> None:
@@ -36,33 +36,33 @@ class FreshModels:
         self._first: Model | None = base.with_heads(heads, seed)
 
     def bind(self, objective: Objective[Any]) -> None:
-        """Binds an objective to the first model, which no run has taken yet."""
+        """Binds an objective to the first model, before a run takes it."""
         assert self._first is not None
         objective.bind(self._first)
 
     def take(self, seed: int) -> Model:
-        """A model with fresh weights of a seed, which the caller may change."""
+        """Returns a model whose new weights have this seed; the caller may modify it."""
         model, self._first = self._first, None
         if model is None or seed != self._seed:
-            del model  # its memory is needed for another
+            del model  # frees its memory for the next one
             model = self._base.with_heads(self._heads, seed)
-        model.adopt()  # events may be iterated over on another thread than that of the call
+        model.adopt()  # the events may be iterated over on a different thread than the call
         return model
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What is trained on what.
+    """The data, the objective and the models of a training.
 
     Attributes:
-        objective: The objective, bound to the model.
-        heads: The heads that are trained.
-        models: The models that are trained.
+        objective: The objective, bound to the first model.
+        heads: The trained heads, and their labels.
+        models: The models to train.
         train: The training data.
         valid: The validation data.
-        report: What the data look like; `None` for an objective of the user's own.
-        valid_files: Where the validation data come from.
-        sha256: The hashes of all files, and of what came from pipes and iterators.
+        report: The report on the data; `None` for a custom objective.
+        valid_files: The files of the validation data.
+        sha256: The hashes of all files, and of the data from pipes and iterators.
     """
 
     objective: Objective[Any]
@@ -94,7 +94,7 @@ def make_plan(
         if (variant := objective.usual_variant([record for record, _ in placed], base)) is not None:
             objective = make_objective(objective.name, **objective.given | {variant: True})
             objective.start(base)
-            placed = _placed(objective, train)  # it takes columns and names of labels from there
+            placed = _placed(objective, train)  # also sets its columns and the names of labels
         objective.check([record for record, _ in placed])
     if valid is None:
         share = usual_share(len(placed)) if validation_fraction is None else validation_fraction
@@ -119,7 +119,7 @@ def make_plan(
 
 
 def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, str]]:
-    """Records and where they stand; of a built-in task a row may be several."""
+    """The records, each with its place in the data; a built-in task may make several records of a row."""
     records = objective.read(rows)
     if isinstance(objective, TaskObjective):
         return [(record, record.place) for record in records]
@@ -127,11 +127,11 @@ def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, st
 
 
 def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
-    """The hashes of all data; where both are `records` of Python, the second ones are `valid records`."""
+    """The hashes of all data; if two sources have one name (such as `records`), the second is `valid records`."""
     hashes = dict(train.sha256)
     parts = [train] if valid is None else [train, valid]
-    for name, found in parts[-1].sha256.items():
-        hashes[name if hashes.get(name, found) == found else f"valid {name}"] = found
+    for name, sha256 in parts[-1].sha256.items():
+        hashes[name if hashes.get(name, sha256) == sha256 else f"valid {name}"] = sha256
     if streams := [part for part in parts if not part.resumable]:
         digest = hashlib.sha256()
         for row in itertools.chain(*streams):
@@ -141,7 +141,7 @@ def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
 
 
 def usual_share(examples: int) -> float:
-    """The share of the examples that become validation data: a tenth, or as much as 20 need, up to a fifth."""
+    """The default share of validation data: 0.1, or more if needed for 20 examples, up to 0.2."""
     return max(0.1, min(20 / max(examples, 1), 0.2))
 
 
@@ -151,16 +151,16 @@ def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Spli
     owners: list[int] = []
     for number, (record, place) in enumerate(part):
         try:
-            found = objective.examples(record)
+            tokenized = objective.examples(record)
         except InputError as problem:
             raise InputError(f"{place}: {problem.message}", hint=problem.hint) from None
-        examples += found
-        owners += [number] * len(found)
+        examples += tokenized
+        owners += [number] * len(tokenized)
     return Split([record for record, _ in part], examples, owners, [part[owner][1] for owner in owners])
 
 
 def _key(placed: tuple[Any, str]) -> Hashable:
-    """What stays together: the same inputs, or more than these, if records have a `group`."""
+    """The key of records that must be in the same split: their `group` if they have one, otherwise their inputs."""
     record, place = placed
     return getattr(record, "group", None) or getattr(record, "key", place)
 
@@ -181,7 +181,7 @@ def _report(
         )
         for name, files, part in zip(("train", "valid"), (train.files, (valid or train).files), parts, strict=True)
     ]
-    found = describe_data.describe(
+    report = describe_data.describe(
         *described,
         warn=objective.warnings,
         columns=objective.columns,
@@ -189,12 +189,12 @@ def _report(
         split_off=None if valid is not None else len(parts[1].records) / sum(len(part.records) for part in parts),
         max_length=objective.tokenizer.max_length,
     )
-    return replace(found, facts=objective.facts(), warnings=(*objective.notes(), *found.warnings))
+    return replace(report, facts=objective.facts(), warnings=(*objective.notes(), *report.warnings))
 
 
 def _lengths(part: Split) -> list[int]:
     """Tokens of each record before truncation, special tokens included."""
     lengths = [0] * len(part.records)
     for owner, example in zip(part.owners, part.examples, strict=True):
-        lengths[owner] = max(lengths[owner], *(one.positions[-1] + 1 for one in example.encodings))
+        lengths[owner] = max(lengths[owner], *(encoding.positions[-1] + 1 for encoding in example.encodings))
     return lengths

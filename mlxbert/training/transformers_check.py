@@ -1,4 +1,4 @@
-"""Opens a finished folder with transformers, and compares what it computes there with what it computes here."""
+"""Opens a finished folder with transformers, and compares its logits with those of mlxbert."""
 
 import importlib
 import importlib.util
@@ -21,13 +21,13 @@ from mlxbert.weights.families.registry import family_of
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _PACKAGES = ("torch", "transformers")
-_MOST = 32  # examples
-_BOUND = 1e-4  # of the largest logit, or absolute where that is smaller than 1
-_HINT = "the trained model is kept; the same call without check=True puts it in place"
+_MAX_EXAMPLES = 32
+_TOLERANCE = 1e-4  # relative to the largest logit, or absolute if that is less than 1
+_HINT = "the trained model is kept; the same call without check=True finishes its folder"
 
 
 def require_packages() -> None:
-    """Refuses a check without transformers."""
+    """Refuses a check if transformers is not installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
@@ -37,14 +37,14 @@ def require_packages() -> None:
 
 
 def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
-    """Refuses a check of what transformers does not compute, before training.
+    """Refuses, before training, a check of a model that transformers cannot compute.
 
     Args:
-        heads: The heads that are trained, and their labels.
+        heads: The trained heads, and their labels.
         config_json: The configuration of the model.
     """
     if not [*heads]:
-        raise ArgumentError("check compares the logits of a head, and vectors are trained without one")
+        raise ArgumentError("check compares the logits of a head, but vectors are trained without a head")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
         raise ArgumentError(
             f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"
@@ -57,31 +57,31 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
 
 
 def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:
-    """The largest difference of a logit, in float32 on the CPU.
+    """The largest absolute difference between the logits of mlxbert and transformers, in float32 on the CPU.
 
     Args:
         folder: The finished folder.
-        network: The network in memory that was saved there.
+        network: The network that was saved there.
         examples: Validation examples; the first 32 are compared.
         head: The head that was trained.
     """
-    encodings = [example.encoding for example in examples[:_MOST]]
+    encodings = [example.encoding for example in examples[:_MAX_EXAMPLES]]
     with evaluation_mode(network), mx.stream(mx.cpu):
         batches = [make_batch([encoding], network.encoder.config) for encoding in encodings]
         ours = [np.array(network.logits(head, batch)[0].astype(mx.float32)) for batch in batches]
     try:
         with _silent():
             theirs = _theirs(folder, batches, head)
-    except Exception as problem:  # whatever may go wrong in there
-        raise MlxbertError(f"{folder}: transformers does not open it ({problem})", hint=_HINT) from problem
-    for one, other in zip(ours, theirs, strict=True):
-        if one.shape != other.shape:
+    except Exception as problem:  # anything can go wrong in third-party code
+        raise MlxbertError(f"{folder}: transformers cannot open it ({problem})", hint=_HINT) from problem
+    for logits, reference in zip(ours, theirs, strict=True):
+        if logits.shape != reference.shape:
             raise MlxbertError(
-                f"{folder}: transformers computes {other.shape[-1]} logits, mlxbert {one.shape[-1]}", hint=_HINT
+                f"{folder}: transformers computes {reference.shape[-1]} logits, mlxbert {logits.shape[-1]}", hint=_HINT
             )
-    difference = float(np.max([np.abs(one - other).max() for one, other in zip(ours, theirs, strict=True)]))
-    largest = float(np.max([np.abs(one).max() for one in ours]))
-    if not difference <= _BOUND * max(1.0, largest):  # not a number, too
+    difference = float(np.max([np.abs(logits - other).max() for logits, other in zip(ours, theirs, strict=True)]))
+    largest = float(np.max([np.abs(logits).max() for logits in ours]))
+    if not difference <= _TOLERANCE * max(1.0, largest):  # also true for NaN
         raise MlxbertError(
             f"{folder}: logits of transformers differ by {difference:.1e}, the largest is {largest:.3g}", hint=_HINT
         )
@@ -89,29 +89,29 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
 
 
 def _theirs(folder: Path, batches: Sequence[Batch], head: str) -> list[NDArray[np.float32]]:
-    """The logits of transformers for each example, (C,), or for heads over tokens (L, C)."""
+    """The logits of transformers for each example: (C,), or (L, C) for heads that score tokens."""
     torch, transformers = (importlib.import_module(name) for name in _PACKAGES)
-    kind = getattr(transformers, f"AutoModel{HEADS[head].class_names[0]}")
-    # Code of the model's author would be asked for at the terminal.
-    model = kind.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False).eval()
+    model_class = getattr(transformers, f"AutoModel{HEADS[head].class_names[0]}")
+    # Otherwise transformers may ask on the terminal whether to run code of the model's authors.
+    model = model_class.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False).eval()
     rows: list[NDArray[np.float32]] = []
     with torch.no_grad():
         for batch in batches:
             ids = torch.tensor(batch.input_ids.tolist())
             segments = batch.token_type_ids
-            more = {} if segments is None else {"token_type_ids": torch.tensor(segments.tolist())}
-            found = model(ids, attention_mask=torch.ones_like(ids), **more)
+            optional = {} if segments is None else {"token_type_ids": torch.tensor(segments.tolist())}
+            outputs = model(ids, attention_mask=torch.ones_like(ids), **optional)
             if HEADS[head].scope == "span":
-                ends = [found.start_logits[0].tolist(), found.end_logits[0].tolist()]
+                ends = [outputs.start_logits[0].tolist(), outputs.end_logits[0].tolist()]
                 rows.append(np.array(ends, np.float32).T)
             else:
-                rows.append(np.array(found.logits[0].tolist(), np.float32))
+                rows.append(np.array(outputs.logits[0].tolist(), np.float32))
     return rows
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keeps transformers from drawing bars and printing reports over what is shown."""
+    """Keeps transformers from drawing progress bars and printing reports to the terminal."""
     logging = importlib.import_module("transformers.utils.logging")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)

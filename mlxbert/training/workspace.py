@@ -1,12 +1,12 @@
-"""The folder of unfinished work: `DIR.partial/`, with the manifest of its command, and the state of each run.
+"""The folder of unfinished work, `DIR.partial/`, with the manifest of its command and the state of each run.
 
 ```
 DIR.partial/
-  lock  manifest.json       which command works here
-  runs/000/                 state.json, state-….safetensors, best-….safetensors while it trains
-  runs/000/result.json      when it is done, with weights.safetensors
+  lock  manifest.json       the command that uses the folder
+  runs/000/                 during training: state.json, state-….safetensors, best-….safetensors
+  runs/000/result.json      after training, with weights.safetensors
   model/                    the finished model, before it becomes DIR
-  corpus/  valid/           of pre-training: token ids
+  corpus/  valid/           for pre-training: token ids
 ```
 """
 
@@ -29,7 +29,7 @@ _RESULT, _WEIGHTS = "result.json", "weights.safetensors"
 
 
 class Workspace(PartialFolder):
-    """The folder in which a run works."""
+    """The folder of unfinished work."""
 
     names = "runs|model|corpus|valid"
     work = ("runs", "model")
@@ -37,18 +37,18 @@ class Workspace(PartialFolder):
     hint = "repeat that command to resume it; overwrite=True removes its work"
 
     def store(self, run: int) -> RunStore:
-        """Where the state of a run is."""
+        """The store of the state of a run."""
         return RunStore(self._run(run), self._owner(run))
 
     def _run(self, run: int) -> Path:
         return self.folder / "runs" / f"{run:03}"
 
     def _owner(self, run: int) -> object:
-        """What the files of a run belong to."""
+        """The value that identifies the run in its files."""
         return [comparable(self.manifest), run]
 
     def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
-        """Keeps the result of a run and its best weights, and removes its state."""
+        """Stores the result of a run and its best weights, and removes its state."""
         folder = self._run(run)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Workspace(PartialFolder):
                 path.unlink(missing_ok=True)  # macOS may remove `._x` together with `x`
 
     def is_finished(self, run: int) -> bool:
-        """Whether a run is done."""
+        """Whether a run is finished."""
         if not (self._run(run) / _RESULT).is_file():
             return False
         with reading(self._run(run), "result"):
@@ -67,12 +67,12 @@ class Workspace(PartialFolder):
         return True
 
     def result(self, run: int) -> dict[str, Any]:
-        """The result of a run that is done."""
+        """The result of a finished run."""
         with reading(self._run(run), "result"):
             return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 
     def weights(self, run: int) -> Arrays:
-        """The best weights of a run that is done."""
+        """The best weights of a finished run."""
         with reading(self._run(run), "result"):
             return load_arrays(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
 
@@ -90,25 +90,25 @@ class Workspace(PartialFolder):
 
 
 def clean_up(output: str | Path) -> None:
-    """Removes what is left of a run that was killed after its result had become `target`.
+    """Removes the partial folder of a call that was killed after its result had been moved to `output`.
 
-    The work is recognized by its manifest, which the result holds, too. Work that is not done is kept, and so is a
-    folder in which another process works.
+    The partial folder must have the manifest that is also part of the result. Unfinished work is kept, and so is a
+    folder that another process uses.
 
     Args:
-        output: The folder that holds the model; what cannot be one is left to the check of the target.
+        output: The folder of the model; an invalid value is ignored here and refused by the check of the target.
     """
     try:
         target = to_path(output, "output").resolve()
         folder = target.with_name(target.name + ".partial")
         manifest = read_record(folder / MANIFEST)
         result = json.loads((target / "training.json").read_bytes())
-        runs = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
-        moved = all(runs) and not (folder / "model").exists()
-        if not moved or comparable({name: result[name] for name in manifest}) != comparable(manifest):
+        finished = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
+        all_moved = all(finished) and not (folder / "model").exists()
+        if not all_moved or comparable({name: result[name] for name in manifest}) != comparable(manifest):
             return
         with acquire_lock(folder / LOCK, "run"):
             remove_folder(folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArgumentError):
         return
-    _LOG.warning("%s is complete; the last run was interrupted before it removed %s, which is done now", target, folder)
+    _LOG.warning("%s is complete; removed %s, which an interrupted run left behind", target, folder)

@@ -1,13 +1,13 @@
-"""The commands that `behaviour.py` runs: a table for each command of the program.
+"""The commands that `scripts/behaviour` runs: a table for each command of the program.
 
-`OUT` in a command is the folder of its own files, `out/NAME`; models are `models/NAME`, texts `texts/NAME`.
+`OUT` in a command is its output folder, `out/NAME`; models are `models/NAME`, texts `texts/NAME`.
 """
 
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-EXTRA = ("minilm", "minilm-mlm")  # models that need not be there: `--model NAME=PATH` brings them
+EXTRA = ("minilm", "minilm-mlm")  # optional models, added by `--model NAME=PATH`
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,14 @@ class Case:
     """A run of the program.
 
     Attributes:
-        name: What it is called, and its folder of files.
-        argv: What follows `mlxbert`.
+        name: The name of the case, and of its output folder.
+        argv: The arguments after `mlxbert`.
         stdin: The file that it reads from a pipe.
-        after: Cases whose files it uses, or that must not see what it does.
+        after: Cases that must run before, because it uses their files or changes files that they use.
         terminal: Whether its stdout is a terminal, 100 columns wide.
-        cache: Whether it sees a cache of the hub with models in it, rather than an empty one.
-        variables: What is added to its environment.
-        shared: The case whose folder of files it writes to, if that is not its own.
+        cache: Whether it uses a hub cache with models, rather than an empty one.
+        variables: Additional environment variables.
+        shared: The case whose output folder it writes to, if not its own.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def extra(self) -> set[str]:
-        """The extra models that it needs."""
+        """The extra models that the case needs."""
         return {name for name in EXTRA if f"models/{name}" in self.argv}
 
 
@@ -339,12 +339,12 @@ _ALREADY = "embed -i texts/plain.txt -m models/bert-Model -o out/there/v.npy"
 
 
 def case(name: str, command: str) -> Case:
-    """A case of a command line."""
+    """Makes a case from a command line."""
     return Case(name, tuple(shlex.split(command.replace("OUT/", f"out/{name}/"))))
 
 
 def _special() -> Iterator[Case]:
-    """Cases that read from a pipe, or use what others wrote."""
+    """Cases that read from a pipe, or use files of other cases."""
     fill = replace(case("fill-pipe", "fill-mask -m models/bert-ForMaskedLM --top-k 2"), stdin="texts/masked.txt")
     yield fill
     yield replace(fill, name="fill-pipe-strict", argv=(*fill.argv, "--strict"))
@@ -368,8 +368,8 @@ def _special() -> Iterator[Case]:
     for name in ("half", "bfloat16", "shards", "q8", "q4", "dense", "tf1-bert-pretraining", "minilm-mlm"):
         source = {"q8": "models/wide", "q4": "models/wide", "dense": "models/st-dense", "half": _PLAIN}.get(name)
         source = source or (_PLAIN if name in ("bfloat16", "shards") else f"models/{name}")
-        found = case(f"verify-converted-{name}", f"verify {source} out/convert-{name}/copy")
-        yield replace(found, after=(f"convert-{name}",))
+        verification = case(f"verify-converted-{name}", f"verify {source} out/convert-{name}/copy")
+        yield replace(verification, after=(f"convert-{name}",))
     for name, command in {
         "verify-q8-strict": "verify models/wide out/convert-q8/copy --tolerance 1e-5",
         "inspect-q8": "inspect out/convert-q8/copy",
@@ -383,7 +383,7 @@ def _special() -> Iterator[Case]:
     yield replace(case("cached-rest", "models list"), cache=True, after=(gone.name,))
 
 
-# What is run unless all is asked for: each command, format and kind of failure.
+# The cases that run without `--all`: each command, format and kind of failure.
 _CORE = """
 version nothing unknown-command unknown-option help-embed fill fill-targets fill-unknown-target fill-no-mask
 fill-some-no-mask fill-long fill-bad fill-many fill-half fill-pairs fill-pieces fill-no-head fill-too-many
@@ -407,13 +407,13 @@ CORE = frozenset(_CORE.split())
 
 
 def cases(*, whole: bool) -> list[Case]:
-    """The cases, all of them or those of `CORE`; each stands behind those that it comes after."""
+    """All cases, or the cases in `CORE`; each case comes after those in its `after`."""
     plain = (GENERAL, FILL_MASK, EMBED, RECORDS, SIMILARITY, NEXT_SENTENCE, REPLACED, TOKENIZE, INSPECT, CONVERT)
-    found = [case(name, command) for table in (*plain, VERIFY, MODELS) for name, command in table.items()]
-    found += [replace(case(name, command), cache=True) for name, command in CACHED.items()]
-    found += [replace(case(name, command), terminal=True) for name, command in AT_TERMINAL.items()]
-    found += _special()
-    names = {one.name for one in found}
-    assert len(names) == len(found), "two cases have one name"
+    all_cases = [case(name, command) for table in (*plain, VERIFY, MODELS) for name, command in table.items()]
+    all_cases += [replace(case(name, command), cache=True) for name, command in CACHED.items()]
+    all_cases += [replace(case(name, command), terminal=True) for name, command in AT_TERMINAL.items()]
+    all_cases += _special()
+    names = {each.name for each in all_cases}
+    assert len(names) == len(all_cases), "two cases have the same name"
     assert names >= CORE, CORE - names
-    return [one for one in found if whole or one.name in CORE]
+    return [each for each in all_cases if whole or each.name in CORE]

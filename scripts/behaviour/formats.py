@@ -1,4 +1,4 @@
-"""Files of the models that `behaviour.py` runs the program on, byte by byte: vocabularies, and tensors."""
+"""Generates the files of the models for `scripts/behaviour`, byte by byte: vocabularies and tensors."""
 
 import io
 import json
@@ -21,7 +21,7 @@ _SPARE = tuple(f"##{letter}" for letter in "abcdefghij")
 
 
 def vocabulary(size: int = SIZE, **settings: object) -> Files:
-    """A small vocabulary of BERT's kind, whatever the model."""
+    """A small vocabulary of BERT's kind, for any model."""
     words = (*VOCABULARY, *_SPARE)[:size]
     return {
         "vocab.txt": "\n".join(words) + "\n",
@@ -38,7 +38,7 @@ def _numbers(*values: int) -> bytes:
 
 
 def torch_zip(tensors: Tensors) -> bytes:
-    """What `torch.save` of torch 1.6 and later writes for a table of float32 tensors, made without torch."""
+    """The output of `torch.save` (torch 1.6 or later) for a dictionary of float32 tensors, made without torch."""
     pickle, members = b"\x80\x02}(", {}
     for place, (name, array) in enumerate(tensors.items()):
         strides = [stride // array.itemsize for stride in np.ascontiguousarray(array).strides]
@@ -49,7 +49,7 @@ def torch_zip(tensors: Tensors) -> bytes:
         pickle += _text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n" + call
         members[f"data/{place}"] = array.astype("<f4").tobytes()
     raw = io.BytesIO()
-    with zipfile.ZipFile(raw, "w") as file:  # a ZipInfo has no time of its own
+    with zipfile.ZipFile(raw, "w") as file:  # a ZipInfo has a fixed time
         for member, content in {"data.pkl": pickle + b"u.", **members, "version": b"3\n"}.items():
             file.writestr(zipfile.ZipInfo(f"archive/{member}"), content)
     return raw.getvalue()
@@ -71,7 +71,7 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def sentencepiece() -> bytes:
-    """A Unigram vocabulary of 41 pieces as SentencePiece writes it; a tokenizer adds `<pad>` and `<mask>`."""
+    """A Unigram vocabulary of 41 pieces in SentencePiece's format; a tokenizer adds `<pad>` and `<mask>`."""
     pieces = [f"\u2581{word}" for word in WORDS.split() if word.isalpha()] + ["\u2581", *"abcdehimnorst,.!"]
     entries = [("<unk>", 2), ("<s>", 3), ("</s>", 3), *((piece, 1) for piece in pieces)][: SIZE - 2]
     written = b""
@@ -82,7 +82,7 @@ def sentencepiece() -> bytes:
 
 
 def byte_pairs() -> Files:
-    """A vocabulary of 43 byte pairs as RoBERTa has it."""
+    """A vocabulary of 43 byte pairs in RoBERTa's format."""
     merges = ["t h", "th e", "\u0120 the", "c a", "ca t", "\u0120 cat", "i n", "in g", "o n", "\u0120 on"]
     letters = "abcdefghiklmnoprstuwy,.!\u0120"
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(merge.replace(" ", "") for merge in merges)]

@@ -1,6 +1,6 @@
-"""The model folders that `behaviour.py` runs the program on: the same bytes each time.
+"""Generates the model folders for `scripts/behaviour`, with the same bytes each time.
 
-They are made of the frozen models in `mlxbert/bench/goldens` and of numbers drawn here, with nothing of mlxbert.
+They consist of the frozen models in `mlxbert/bench/goldens` and of random numbers; nothing of mlxbert is used.
 """
 
 import json
@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 PRETRAINING, MASKED, SEQUENCE = "ForPreTraining", "ForMaskedLM", "ForSequenceClassification"
 TOKEN, ANSWERS = "ForTokenClassification", "ForQuestionAnswering"
 ALBERT = f"Albert{SEQUENCE}"
-# Each family, and which of its frozen classes become folders: FAMILY-CLASS.
+# The frozen classes of each family that become folders, named FAMILY-CLASS.
 GOLDEN = {
     "bert": ("Model", PRETRAINING, MASKED, "ForNextSentencePrediction", SEQUENCE, TOKEN, ANSWERS),
     "roberta": (MASKED, SEQUENCE),
@@ -58,23 +58,23 @@ class Folder:
     files: Files
 
     def write(self, folder: Path) -> None:
-        """Writes it in safetensors."""
+        """Writes the model in safetensors."""
         write_files(folder, {**self.files, "config.json": json.dumps(self.config)})
         save_file(self.tensors, folder / "model.safetensors")
 
     def changed(self, change: Callable[[Facts, Tensors], object]) -> "Folder":
-        """A copy in which something differs."""
+        """A copy with a change to its configuration and tensors."""
         config, tensors = json.loads(json.dumps(self.config)), dict(self.tensors)
         change(config, tensors)
         return Folder(config, tensors, self.files)
 
     def with_files(self, **files: str | bytes) -> "Folder":
-        """A copy with other files; `_` in their names is a dot."""
+        """A copy with replaced or additional files; `_` in a keyword stands for a dot."""
         return Folder(self.config, self.tensors, {**self.files, **{k.replace("_", "."): v for k, v in files.items()}})
 
 
 def write_files(folder: Path, files: Files) -> None:
-    """Writes files by their paths in the folder."""
+    """Writes files, keyed by their paths in the folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,17 +82,17 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def golden(goldens: Path, family: str, head: str) -> Folder:
-    """A frozen model as transformers saved it."""
+    """A frozen model, as saved by transformers."""
     source = goldens / family
-    found = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
+    facts = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
     encoder = load_file(source / "encoder.safetensors")
-    tensors = {found["prefix"] + name: array for name, array in encoder.items() if name not in found["without"]}
-    own = source / f"{head}.safetensors"
-    return Folder(found["config"], tensors | (load_file(own) if own.is_file() else {}), vocabulary())
+    tensors = {facts["prefix"] + name: array for name, array in encoder.items() if name not in facts["without"]}
+    head_file = source / f"{head}.safetensors"
+    return Folder(facts["config"], tensors | (load_file(head_file) if head_file.is_file() else {}), vocabulary())
 
 
 def wide_bert(width: int = 64, layers: int = 2) -> Folder:
-    """A random BERT that is wide enough to be quantized; its positions take 128 tokens."""
+    """A random BERT that is wide enough to be quantized, with 128 positions."""
     rng, inner = np.random.default_rng(5), 2 * width
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (SIZE, width),
@@ -128,14 +128,14 @@ def modules(*kinds: str) -> str:
 
 
 def sentence_model(base: Folder, old: bool) -> Folder:
-    """The model as sentence-transformers saves it, with layers behind it, in one of two dialects of its files."""
+    """The model with additional modules, in the old or the new format of sentence-transformers."""
     rng = np.random.default_rng(8)
     width = int(base.config["hidden_size"])
     if old:
         pooling: Facts = {"word_embedding_dimension": width, "pooling_mode_cls_token": True}
         norm = {f"norm.{name}": rng.normal(1, 0.2, width).astype("<f4") for name in ("weight", "bias")}
-        more: Files = {"2_LayerNorm/config.json": json.dumps({"dimension": width})}
-        more["2_LayerNorm/model.safetensors"] = save(norm)
+        files: Files = {"2_LayerNorm/config.json": json.dumps({"dimension": width})}
+        files["2_LayerNorm/model.safetensors"] = save(norm)
         kinds = ["Pooling", "LayerNorm"]
     else:
         pooling = {"embedding_dimension": width, "pooling_mode": ["mean", "max"], "include_prompt": False}
@@ -144,12 +144,12 @@ def sentence_model(base: Folder, old: bool) -> Folder:
         facts: Facts = {"in_features": 2 * width, "out_features": 12, "bias": True}
         facts |= {"activation_function": "torch.nn.modules.activation.Tanh"}
         settings = {"prompts": {"query": "the man: ", "document": "a store: "}, "similarity_fn_name": "dot"}
-        more = {"2_Dense/config.json": json.dumps(facts), "2_Dense/model.safetensors": save(dense)}
-        more |= {"config_sentence_transformers.json": json.dumps(settings | {"default_prompt_name": "document"})}
+        files = {"2_Dense/config.json": json.dumps(facts), "2_Dense/model.safetensors": save(dense)}
+        files |= {"config_sentence_transformers.json": json.dumps(settings | {"default_prompt_name": "document"})}
         kinds = ["Pooling", "Dense", "Normalize"]
-    more |= {"1_Pooling/config.json": json.dumps(pooling), "modules.json": modules(*kinds)}
-    more |= {"sentence_bert_config.json": json.dumps({"max_seq_length": 16, "do_lower_case": False})}
-    return Folder(base.config, base.tensors, {**base.files, **more})
+    files |= {"1_Pooling/config.json": json.dumps(pooling), "modules.json": modules(*kinds)}
+    files |= {"sentence_bert_config.json": json.dumps({"max_seq_length": 16, "do_lower_case": False})}
+    return Folder(base.config, base.tensors, {**base.files, **files})
 
 
 def write_goldens(goldens: Path, folder: Path) -> None:
@@ -174,11 +174,11 @@ def write_changed(goldens: Path, folder: Path) -> None:
         plain.changed(lambda _, tensors: tensors.update(change(tensors))).write(folder / name)
 
     put("changed-nothing", lambda _: {})
-    put("changed-transposed", lambda found: {square: np.ascontiguousarray(found[square].T)})
-    put("changed-nudged", lambda found: {square: found[square] + np.float32(1e-3)})
-    put("changed-large", lambda found: {square: found[square] * np.float32(1e6)})
-    put("changed-nan", lambda found: {square: found[square] * np.float32("nan")})
-    put("changed-half", lambda found: {name: array.astype("<f2") for name, array in found.items()})
+    put("changed-transposed", lambda tensors: {square: np.ascontiguousarray(tensors[square].T)})
+    put("changed-nudged", lambda tensors: {square: tensors[square] + np.float32(1e-3)})
+    put("changed-large", lambda tensors: {square: tensors[square] * np.float32(1e6)})
+    put("changed-nan", lambda tensors: {square: tensors[square] * np.float32("nan")})
+    put("changed-half", lambda tensors: {name: array.astype("<f2") for name, array in tensors.items()})
     put("changed-more", lambda _: {"bert.encoder.layer.1.extra.weight": np.ones(3, "<f4")})
     plain.changed(lambda _, tensors: tensors.pop(query)).write(folder / "changed-less")
     plain.changed(lambda config, _: config.update(hidden_act="relu")).write(folder / "changed-activation")
@@ -198,7 +198,7 @@ def write_formats(goldens: Path, folder: Path) -> None:
     config: Files = {"config.json": json.dumps(plain.config)}
     write_files(folder / "torch-bert", {**plain.files, **config, "pytorch_model.bin": torch_zip(plain.tensors)})
     write_files(folder / "npz-bert", {**plain.files, **config, "weights.npz": archive(plain.tensors)})
-    for path in sorted((goldens / "torch").glob("*.bin")):  # what no BERT is made of
+    for path in sorted((goldens / "torch").glob("*.bin")):  # whose tensors are not those of a BERT
         write_files(folder / path.stem, {**plain.files, **config, "pytorch_model.bin": path.read_bytes()})
     for source in sorted(path for path in (goldens / "tf1").iterdir() if path.is_dir()):
         kept = (path for path in source.iterdir() if path.suffix != ".safetensors" and "generator" not in path.name)
@@ -208,14 +208,14 @@ def write_formats(goldens: Path, folder: Path) -> None:
 def write_broken(goldens: Path, folder: Path) -> None:
     """Writes folders that are not models."""
     plain = golden(goldens, "bert", PRETRAINING)
-    whole, config = save(plain.tensors), json.dumps(plain.config)
+    weights, config = save(plain.tensors), json.dumps(plain.config)
     for name in ("broken-empty", "folder.npy"):
         (folder / name).mkdir()
-    write_files(folder / "broken-config", {**plain.files, "config.json": config[:40], "model.safetensors": whole})
-    write_files(folder / "broken-weights", {**plain.files, "config.json": config, "model.safetensors": whole[:9000]})
+    write_files(folder / "broken-config", {**plain.files, "config.json": config[:40], "model.safetensors": weights})
+    write_files(folder / "broken-weights", {**plain.files, "config.json": config, "model.safetensors": weights[:9000]})
     write_files(folder / "broken-keras", {**plain.files, "config.json": config, "tf_model.h5": b"\x89HDF"})
-    strange = plain.with_files(modules_json=modules("Pooling", "CNN"))
-    strange.write(folder / "broken-modules")
+    unknown_module = plain.with_files(modules_json=modules("Pooling", "CNN"))
+    unknown_module.write(folder / "broken-modules")
 
 
 def write_models(goldens: Path, folder: Path) -> None:
@@ -223,7 +223,7 @@ def write_models(goldens: Path, folder: Path) -> None:
 
     Args:
         goldens: `mlxbert/bench/goldens` of a checkout.
-        folder: Where to.
+        folder: The folder for the model folders.
     """
     write_goldens(goldens, folder)
     write_changed(goldens, folder)
@@ -236,7 +236,7 @@ def write_models(goldens: Path, folder: Path) -> None:
 
 
 def write_cache(models: Path, home: Path) -> None:
-    """Fills a cache of the hub: a whole model under `tests/whole`, one without weights under `tests/half`."""
+    """Fills a hub cache: a complete model as `tests/whole`, a model without weights as `tests/half`."""
     for name, files in (("whole", ("config.json", "model.safetensors", "vocab.txt")), ("half", ("config.json",))):
         repository = home / "hub" / f"models--tests--{name}"
         write_files(repository, {"refs/main": COMMIT})

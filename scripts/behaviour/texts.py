@@ -1,4 +1,4 @@
-"""The texts that `behaviour.py` gives to the program: good and bad records of every format, the same each time."""
+"""Generates the texts for `scripts/behaviour`: valid and invalid records of every format, the same each time."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from random import Random
 
 from formats import WORDS
 
-_MANY = 1100  # two whole parts of 512, and some
+_MANY = 1100  # two full parts of 512, and a rest
 _KNOWN = [word for word in WORDS.split() if word.isalpha()]
 _OTHER = ["playing", "cats", "zebra", "Stra\u00dfe", "\u6771\u4eac", "caf\u00e9", "\U0001f44d", "B2b", ",", ".", "!"]
 _SENTENCES = (
@@ -22,7 +22,7 @@ _SENTENCES = (
 
 
 def _drawn(rng: Random, longest: int) -> str:
-    """A text of words that the tiny models know, and a few that they do not."""
+    """A text of words in the vocabulary of the tiny models, with a few unknown ones."""
     words = [rng.choice(_KNOWN if rng.random() < 0.9 else _OTHER) for _ in range(rng.randint(1, longest))]
     return " ".join(words)
 
@@ -35,7 +35,7 @@ def _masked(rng: Random) -> str:
 
 
 def _lines(*records: object) -> str:
-    """Texts as they are, anything else as JSON, a line each."""
+    """Writes each record as a line: strings as they are, anything else as JSON."""
     return "".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records)
 
 
@@ -85,7 +85,7 @@ def _tables() -> dict[str, str | bytes]:
 
 
 def make_texts() -> dict[str, str | bytes]:
-    """The files by their names."""
+    """The files, keyed by name."""
     rng = Random(11)
     plain = ["the cat sat on the mat.", "", "He Bought MILK!", *_SENTENCES, "the dog " * 40]
     prose = [" ".join(rng.choice(_SENTENCES) for _ in range(rng.randint(1, 4))) for _ in range(30)]

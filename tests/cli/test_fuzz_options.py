@@ -23,7 +23,7 @@ def planted(arguments):
         case "memory": return len(bytearray(2 * fuzz.ROOM))
         case "large": return min(len(bytearray(b"x") * (fuzz.MEMORY + 2**24)), 0)
         case "silent": return 1
-        case "loud": print("error: " + "x" * fuzz.MOST_PRINTED, file=sys.stderr); return 1
+        case "loud": print("error: " + "x" * fuzz.MAX_PRINTED, file=sys.stderr); return 1
         case "well": print("error: x", file=sys.stderr); return 2
     return 0
 

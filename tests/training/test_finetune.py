@@ -153,17 +153,17 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     options: dict[str, Any] = {"train": records, "model": base, "output": tmp_path / "out", "epochs": 1, "lora": lora}
     options["device"] = "cpu"
     training = mlxbert.finetune("classify", **options)
-    assert "not begun" in repr(training) and str(tmp_path / "out") in repr(training)
+    assert "not started" in repr(training) and str(tmp_path / "out") in repr(training)
     seen: list[Any] = []
     model = training.run(seen.append)
-    assert one(seen, Finished).output == str(tmp_path / "out") and "not begun" not in repr(training)
+    assert one(seen, Finished).output == str(tmp_path / "out") and "not started" not in repr(training)
     assert model.device == mx.Device(mx.cpu)
     assert model.labels is not None and {*model.labels.names} == {"animal", "place"}
     with pytest.raises(ArgumentError) as caught:
         training.run()  # its events were used
     assert "mlxbert.load" in str(caught.value.hint)
     dry = mlxbert.finetune("classify", **options, overwrite=True, dry_run=True)
-    assert "not begun" in repr(dry) and ".run()" not in repr(dry)
+    assert "not started" in repr(dry) and ".run()" not in repr(dry)
     with pytest.raises(ArgumentError):
         dry.run()
     del dry
@@ -171,7 +171,7 @@ def test_a_call_that_is_run_gives_the_model_and_one_that_is_not_says_so(
     caplog.clear()
     mlxbert.finetune("classify", **options, overwrite=True)
     gc.collect()
-    assert [record.levelname for record in caplog.records if "never begun" in record.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "never started" in record.message] == ["WARNING"]
 
 
 @pytest.mark.slow

@@ -246,7 +246,7 @@ def test_no_more_shapes_are_compiled_than_allowed(
 ) -> None:
     caplog.set_level(logging.DEBUG, "mlxbert")
     traces = []
-    monkeypatch.setattr(compiled_functions, "MOST_SHAPES", 3)
+    monkeypatch.setattr(compiled_functions, "MAX_SHAPES", 3)
 
     def compile_(function: Any) -> Any:
         traces.append(function)
@@ -300,7 +300,7 @@ def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.Mon
     last = {size - some for size in (44, 43) for some in (0, 11, 22, 33)}  # of an epoch: 10,007 is 155 · 64 + 44 + 43
     assert {rows for rows, _ in shapes} <= {16, 32, 48, 64, 11, 22, 33, *last} and len(
         shapes
-    ) <= compiled_functions.MOST_SHAPES
+    ) <= compiled_functions.MAX_SHAPES
 
 
 def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def short_runs_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlxbert.training.training_call._FEW", 10)
+    monkeypatch.setattr("mlxbert.training.training_call._MIN_STEPS", 10)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_without_the_estimate_the_bits_are_the_same(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [*start(base, tmp_path / "a", epochs=2)]
-    monkeypatch.setattr("mlxbert.training.training_call._FEW", 1000)
+    monkeypatch.setattr("mlxbert.training.training_call._MIN_STEPS", 1000)
     assert one([*start(base, tmp_path / "b", epochs=2)], Started).estimate is None
     first, second = (tmp_path / name / "model.safetensors" for name in "ab")
     assert first.read_bytes() == second.read_bytes()

@@ -1,1 +1,1 @@
-"""The loop of training: from examples to trained parameters, as events. It knows no task."""
+"""The training loop: from examples to trained parameters, as events. It is independent of the task."""

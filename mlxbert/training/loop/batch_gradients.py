@@ -1,4 +1,4 @@
-"""The gradients of an update: of its batches, in parts that cores and processes compute."""
+"""The gradients of an update, whose batches are computed in parts by cores and processes."""
 
 import functools
 import math
@@ -22,26 +22,26 @@ class BatchGradients:
     """Computes the gradients of updates: sums over all parts of all batches, in all processes.
 
     Args:
-        training: The examples, and what is learned from them.
-        trained: Which parameters are trained.
+        training: The inputs of the run.
+        trained: The trained and the frozen parameters.
 
     Attributes:
-        differentiate: Computes the gradients of parts.
+        differentiate: Computes the gradients of the parts.
     """
 
     def __init__(self, training: Training, trained: TrainedParameters) -> None:
         self._training, self._rows = training, trained.rows
         self.differentiate = Differentiator(training.network, training.objective, training.dtype)
         self.differentiate.freeze(trained.frozen)
-        self._compare = functools.partial(_compare, training.objective)  # one object: a GPU compiles it once
+        self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
 
     def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
         """The gradients of one update.
 
         Args:
             parameters: The trained parameters.
-            batches: Numbers of examples.
-            step: How many updates there were before.
+            batches: The numbers of the examples in each batch.
+            step: The number of earlier updates.
             scale: The factor of the loss.
         """
         training, group = self._training, self._training.group
@@ -49,7 +49,7 @@ class BatchGradients:
         if isinstance(training.objective, ContrastiveObjective):
             each = (self._compared(parameters, number, batch, step, scale) for number, batch in enumerate(batches))
             gradients = functools.reduce(added, each)
-            # All processes have the same loss of the whole batch.
+            # Every process already has the loss of the whole batch.
             return gradients if group.size == 1 else replace(gradients, arrays=group.sum(gradients.arrays))
         examples = [[training.examples[number] for number in batch] for batch in batches]
         totals = training.objective.totals([example for batch in examples for example in batch])
@@ -67,7 +67,7 @@ class BatchGradients:
         return Gradients(loss, weight, sums, {name: sums.pop(f"term {name}") for name in gradients.terms})
 
     def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
-        """This process's parts of a batch."""
+        """The parts of a batch that this process computes."""
         training, group = self._training, self._training.group
         parts = data_order.parts([len(example) for example in batch], training.streams * group.size)
         for part, members in enumerate(parts):
@@ -76,12 +76,12 @@ class BatchGradients:
                 yield functools.partial(self._part, [batch[member] for member in members], place, totals)
 
     def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
-        """The batch of some examples, and the key of its dropout."""
+        """The batch of the examples of a part, and the key of its dropout."""
         batch = self._training.objective.collate(examples, random.Random(f"collate {place}"))
         return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 
     def _compared(self, parameters: Arrays, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
-        """The gradients of a batch whose examples are compared: its parts are inputs of similar length."""
+        """The gradients of a batch whose examples are compared; inputs of similar lengths form a part."""
         training, group = self._training, self._training.group
         objective = cast(ContrastiveObjective[Any], training.objective)
         examples = [training.examples[member] for member in batch]
@@ -89,10 +89,10 @@ class BatchGradients:
         count = max(training.streams * group.size, math.ceil(len(batch) / (objective.chunk or len(batch))))
         shares = data_order.shares([len(encoding) for encoding in inputs], count)
         rows = [row for share in shares for row in share]
-        back = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the place of each input among the parts
+        order = mx.array(sorted(range(len(rows)), key=rows.__getitem__))  # the position of each input in the parts
         whole = Whole(
             compare=self._compare,
-            targets=(back, objective.targets(examples)),
+            targets=(order, objective.targets(examples)),
             total=None if group.size == 1 else lambda outputs: group.sum({"": outputs})[""],
             width=objective.width,
         )
@@ -105,16 +105,16 @@ class BatchGradients:
         return self.differentiate.compared(parameters, parts, [*map(len, shares)], whole, scale)
 
     def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
-        """The batch of some inputs, and the key of its dropout."""
+        """The batch of the inputs of a part, and the key of its dropout."""
         batch = TrainBatch(make_batch(inputs, self._training.network.encoder.config), mx.zeros(0))
         return self._renumbered(batch), dropout_key(*place)
 
     def _renumbered(self, batch: TrainBatch) -> TrainBatch:
-        """A batch whose ids are rows of the word embeddings that are trained."""
+        """Replaces the token ids of a batch with row numbers of the trained word embeddings, if not all are trained."""
         return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
 
 
 def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
     """The loss of the outputs of all parts, and its weight."""
-    back, others = targets
-    return cast(ContrastiveObjective[Any], objective).compare(outputs[back], others)
+    order, objective_targets = targets
+    return cast(ContrastiveObjective[Any], objective).compare(outputs[order], objective_targets)

@@ -1,8 +1,8 @@
-"""Functions of batches that a GPU computes as compiled, one for each shape.
+"""Functions of batches that are compiled for a GPU, once for each shape.
 
 `mx.compile` traces a function once for each shape of its inputs and then repeats the trace, in which neighboring
-operations are one kernel. It keeps all traces; so there are at most `MOST_SHAPES`, and batches of further shapes are
-computed operation by operation.
+operations are fused into one kernel. It keeps all traces; so their number is limited to `MAX_SHAPES`, and batches of
+further shapes are computed operation by operation.
 """
 
 import logging
@@ -14,7 +14,7 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import is_of_device
 from mlxbert.training.loop.optimizer import Arrays
 
-MOST_SHAPES = 64
+MAX_SHAPES = 64
 _LOG = logging.getLogger("mlxbert")
 _ARRAY = object()  # stands for an array in a structure
 
@@ -23,8 +23,8 @@ class Compiled:
     """A compiled function.
 
     Attributes:
-        function: Takes parameters by name, and trees that `split` takes apart; gives a tree of arrays. It depends on
-            nothing else that changes.
+        function: Takes parameters by name, and trees that `split` can split; returns a tree of arrays. It must not
+            depend on anything else that changes.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
@@ -34,51 +34,51 @@ class Compiled:
 
     @property
     def shapes(self) -> int:
-        """How many shapes it is compiled for."""
+        """The number of shapes for which the function is compiled."""
         return len(self._traced)
 
-    def __call__(self, parameters: Arrays, *given: Any) -> Any:
-        """What the function gives, not evaluated."""
+    def __call__(self, parameters: Arrays, *arguments: Any) -> Any:
+        """The result of the function, not evaluated."""
         if self._usable:
             try:
-                return self._compiled(parameters, given)
-            except Exception as problem:  # it cannot be traced, or has an error of its own, which is raised below
-                if is_of_device(problem):  # that may be of an update before it, and MLX does not raise it again
+                return self._compiled(parameters, arguments)
+            except Exception as problem:  # tracing failed, or the function itself, which raises it again below
+                if is_of_device(problem):  # it may come from an earlier update, and MLX does not raise it again
                     raise
                 self._usable = False
                 _LOG.debug("%s are not compiled: %s", self._name, problem)
-        return self.function(parameters, *given)
+        return self.function(parameters, *arguments)
 
-    def _compiled(self, parameters: Arrays, given: tuple[Any, ...]) -> Any:
+    def _compiled(self, parameters: Arrays, arguments: tuple[Any, ...]) -> Any:
         arrays: list[mx.array] = []
-        structure = split(given, arrays)
+        structure = split(arguments, arrays)
         shape = structure, *((array.shape, array.dtype) for array in arrays)
         if shape in self._traced:
             return self._traced[shape](parameters, arrays)
-        if self.shapes == MOST_SHAPES:
+        if self.shapes == MAX_SHAPES:
             if not self._full:
-                _LOG.debug("%s are not compiled for more than %d shapes", self._name, MOST_SHAPES)
+                _LOG.debug("%s are not compiled for more than %d shapes", self._name, MAX_SHAPES)
             self._full = True
-            return self.function(parameters, *given)
+            return self.function(parameters, *arguments)
         function = self.function  # not `self`: the trace would keep itself alive
 
         def traced(parameters: Arrays, arrays: list[mx.array]) -> Any:
             return function(parameters, *joined(structure, iter(arrays)))
 
         compiled = mx.compile(traced)
-        found = compiled(parameters, arrays)
+        result = compiled(parameters, arrays)
         self._traced[shape] = compiled
         sizes = " ".join("x".join(map(str, array.shape)) for array in arrays if array.ndim > 1)
-        _LOG.debug("%s are compiled for %s, shape %d of at most %d", self._name, sizes, self.shapes, MOST_SHAPES)
-        return found
+        _LOG.debug("%s are compiled for %s, shape %d of at most %d", self._name, sizes, self.shapes, MAX_SHAPES)
+        return result
 
 
 def split(tree: Any, arrays: list[mx.array]) -> Any:
-    """What a tree is without its arrays, hashable; they are appended to `arrays`, floats among them.
+    """Returns the structure of a tree, which is hashable; appends its arrays and floats to `arrays`.
 
     Args:
-        tree: Arrays, floats and values that are part of the structure, in dataclasses, dictionaries, lists and tuples.
-        arrays: Takes the arrays.
+        tree: Dataclasses, dictionaries, lists and tuples of arrays, floats and values that belong to the structure.
+        arrays: The list to which the arrays are appended.
     """
     if isinstance(tree, mx.array | float):
         arrays.append(tree if isinstance(tree, mx.array) else mx.array(tree, mx.float32))
@@ -93,7 +93,7 @@ def split(tree: Any, arrays: list[mx.array]) -> Any:
 
 
 def joined(structure: Any, arrays: Iterator[mx.array]) -> Any:
-    """The tree of a structure and its arrays, see `split`."""
+    """Rebuilds a tree from its structure and its arrays; the inverse of `split`."""
     if structure is _ARRAY:
         return next(arrays)
     kind, *parts = structure
@@ -102,5 +102,5 @@ def joined(structure: Any, arrays: Iterator[mx.array]) -> Any:
     if kind is dict:
         names = parts[: len(parts) // 2]
         return dict(zip(names, (joined(part, arrays) for part in parts[len(names) :]), strict=True))
-    found = [joined(part, arrays) for part in parts]
-    return kind(found) if kind in (list, tuple) else kind(*found)
+    values = [joined(part, arrays) for part in parts]
+    return kind(values) if kind in (list, tuple) else kind(*values)

@@ -1,4 +1,4 @@
-"""Updates on a CPU: gradients are computed when an update is started, parameters are changed when it is finished."""
+"""Updates on a CPU: starting an update computes its gradients, finishing it changes the parameters."""
 
 from dataclasses import replace
 from typing import cast
@@ -11,7 +11,7 @@ from mlxbert.training.loop.updater import StartedUpdate, Updater
 
 
 class CpuUpdater(Updater):
-    """Computes one update at a time, and writes it into the memory of the parameters where nobody else has them."""
+    """Computes one update at a time, and overwrites the parameters unless they are used elsewhere."""
 
     looks_ahead = False
 
@@ -35,7 +35,7 @@ class CpuUpdater(Updater):
         return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
 
     def follow(self) -> None:
-        """See `Updater.follow`; no other update was started."""
+        """See `Updater.follow`; there is never another started update."""
 
     def attempt(self, batches: list[list[int]]) -> None:
         """See `Updater.attempt`."""
@@ -49,9 +49,9 @@ class CpuUpdater(Updater):
         """The state after an update.
 
         Args:
-            state: The state before.
-            gradients: Sums over the batches.
-            divisor: What makes means of the sums.
+            state: The state before the update.
+            gradients: The sums over the batches.
+            divisor: The number that turns the sums into means.
             length: The norm of the mean gradient.
             lr: The learning rate.
         """
@@ -64,13 +64,13 @@ class CpuUpdater(Updater):
 
 
 def _numbers(gradients: Gradients, scale: float) -> list[float]:
-    """The loss, its weight, the norm of the mean gradient and the terms, read at once.
+    """The loss, its weight, the norm of the mean gradient and the terms, read with a single synchronization.
 
     Args:
-        gradients: Sums over the batches.
+        gradients: The sums over the batches.
         scale: The factor of the loss.
     """
-    weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # batches without a target change nothing
+    weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
     values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])
     loss, divisor, length, *terms = cast(list[float], values.tolist())
     return [loss, divisor, length / (divisor * scale), *terms]

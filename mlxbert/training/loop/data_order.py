@@ -1,4 +1,4 @@
-"""The order of the training data, a function of seed and epoch, and the parts in which a batch is computed."""
+"""The order of the training data, a function of seed and epoch, and the division of a batch into parts."""
 
 import itertools
 import math
@@ -11,52 +11,52 @@ from mlxbert.training.options.loop_options import TrainingOptions
 
 
 class Order(Protocol):
-    """Which examples each update of a run is computed from.
+    """The examples of each update of a run.
 
     Attributes:
-        steps: Updates in all.
-        epoch_steps: Updates between two evaluations, where nothing else is asked for.
+        steps: The total number of updates.
+        epoch_steps: The default number of updates between two evaluations.
     """
 
     steps: int
     epoch_steps: int
 
     def end_after(self, steps: int) -> None:
-        """Changes how many updates there are in all."""
+        """Sets the total number of updates."""
 
     def batches(self, step: int) -> list[list[int]]:
-        """The batches of an update, counted from 0: numbers of examples."""
+        """The batches of an update, each a list of numbers of examples; updates are counted from 0."""
 
     def epochs(self, step: int) -> float:
-        """How many passes over the data the first `step` updates are."""
+        """The number of passes over the data in the first `step` updates."""
 
     def tokens(self, numbers: Sequence[int]) -> int:
-        """How many tokens some examples have."""
+        """The total number of tokens of some examples."""
 
 
-# What a part of a batch costs besides its tokens, in tokens: sums of gradients, and small products.
-_PART, _PART_ON_GPU = 48, 4096
-_SIZES_ON_GPU = 4  # how many numbers of examples a part can have there, where a shape is compiled
+# The overhead of a part of a batch, in tokens: the sums of gradients, and the inefficiency of small products.
+_PART_COST, _PART_COST_ON_GPU = 48, 4096
+_SIZES_ON_GPU = 4  # numbers of examples that a part can have on a GPU, where each shape is compiled
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
     """The batches of an epoch, in random order.
 
-    Lengths play no part in it: batches of similar length would save padding, but learn worse (measured on WNUT-17).
-    Padding is saved by computing a batch in `parts`.
+    The order ignores lengths: batches of similar length would save padding, but learn worse (measured on WNUT-17).
+    Computing a batch in `parts` saves padding instead.
 
-    The last two batches share what is left, so that none has fewer than half of the examples of a full one. A batch of
-    two would change the weights as much as a full one, by a noisy gradient; and where examples are compared with each
-    other, its loss would say nothing. (Batches that are all nearly equal would have more shapes, which a GPU compiles.)
+    The last two batches share the remaining examples, so that none has less than half the size of a full batch. A batch
+    of two would change the weights as much as a full batch, but by a noisy gradient; and its loss would be meaningless
+    if it compares examples. (Batches of nearly equal sizes would have more shapes for a GPU to compile.)
 
     Args:
-        count: How many examples there are.
-        batch_size: Examples per batch, at most.
+        count: The number of examples.
+        batch_size: The maximum number of examples per batch.
         seed: The seed of the run.
         epoch: The number of the epoch, from 0.
 
     Returns:
-        Numbers of examples; each example is in exactly one batch.
+        Batches of numbers of examples; each example is in exactly one batch.
     """
     rng = random.Random(f"order {seed} {epoch}")
     order = list(range(count))
@@ -71,11 +71,11 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
 
 
 class Epochs:
-    """An `Order` in which every example comes once per epoch.
+    """An `Order` in which every example occurs once per epoch.
 
     Args:
-        examples: The examples; `len` of one is its tokens.
-        options: How many epochs, which batches, which seed.
+        examples: The examples; the `len` of an example is its number of tokens.
+        options: The number of epochs, the batch size and the seed.
     """
 
     def __init__(self, examples: Sequence[Sized], options: TrainingOptions) -> None:
@@ -107,52 +107,52 @@ class Epochs:
 
 
 def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
-    """Examples in parts of similar lengths: as many as are computed at once, or a multiple where that saves padding.
+    """Divides examples into parts of similar lengths: `at_once` parts, or a multiple of that if it saves padding.
 
     Args:
-        lengths: Tokens of each example.
-        at_once: How many parts are computed at once; these have as many examples of the same lengths.
+        lengths: The number of tokens of each example.
+        at_once: The number of parts that are computed at once; they get similar numbers and lengths of examples.
 
     Returns:
-        Numbers of examples, the shortest first; each is in exactly one part. The parts with most tokens come first, so
-        that the last ones, which not every core has, are small.
+        Parts of numbers of examples, the shortest first; each example is in exactly one part. The largest parts come
+        first, so that the last ones, which occupy only some of the cores, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
-    cost, step = (_PART_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART, 1)
+    cost, step = (_PART_COST_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART_COST, 1)
     groups = _groups(ordered, lengths, at_once * cost, step)
-    found = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
-    return sorted(found, key=lambda part: -len(part) * lengths[part[-1]])
+    result = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
+    return sorted(result, key=lambda part: -len(part) * lengths[part[-1]])
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
-    """Divides examples, the shortest first, wherever that saves more tokens of padding than it costs.
+    """Divides examples, which are sorted by length, wherever that saves more tokens of padding than it costs.
 
-    All parts but the last have a multiple of `step` examples.
+    The size of each part, except for the last, is a multiple of `step`.
     """
     longest = lengths[ordered[-1]]
     saved = {place: place * (longest - lengths[ordered[place - 1]]) for place in range(0, len(ordered), step)}
-    cut = max(saved, key=saved.__getitem__)
-    if saved[cut] <= cost:
+    best = max(saved, key=saved.__getitem__)
+    if saved[best] <= cost:
         return [ordered]
-    return _groups(ordered[:cut], lengths, cost, step) + _groups(ordered[cut:], lengths, cost, step)
+    return _groups(ordered[:best], lengths, cost, step) + _groups(ordered[best:], lengths, cost, step)
 
 
 def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Inputs in parts of similar lengths, and of about as many tokens; there may be fewer parts than asked for.
+    """Divides inputs into parts of similar lengths and token counts.
 
     Args:
-        lengths: Tokens of each input.
-        parts: How many parts.
+        lengths: The number of tokens of each input.
+        parts: The maximum number of parts.
 
     Returns:
-        Numbers of inputs, the shortest first; each is in exactly one part.
+        Parts of numbers of inputs, the shortest first; each input is in exactly one part.
     """
-    most = sum(lengths) / parts
-    found: list[list[int]] = [[]]
-    full = 0.0
+    target = sum(lengths) / parts
+    result: list[list[int]] = [[]]
+    tokens = 0.0
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
-        if found[-1] and full >= most * len(found):
-            found.append([])
-        found[-1].append(number)
-        full += lengths[number]
-    return found
+        if result[-1] and tokens >= target * len(result):
+            result.append([])
+        result[-1].append(number)
+        tokens += lengths[number]
+    return result

@@ -1,4 +1,4 @@
-"""What a training run reports while it runs: frozen dataclasses, one per JSON line of the command line."""
+"""The events that a training run reports: frozen dataclasses, each one JSON line in the output of the command line."""
 
 import contextlib
 import logging
@@ -23,18 +23,18 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True, kw_only=True)
 class Event(Shown):
-    """Base of all events.
+    """Base class of all events.
 
     Attributes:
-        event: The name of the kind, as in JSON.
-        run: Number of the run, from 0, where several seeds or values are tried.
+        event: The name of the kind of event, as in JSON.
+        run: The number of the run, from 0, if several seeds or values are tried.
     """
 
     event: ClassVar[str]
     run: int = 0
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The event as plain dicts and lists, its kind first; numbers that JSON does not have are `None`."""
+        """The event as plain dicts and lists, its kind first; numbers that JSON cannot represent are `None`."""
         return {"event": self.event, **super().to_dict(each)}
 
 
@@ -43,26 +43,26 @@ class Started(Event):
     """A run begins, or resumes.
 
     Attributes:
-        task: What is trained: `classify`, `multilabel`, …
+        task: The task: `classify`, `multilabel`, …
         model: The model that training starts from.
         output: The folder that will hold the result.
-        runs: How many runs there are in all.
-        varied: The options in which this run differs from the others: seed, a value that is tried.
-        examples: Training examples; of a long record each window is one.
-        epochs: Passes over them.
-        steps: Updates of the weights in all.
-        first_step: Steps that an earlier process has done; 0 for a new run.
-        parameters: Trained numbers.
-        frozen: Numbers that stay as they are.
-        new_head: Whether the head that is trained is new; otherwise the model had it, with these labels. `None` where
+        runs: The number of runs.
+        varied: The options in which this run differs from the others, such as the seed.
+        examples: The number of training examples; each window of a long record is one example.
+        epochs: The number of passes over the examples.
+        steps: The total number of updates.
+        first_step: The number of steps that an earlier process has done; 0 for a new run.
+        parameters: The number of trained parameters.
+        frozen: The number of parameters that are not trained.
+        new_head: Whether the trained head is new; false if the model already had it, with the same labels. `None` if
             vectors are trained, without a head.
         device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
-        processes: How many processes share the work.
-        report: What the data look like; in the first run only.
-        estimate: Time and memory of all runs, in the first one only; `None` of a few updates.
-        corpus: What the corpus of pre-training consists of, by name.
-        losses: Of a run that resumes: steps done before, and the mean loss since the one before it.
-        evaluations: Of a run that resumes: the evaluations before, of which the best is marked.
+        processes: The number of processes that share the work.
+        report: The report on the data; in the first run only.
+        estimate: The time and memory of all runs, in the first run only; `None` if there are only a few updates.
+        corpus: The contents of the corpus of pre-training, keyed by name.
+        losses: For a resumed run, pairs of a step and the mean loss since the previous pair.
+        evaluations: For a resumed run, its earlier evaluations; the best one is marked.
     """
 
     event = "started"
@@ -89,12 +89,12 @@ class Started(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Brief):
-    """What a run will take, measured on a few steps.
+    """The estimated time and memory of the training, measured on a few steps.
 
     Attributes:
-        seconds: Time of what is left: updates, evaluations, and what follows them.
-        memory: Bytes at the peak, in the largest batch.
-        available: Bytes that the device has.
+        seconds: The remaining time: updates, evaluations, and everything after the updates.
+        memory: The peak memory in bytes, in the largest batch.
+        available: The memory of the device in bytes.
     """
 
     seconds: float
@@ -109,13 +109,13 @@ class Step(Event):
     Attributes:
         step: Updates so far, from 1.
         epoch: Passes over the data so far, with a fraction.
-        loss: Mean loss of the step's examples.
+        loss: The mean loss of the examples of this step.
         lr: The learning rate of the step.
-        gradient_norm: Length of the gradient before clipping.
-        tokens_per_second: Over the last steps, without padding.
-        memory: Bytes at the peak so far, as MLX counts them.
-        seconds_left: Until the end of this run.
-        terms: The losses that `loss` consists of, by name; empty where it is a single one.
+        gradient_norm: The norm of the gradient before clipping.
+        tokens_per_second: The speed over the last steps, without padding.
+        memory: The peak memory so far in bytes, as reported by MLX.
+        seconds_left: The estimated time until the end of this run.
+        terms: The terms of `loss`, keyed by name; empty if there is only one term.
     """
 
     event = "step"
@@ -137,11 +137,11 @@ class Evaluated(Event):
     Attributes:
         step: Updates so far.
         epoch: Passes over the data so far.
-        metrics: All metrics by name; the loss is `log_loss`, `mse` or, of `tag` and `answer`, `loss`.
-        metric: The name of the one that chooses the best.
-        best: Whether it is the best so far.
-        seconds: What the evaluation took.
-        filled: Texts whose blanks the model fills, in pre-training.
+        metrics: All metrics by name; the loss is `log_loss`, `mse` or, for `tag` and `answer`, `loss`.
+        metric: The name of the metric that selects the best checkpoint.
+        best: Whether this evaluation is the best so far.
+        seconds: The duration of the evaluation.
+        filled: Sample texts with their blanks filled by the model, in pre-training.
     """
 
     event = "evaluated"
@@ -156,7 +156,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Saved(Event):
-    """The state is on disk: the same command resumes here.
+    """The state was saved: the same command resumes from here.
 
     Attributes:
         step: Updates so far.
@@ -174,18 +174,18 @@ class Finished(Event):
 
     Attributes:
         output: The folder of the model.
-        metric: The name of the metric that chose the best.
-        score: Its value on the validation data.
-        step: After how many steps it was reached.
-        ended: After how many steps that run ended.
-        planned: How many steps it would have taken, had `patience`, a perfect score or `minutes` not ended it.
-        seconds: Time of everything, of earlier processes that of training.
-        phases: The same by what was done.
+        metric: The name of the metric that selected the best run and checkpoint.
+        score: The value of `metric` on the validation data.
+        step: The step at which the best run reached this score.
+        ended: The step at which the best run ended.
+        planned: The number of steps of the best run, had `patience`, a perfect score or `minutes` not ended it.
+        seconds: The total time, including the training of earlier processes.
+        phases: Seconds per phase.
         runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
-        summary: How good it is next to simple baselines.
-        check: The largest difference of a logit from what transformers computes; `None` where it was not compared.
-        opens: Which programs open the folder.
+        summary: The comparison of the score with simple baselines.
+        check: The largest difference between a logit of mlxbert and of transformers; `None` if they were not compared.
+        opens: The programs that open the folder.
     """
 
     event = "finished"
@@ -205,9 +205,9 @@ class Finished(Event):
 
 
 class TrainingEvents(Generator[Event, None, None]):
-    """What `finetune`, `pretrain` and `distill` return: training that has not begun, as an iterator of events.
+    """Training that has not started, as an iterator of events; the result of `finetune`, `pretrain` and `distill`.
 
-    Iterating over it does the work; so does `run`, which gives the model.
+    Iterating over it does the work; so does `run`, which returns the model.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class TrainingEvents(Generator[Event, None, None]):
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
-        """Trains to the end; a notebook shows a bar.
+        """Trains to the end; in a notebook, with a progress bar.
 
         Args:
             on_event: Called with each event. An exception that it raises ends the training, which can be resumed.
@@ -227,19 +227,19 @@ class TrainingEvents(Generator[Event, None, None]):
             The trained model, loaded from its folder on the device of the training.
 
         Raises:
-            MlxbertError: Something cannot be used, or the call was a dry run, which gives no model.
+            MlxbertError: Training failed, or the call is a dry run, which makes no model.
         """
         if self._dry:
             raise ArgumentError(
-                "run() gives no model: it is a dry run", hint="iterate over it: the first event has the report"
+                "run() cannot return a model: this is a dry run", hint="iterate over it: the first event has the report"
             )
         if self._begun:
-            hint = "call finetune again to resume, or mlxbert.load to open a finished model"
-            raise ArgumentError("run() was called before, or the events were iterated over", hint=hint)
+            hint = "call the function again to resume, or mlxbert.load to open a finished model"
+            raise ArgumentError("run() was already called, or the events were iterated over", hint=hint)
         with contextlib.closing(self), notebook_bar("steps") as bar:
             if bar is not None:
-                told = self._times.on_phase
-                self._times.on_phase = lambda name: bar.set_description(name) or told(name)
+                on_phase = self._times.on_phase
+                self._times.on_phase = lambda name: bar.set_description(name) or on_phase(name)
             for event in self:
                 if bar is not None:
                     _draw(bar, event)
@@ -257,15 +257,15 @@ class TrainingEvents(Generator[Event, None, None]):
         return self._events.throw(*problem)
 
     def __repr__(self) -> str:
-        return f"<{self._what} into {self._result.source}{'' if self._begun else f', not begun: {self._how}'}>"
+        return f"<{self._what} into {self._result.source}{'' if self._begun else f', not started: {self._how}'}>"
 
     def __del__(self) -> None:
         if not self._begun:
-            _LOG.warning("%s into %s was never begun: %s", self._what, self._result.source, self._how)
+            _LOG.warning("%s into %s was never started: %s", self._what, self._result.source, self._how)
 
 
 def _draw(bar: Any, event: Event) -> None:
-    """Advances the bar of a notebook, and shows the last loss and the last score."""
+    """Advances the progress bar of a notebook, and shows the last loss and the last score."""
     match event:
         case Started():
             bar.reset(event.steps)

@@ -1,13 +1,13 @@
-"""Updates on a GPU, which computes an update while Python reads the numbers of the one before it.
+"""Updates on a GPU, which computes an update while Python reads the numbers of the previous update.
 
-The end of an update is `DeviceStep`: clipping, the check for numbers that are not finite, AdamW and the scale of
-float16. All of it happens on the device. An update that is not finite leaves the parameters and the moments as they
-are, and so do all updates after one that ends the run.
+The end of an update is `DeviceStep`: clipping, the check for numbers that are not finite, AdamW and the loss scale of
+float16. All of it happens on the device. An update that is not finite does not change the parameters and the moments,
+and neither do any updates after one that ends the run.
 
-Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each is one
-library of kernels, which CUDA takes seconds to build and Metal a tenth of one. Called from Python that is not compiled
-itself, each call stays a kernel of its own: `mx.compile` would fuse the levels of a sum into kernels of more arrays
-than the 31 that Metal binds, and fuse AdamW with scalars into other kernels for other parameters.
+Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each is a
+library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal. Their caller is not
+compiled, so that each call remains a separate kernel: `mx.compile` would fuse the levels of a sum into kernels of more
+arrays than the 31 that Metal can bind, and fuse AdamW with scalars into different kernels for different parameters.
 """
 
 import functools
@@ -26,12 +26,13 @@ from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import StartedUpdate, Updater, less_memory
 
-FIRST_SCALE, _LARGEST_SCALE, _CALM = 2.0**15, 2.0**24, 1000  # of the loss in float16
+FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # of the loss in float16
+_GROWTH_INTERVAL = 1000  # updates without an overflow after which the scale doubles
 _TERMS = 16  # of a sum in one kernel
 
 
 class GpuUpdater(Updater):
-    """Starts an update before it waits for the one before: at most two sets of parameters and moments are in memory."""
+    """Starts an update before waiting for the previous one; at most two sets of parameters and moments exist."""
 
     looks_ahead = True
 
@@ -42,19 +43,19 @@ class GpuUpdater(Updater):
 
     def start(self, batches: list[list[int]], lr: float) -> None:
         """See `Updater.start`."""
-        if not self.started:  # an evaluation or a saved state may have come between
+        if not self.started:  # the state may have been evaluated or saved in between
             self._counters = self._change.counters(self.state.progress)
             self.gradients.differentiate.let_go(self.state.parameters)
         gradients = self.gradients(self.state.parameters, batches, self._step, self._counters["scale"])
         self.started.append(StartedUpdate(batches, lr, [*gradients.terms], gradients))
-        del gradients  # nobody else has the gradients: each is freed as soon as it is used
+        del gradients  # `started` has the only reference, so that each gradient is freed as soon as it is used
         if len(self.started) == 1:
             self.follow()
 
     def follow(self) -> None:
-        """Gives the GPU the update of the first gradients that were started, while it computes them.
+        """Submits the parameter update of the first started gradients, while the GPU still computes these gradients.
 
-        The one before it is computed by then: no more than two sets of parameters and moments are in memory.
+        The previous update is computed by then, so at most two sets of parameters and moments are in memory.
         """
         if not self.started:
             return
@@ -70,9 +71,10 @@ class GpuUpdater(Updater):
             dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def numbers(self) -> list[float]:
-        """See `Updater.numbers`; the GPU has computed the update by then, and computes the next.
+        """See `Updater.numbers`. The GPU has computed the update by then, and is computing the next one.
 
-        Only then the state before it may be given up: what a GPU has not computed can be read, too, and is anything.
+        Only then may the previous state be released: arrays that a GPU failed to compute can be read, too, but their
+        contents are arbitrary.
         """
         numbers, parameters, optimizer = self.started[0].numbers, self.state.parameters, self.state.optimizer
         if isinstance(numbers, mx.array):
@@ -88,7 +90,7 @@ class GpuUpdater(Updater):
         return self._counted(self.state, update.lr) if usable else self.state
 
     def drop(self) -> None:
-        """See `Updater.drop`: the GPU may not have computed what was started."""
+        """See `Updater.drop`; the GPU may not have computed the started updates."""
         if self.started and self.started[0].before is not None:
             parameters, optimizer = self.started[0].before
             self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
@@ -104,26 +106,26 @@ class GpuUpdater(Updater):
 
 
 class DeviceStep:
-    """Updates parameters on a GPU.
+    """Applies AdamW to the parameters on a GPU.
 
     Args:
         factors: The factor of each parameter's learning rate.
-        decays: The weight decay of each.
-        most: The norm that gradients are clipped to; 0 for no limit.
-        scaled: Whether the loss has a scale, as in float16: then an update that overflows halves it.
+        decays: The weight decay of each parameter.
+        max_norm: The norm to which gradients are clipped; 0 or `None` for no limit.
+        scaled: Whether the loss has a scale, as in float16; an update that overflows halves the scale.
     """
 
     def __init__(
-        self, factors: Mapping[str, float], decays: Mapping[str, float], most: float | None, *, scaled: bool
+        self, factors: Mapping[str, float], decays: Mapping[str, float], max_norm: float | None, *, scaled: bool
     ) -> None:
         pairs = {name: (factors[name], factors[name] * decays[name]) for name in factors}
         groups = sorted({*pairs.values()})  # parameters with the same rate and decay share scalars
         self._group_of = {name: groups.index(pair) for name, pair in pairs.items()}
         self._factors, self._decays = (mx.array([pair[part] for pair in groups], mx.float32) for part in range(2))
-        self._most, self._scaled = most, scaled
+        self._max_norm, self._scaled = max_norm, scaled
 
     def counters(self, progress: Progress) -> Arrays:
-        """What changes with every update, on the device, after those that are finished."""
+        """The values that change with every update, as arrays on the device, after the finished updates."""
         return {
             "updates": mx.array(progress.updates, mx.float32),
             "scale": mx.array(progress.scale, mx.float32),
@@ -132,56 +134,56 @@ class DeviceStep:
         }
 
     def __call__(
-        self, parameters: Arrays, optimizer: AdamW, found: Gradients, counters: Arrays, lr: float
+        self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: Arrays, lr: float
     ) -> tuple[mx.array, Arrays, AdamW, Arrays]:
-        """An update, not evaluated. Of the arrays that are given, each is freed after its kernel where nobody has them.
+        """Builds an update without evaluating it. Arguments without other references are freed after their kernels.
 
         Args:
-            parameters: Their values.
+            parameters: The values of the parameters.
             optimizer: The moments.
-            found: The gradients.
-            counters: As `counters` or the update before gave them.
+            gradients: The gradients of the update.
+            counters: The result of `counters`, or the counters after the previous update.
             lr: The learning rate.
 
         Returns:
             The loss, its weight, the norm of the mean gradient and the terms; the parameters, the moments and the
             counters after the update.
         """
-        weight = mx.where(found.weight == 0, 1.0, found.weight)  # batches without a target change nothing
+        weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
         divisor = weight * counters["scale"]
-        norm = _norm(found.arrays) / divisor
-        usable = counters["going"] & mx.isfinite(norm) & mx.isfinite(found.loss)
+        norm = _norm(gradients.arrays) / divisor
+        usable = counters["going"] & mx.isfinite(norm) & mx.isfinite(gradients.loss)
         updates = counters["updates"] + usable
-        factor = mx.where(usable, clipping(norm, self._most) / divisor, 0.0)
+        factor = mx.where(usable, clipping(norm, self._max_norm) / divisor, 0.0)
         scalars = self._scalars(usable, updates, lr)
-        changed, means, squares = Arrays(), Arrays(), Arrays()
+        updated, means, squares = Arrays(), Arrays(), Arrays()
         for name, parameter in parameters.items():
-            arrays = parameter, found.arrays[name], optimizer.means[name], optimizer.squares[name]
-            changed[name], means[name], squares[name] = _adamw()(
+            arrays = parameter, gradients.arrays[name], optimizer.means[name], optimizer.squares[name]
+            updated[name], means[name], squares[name] = _adamw()(
                 *arrays, usable, factor, *scalars[self._group_of[name]]
             )
-        numbers = mx.stack([found.loss, weight, norm, *found.terms.values()])
-        after = {"updates": updates, **self._counted(found.loss, usable, counters)}
-        return numbers, changed, replace(optimizer, means=means, squares=squares, own=None), after
+        numbers = mx.stack([gradients.loss, weight, norm, *gradients.terms.values()])
+        counters_after = {"updates": updates, **self._counted(gradients.loss, usable, counters)}
+        return numbers, updated, replace(optimizer, means=means, squares=squares, own=None), counters_after
 
     def _scalars(self, usable: mx.array, updates: mx.array, lr: float) -> list[tuple[mx.array, ...]]:
-        """What `_update` takes last, for each group of parameters; such that nothing changes if not `usable`."""
+        """The last arguments of `_update` for each group of parameters; without `usable`, they change nothing."""
         first, second = ((1 - beta) / -mx.expm1(mx.maximum(updates, 1) * math.log(beta)) for beta in BETAS)
         root = mx.sqrt(second)
         moments = *(mx.where(usable, beta, 1.0) for beta in BETAS), EPS / root
         rate = mx.where(usable, mx.array(lr, mx.float32), 0.0)
-        of_groups = rate * (first / root) * self._factors, 1 - rate * self._decays
-        # Not `[group]`, which would be a kernel for each.
-        rates, kept = ([one.reshape(()) for one in mx.split(numbers, numbers.size)] for numbers in of_groups)
+        groups = rate * (first / root) * self._factors, 1 - rate * self._decays
+        # Not `[group]`, which would run a kernel for each group.
+        rates, kept = ([scalar.reshape(()) for scalar in mx.split(numbers, numbers.size)] for numbers in groups)
         return [(*moments, *pair) for pair in zip(rates, kept, strict=True)]
 
     def _counted(self, loss: mx.array, usable: mx.array, counters: Arrays) -> Arrays:
-        """The counters after an update but for their number."""
+        """The counters after an update, except for `updates`."""
         scale, calm = counters["scale"], counters["calm"]
         if not self._scaled:
             return {"scale": scale, "calm": calm, "going": usable}
-        grown = calm + 1 == _CALM
-        larger = mx.where(grown, mx.minimum(scale * 2, _LARGEST_SCALE), scale)
+        grown = calm + 1 == _GROWTH_INTERVAL
+        larger = mx.where(grown, mx.minimum(scale * 2, _MAX_SCALE), scale)
         return {
             "scale": mx.where(usable, larger, scale / 2),
             "calm": mx.where(usable & ~grown, calm + 1, 0.0),
@@ -190,14 +192,14 @@ class DeviceStep:
 
 
 def _norm(gradients: Arrays) -> mx.array:
-    """See `optimizer.norm`. Of a vector the sum of squares is one kernel, as a product with itself."""
+    """See `optimizer.norm`. The sum of squares of a vector is one kernel: the product with itself."""
     arrays = [gradients[name] for name in sorted(gradients)]
-    sums = [mx.square(one).sum() if one.ndim > 1 else one.reshape(-1) @ one.reshape(-1) for one in arrays]
+    sums = [mx.square(array).sum() if array.ndim > 1 else array.reshape(-1) @ array.reshape(-1) for array in arrays]
     return mx.sqrt(_sum(sums))
 
 
 def _sum(numbers: Sequence[mx.array]) -> mx.array:
-    """The sum of scalars, as a tree."""
+    """The sum of scalars, computed as a tree."""
     if len(numbers) == 1:
         return numbers[0]
     filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
@@ -233,7 +235,7 @@ def _update(
     rate: mx.array,
     kept: mx.array,
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """A parameter and its moments after an update, see `optimizer.AdamW`; all but the first four are scalars."""
+    """A parameter and its moments after an update, see `optimizer.AdamW`; all arguments after `square` are scalars."""
     gradient = mx.where(usable, gradient * factor, 0.0)
     mean = mean * mean_decay + gradient
     square = square * square_decay + mx.square(gradient)
@@ -241,9 +243,9 @@ def _update(
 
 
 def rescaled(progress: Progress, usable: bool) -> Progress:
-    """Halves the scale of the loss after an overflow; doubles it after a long time without one."""
+    """Halves the loss scale after an overflow; doubles it after many updates without an overflow."""
     if not usable:
         return replace(progress, scale=progress.scale / 2, calm=0)
-    if progress.calm + 1 == _CALM:
-        return replace(progress, scale=min(progress.scale * 2, _LARGEST_SCALE), calm=0)
+    if progress.calm + 1 == _GROWTH_INTERVAL:
+        return replace(progress, scale=min(progress.scale * 2, _MAX_SCALE), calm=0)
     return replace(progress, calm=progress.calm + 1)

@@ -1,11 +1,12 @@
-"""Loss and gradients of the parts of a batch: one part per core of a CPU, or per process.
+"""The loss and the gradients of a batch, computed in parts: one part per core of a CPU, or per process.
 
-Sums over the parts are exact: a part's losses are summed, and the whole is divided by the weight of all parts. So
-accumulation, cores and machines are the same thing.
+Sums over the parts are exact: the losses of each part are summed, and the total is divided by the weight of all parts.
+So gradient accumulation, several cores and several machines are treated alike.
 
-A loss that compares the examples of a batch is not such a sum. There, the outputs of all parts are computed first, then
-the loss and its gradient with respect to the outputs, and then each part again, with its share of that gradient: the
-result is that of the whole batch at once, in the memory of one part (GradCache, arXiv:2101.06983).
+A loss that compares the examples of a batch is not such a sum. For this loss, the outputs of all parts are computed
+first, then the loss and its gradient with respect to the outputs, and then each part again, with its share of that
+gradient. The result is equal to computing the batch at once, but needs the memory of one part only (GradCache,
+arXiv:2101.06983).
 """
 
 import functools
@@ -28,7 +29,7 @@ from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObje
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
 Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
-_CHECKED = KnownIds(frozenset([0]))  # stands for ids that were checked: those of a trace are not known
+_CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace, where they are unknown, after they were checked
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Gradients:
 
     Attributes:
         loss: The sum of losses, float32.
-        weight: What it is divided by, float32.
-        arrays: The sum of gradients of `loss * scale`, float32, by the names of the parameters.
-        terms: The sums of the losses that `loss` consists of, float32, by name; empty where it is a single one.
+        weight: The divisor of the loss, float32.
+        arrays: The sums of the gradients of `loss * scale`, float32, keyed by the names of the parameters.
+        terms: The sums of the terms of `loss`, float32, keyed by name; empty if there is only one term.
     """
 
     loss: mx.array
@@ -48,15 +49,15 @@ class Gradients:
     terms: Arrays = field(default_factory=dict)
 
 
-def added(one: Gradients, other: Gradients) -> Gradients:
-    """The sum of both."""
-    arrays, terms = _plus(one.arrays, other.arrays), _plus(one.terms, other.terms)
+def added(first: Gradients, second: Gradients) -> Gradients:
+    """The sums of two sets of gradients."""
+    arrays, terms = _plus(first.arrays, second.arrays), _plus(first.terms, second.terms)
     dispatch(arrays, terms)
-    return Gradients(one.loss + other.loss, one.weight + other.weight, arrays, terms)
+    return Gradients(first.loss + second.loss, first.weight + second.weight, arrays, terms)
 
 
-def _plus(one: Arrays, other: Arrays) -> Arrays:
-    return {name: array + other[name] for name, array in one.items()}
+def _plus(first: Arrays, second: Arrays) -> Arrays:
+    return {name: array + second[name] for name, array in first.items()}
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ class Whole:
     """A batch whose examples are compared with each other.
 
     Attributes:
-        compare: The loss of all outputs, in the order of the parts, and of the targets; and its weight.
-        targets: What it takes besides.
-        total: The sum of an array over the processes; `None` for a process alone.
-        width: The number of values of an output.
+        compare: Computes the loss and its weight from all outputs, in the order of the parts, and the targets.
+        targets: The second argument of `compare`.
+        total: Sums an array over the processes; `None` for a single process.
+        width: The number of values in each output.
     """
 
     compare: Compare
@@ -77,13 +78,13 @@ class Whole:
 
 
 def dropout_key(*place: int) -> mx.array:
-    """The key of the dropout masks of one part: a function of the seed, the update and the part."""
+    """The random key for the dropout masks of one part: a function of the seed, the update and the part."""
     digest = hashlib.sha256(repr(place).encode()).digest()
     return mx.random.key(int.from_bytes(digest[:8], "little"))
 
 
 class BatchFunctions:
-    """What is computed of a batch, as functions of the parameters: the loss with its gradients, and the outputs.
+    """Computes the loss with its gradients, or the outputs, of a batch, as functions of the parameters.
 
     Args:
         network: The network, in training mode.
@@ -98,7 +99,7 @@ class BatchFunctions:
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
         self._frozen = {
-            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized ones
+            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized weights
             for name, array in parameters.items()
         }
         mx.eval(self._frozen)
@@ -110,10 +111,10 @@ class BatchFunctions:
             computing = {name: array.astype(self._dtype) for name, array in parameters.items()}
         self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
-    def gradients(self, parameters: Arrays, *given: Any) -> Any:
-        """The loss, its weight, its terms and the gradients; arguments are those of `_loss`."""
-        # A copy: MLX puts its tracers into the dictionary meanwhile, which an interrupted run may be saving.
-        (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *given)
+    def gradients(self, parameters: Arrays, *arguments: Any) -> Any:
+        """Returns the loss, its weight, its terms and the gradients; takes the arguments of `_loss`."""
+        # A copy: MLX temporarily puts tracers into the dictionary, which an interrupted run may be saving.
+        (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *arguments)
         return *losses, gradients
 
     def _loss(
@@ -128,17 +129,17 @@ class BatchFunctions:
         self._install(parameters)
         with dropout.seeded(key):
             if compare is None:
-                found, weight = self.objective.terms(self.network, batch)
-                loss = functools.reduce(operator.add, found.values())
+                all_terms, weight = self.objective.terms(self.network, batch)
+                loss = functools.reduce(operator.add, all_terms.values())
             else:
                 assert isinstance(self.objective, ContrastiveObjective)
-                (loss, weight), found = compare(self.objective.outputs(self.network, batch.inputs), targets), {}
-        terms = {name: found[name] for name in self.objective.losses}
-        given = weight if isinstance(weight, mx.array) else mx.array(weight)
-        return loss * scale, (loss, given.astype(mx.float32), terms)
+                (loss, weight), all_terms = compare(self.objective.outputs(self.network, batch.inputs), targets), {}
+        terms = {name: all_terms[name] for name in self.objective.losses}
+        divisor = weight if isinstance(weight, mx.array) else mx.array(weight)
+        return loss * scale, (loss, divisor.astype(mx.float32), terms)
 
     def outputs(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
-        """What a `ContrastiveObjective` compares."""
+        """The outputs that a `ContrastiveObjective` compares."""
         assert isinstance(self.objective, ContrastiveObjective)
         self._install(parameters)
         with dropout.seeded(key):
@@ -146,52 +147,52 @@ class BatchFunctions:
 
 
 class Differentiator:
-    """Computes gradients of an objective on a network.
+    """Computes the gradients of an objective on a network.
 
     Args:
-        network: The network, in training mode; its trained parameters are those that are given.
+        network: The network, in training mode; each call sets its trained parameters.
         objective: Computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
 
     Attributes:
-        computed: When the last part was computed, by `phase_times.clock`; when a GPU had been given it.
+        computed: The time by `phase_times.clock` at which the last part was computed, or submitted to a GPU.
     """
 
     computed = 0.0
 
     def __init__(self, network: Network, objective: LoopObjective[Any], dtype: mx.Dtype) -> None:
         self._network, self._objective = network, objective
-        # Not methods of its own: it would refer to itself, and its arrays would outlive it until the next collection.
+        # Not bound methods of `self`: a reference cycle would keep the arrays alive until the next garbage collection.
         self._functions = BatchFunctions(network, objective, dtype)
         self._gradients: Callable[..., Any] = self._functions.gradients
         self._outputs: Callable[..., mx.array] = self._functions.outputs
         if on_gpu() and objective.pure:
             self._gradients, self._outputs = Compiled(self._gradients, "gradients"), Compiled(self._outputs, "outputs")
-        self._tracing = threading.Lock()  # the network holds the parameters of one part meanwhile
+        self._tracing = threading.Lock()  # during a trace, the network holds the tracers of one part
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
         self._functions.freeze(parameters)
 
     def let_go(self, parameters: Arrays) -> None:
-        """Takes parameters out of the network, so that an update can free them."""
+        """Replaces parameters in the network with zeros, so that an update can free them."""
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
-        """The sums over some parts; on a CPU they are evaluated, a GPU computes them meanwhile.
+        """The sums over the parts; a CPU returns them evaluated, a GPU computes them in the background.
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Make batches, and the keys of their dropout; may be empty.
-            scale: Factor of the loss, which keeps small gradients in the range of float16.
+            parts: Functions that return a batch and the key of its dropout; may be empty.
+            scale: A factor of the loss, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
         return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
 
     def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
         total: Gradients | None = None
-        for one in as_cores_get_free(parts):
-            total = one if total is None else added(total, one)
+        for gradients in as_cores_get_free(parts):
+            total = gradients if total is None else added(total, gradients)
         if total is not None:
             return total
         sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
@@ -206,25 +207,25 @@ class Differentiator:
         compare: Compare | None = None,
         targets: Any = None,
     ) -> Gradients:
-        """Those of one part; `compare` is the loss of its outputs, where it is not that of the objective."""
+        """The gradients of one part; `compare`, if given, replaces the loss of the objective."""
         with self._tracing:
             batch, key = part()
-            with stages(filled=self._objective.pure) as passed:  # others may evaluate what is not filled yet
-                found = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
-        loss, weight, terms, gradients = found
+            with stages(filled=self._objective.pure) as passed:  # impure ones may read unfilled arrays
+                results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
+        loss, weight, terms, gradients = results
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
         self.computed = phase_times.clock()
         return Gradients(loss, weight, gradients, terms)
 
-    def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *more: Any) -> Any:
-        """Calls a function of a batch; not compiled if the ids are not known, which a trace cannot check."""
+    def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
+        """Calls a function of a batch, uncompiled if the ids are unknown: a trace cannot check them."""
         ids = batch.inputs.ids
         if not isinstance(function, Compiled):
-            return function(parameters, batch, *more)
+            return function(parameters, batch, *arguments)
         if ids is None:
-            return function.function(parameters, batch, *more)
+            return function.function(parameters, batch, *arguments)
         ids.check(self._network.encoder.config)
-        return function(parameters, replace(batch, inputs=replace(batch.inputs, ids=_CHECKED)), *more)
+        return function(parameters, replace(batch, inputs=replace(batch.inputs, ids=_CHECKED)), *arguments)
 
     def compared(
         self,
@@ -234,34 +235,34 @@ class Differentiator:
         batch: Whole,
         scale: Scalar = 1.0,
     ) -> Gradients:
-        """The gradients of a loss that compares the examples of all parts; see `__call__`.
+        """The gradients of a loss that compares the examples of all parts; see also `__call__`.
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Make batches, and the keys of their dropout; `None` for those of other processes.
-            rows: How many outputs each part has.
-            batch: What is done with the outputs of all parts.
+            parts: Functions that return a batch and the key of its dropout; `None` for parts of other processes.
+            rows: The number of outputs of each part.
+            batch: The loss of the outputs of all parts.
             scale: See `__call__`.
 
         Returns:
-            The gradients of this process's parts, with the loss and the weight of the whole.
+            The gradients of the parts of this process, with the loss and the weight of the whole batch.
         """
         dispatch(parameters)
-        own = {number: part for number, part in enumerate(parts) if part is not None}
+        local = {number: part for number, part in enumerate(parts) if part is not None}
         if len(parts) == 1 and batch.total is None:
-            return self._evaluated(parameters, own[0], scale, batch.compare, batch.targets)
-        forward = [functools.partial(self._forward, parameters, part) for part in own.values()]
-        found = dict(zip(own, as_cores_get_free(forward), strict=True))
+            return self._evaluated(parameters, local[0], scale, batch.compare, batch.targets)
+        forward = [functools.partial(self._forward, parameters, part) for part in local.values()]
+        computed = dict(zip(local, as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)
-        whole = mx.concatenate([found.get(number, zeros) for number, zeros in enumerate(blank)])
-        whole = whole if batch.total is None else batch.total(whole)
-        (loss, weight), shares = mx.value_and_grad(batch.compare)(whole, batch.targets)
-        starts = [sum(rows[:number]) for number in own]
-        mine = [shares[start : start + rows[number]] for number, start in zip(own, starts, strict=True)]
-        dispatch(loss, mine)
+        outputs = mx.concatenate([computed.get(number, zeros) for number, zeros in enumerate(blank)])
+        outputs = outputs if batch.total is None else batch.total(outputs)
+        (loss, weight), shares = mx.value_and_grad(batch.compare)(outputs, batch.targets)
+        starts = [sum(rows[:number]) for number in local]
+        local_shares = [shares[start : start + rows[number]] for number, start in zip(local, starts, strict=True)]
+        dispatch(loss, local_shares)
         backward = [
             functools.partial(self._evaluated, parameters, part, scale, _weighted, share)
-            for part, share in zip(own.values(), mine, strict=True)
+            for part, share in zip(local.values(), local_shares, strict=True)
         ]
         return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
 
@@ -276,7 +277,7 @@ class Differentiator:
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:
-    """Computes arrays: a GPU all at once, a CPU in their order after what was collected, which is not kept."""
+    """Computes arrays: a GPU all at once; a CPU in their order, after the collected stages, which are released."""
     if on_gpu():
         dispatch(arrays)
         return
@@ -293,15 +294,15 @@ def _evaluate(collected: list[Stage], *arrays: Any) -> None:
 
 
 def _by_module(gradients: Arrays) -> list[list[mx.array]]:
-    """From the embeddings to the heads."""
-    found: dict[str, list[mx.array]] = {}
+    """The gradients of each module, from the embeddings to the heads."""
+    modules: dict[str, list[mx.array]] = {}
     for name, gradient in gradients.items():
-        found.setdefault(name.rpartition(".")[0], []).append(gradient)
-    return [*found.values()]
+        modules.setdefault(name.rpartition(".")[0], []).append(gradient)
+    return [*modules.values()]
 
 
 def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
-    """What has the gradient `shares` with respect to the outputs."""
+    """A loss whose gradient with respect to the outputs is `shares`; its weight is 0."""
     return (outputs * shares).sum(), 0.0
 
 

@@ -1,6 +1,6 @@
 """AdamW (arXiv:1711.05101) with bias correction, as torch computes it, and the learning rate of every update.
 
-Parameters are flat dictionaries of float32 arrays by their full names.
+Parameters are flat dictionaries of float32 arrays, keyed by their full names.
 """
 
 import math
@@ -15,21 +15,21 @@ from mlxbert.training.options.loop_options import TrainingOptions
 BETAS, EPS = (0.9, 0.999), 1e-8
 Arrays = dict[str, mx.array]
 Scalar = float | mx.array
-_POSITIONS = "encoder.positions.weight"
+_POSITION_BIASES = "encoder.positions.weight"
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
 
 @dataclass(frozen=True)
 class AdamW:
-    """The optimizer's memory.
+    """The state of the optimizer.
 
     Attributes:
         means: Sums of gradients, each decayed by the first beta with every update: the first moment of Adam divided by
             (1 - beta), which saves a pass over the numbers.
-        squares: The same of squared gradients, with the second beta.
-        updates: How many updates it has made.
-        own: The parameters after the last of them, if nobody else has their memory or that of the moments: then the
-            next one may be written into it, on a Linux CPU.
+        squares: Sums of squared gradients, decayed by the second beta: the second moment divided by (1 - beta).
+        updates: The number of updates so far.
+        own: The parameters after the last update, if nothing else refers to their memory or to the moments. Then the
+            next update may be written into the same memory, on a Linux CPU.
     """
 
     means: Arrays
@@ -44,7 +44,7 @@ class AdamW:
         return cls(zeros, dict(zeros))
 
     def shared(self) -> "AdamW":
-        """The same where others have the parameters, too: the next update leaves them, and the moments, as they are."""
+        """The state for parameters that are used elsewhere: the next update overwrites neither them nor the moments."""
         return replace(self, own=None)
 
     def update(
@@ -55,30 +55,30 @@ class AdamW:
         rates: dict[str, float],
         decays: dict[str, float],
     ) -> tuple["AdamW", Arrays]:
-        """The state and the parameters after an update on a CPU, evaluated; `DeviceStep` is for a GPU.
+        """The evaluated state and parameters after an update on a CPU; `DeviceStep` is the equivalent for a GPU.
 
         Args:
-            parameters: Their values; those that it owns may be changed, and its moments with them.
-            gradients: Of the same names.
-            factor: Factor of the gradients: clips them, and divides sums.
-            rates: The learning rate of each.
-            decays: The weight decay of each: the share of it that is subtracted, times the learning rate.
+            parameters: The values of the parameters. If they are `own`, they and the moments may be overwritten.
+            gradients: The gradients, with the names of the parameters.
+            factor: A factor of the gradients, for clipping and for dividing sums.
+            rates: The learning rate of each parameter.
+            decays: The weight decay of each parameter: the share that is subtracted, times the learning rate.
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
         kept = {name: 1 - rate * decays[name] for name, rate in rates.items()}
         rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
         eps = EPS / math.sqrt(second)
-        given = parameters, self.means, self.squares
-        dispatch(given, gradients)
+        arrays = parameters, self.means, self.squares
+        dispatch(arrays, gradients)
         if numpy_adamw.applies():
-            changed, means, squares = given if self.own is parameters else map(numpy_adamw.copied, given)
+            changed, means, squares = arrays if self.own is parameters else map(numpy_adamw.copied, arrays)
             numpy_adamw.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
         changed, means, squares = Arrays(), Arrays(), Arrays()
         for name, gradient in gradients.items():
-            of_it = parameters[name], gradient, self.means[name], self.squares[name]
-            changed[name], means[name], squares[name] = _step(*of_it, factor, rates[name], kept[name], eps)
+            inputs = parameters[name], gradient, self.means[name], self.squares[name]
+            changed[name], means[name], squares[name] = _step(*inputs, factor, rates[name], kept[name], eps)
         dispatch(means, squares, changed)
         return AdamW(means, squares, updates), changed
 
@@ -101,7 +101,7 @@ def _step(
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """The length of all gradients together, float32, on a CPU; the same to the bit in whatever order they come."""
+    """The norm of all gradients together, float32, on a CPU; the bits do not depend on their order."""
     dispatch(gradients)
     if numpy_adamw.applies():
         return numpy_adamw.norm(gradients)
@@ -110,46 +110,46 @@ def norm(gradients: Arrays) -> mx.array:
     return mx.sqrt(sum(squares.values(), mx.array(0.0)))
 
 
-def clipping(length: Scalar, most: float | None) -> Scalar:
-    """The factor that shortens a gradient of this length to `most`; 1 if that is 0 or `None`."""
-    if not most:
+def clipping(length: Scalar, max_norm: float | None) -> Scalar:
+    """The factor that clips a gradient of this length to `max_norm`; 1 if `max_norm` is 0 or `None`."""
+    if not max_norm:
         return 1.0
-    factor = most / (length + 1e-6)
+    factor = max_norm / (length + 1e-6)
     return mx.minimum(factor, 1.0) if isinstance(factor, mx.array) else min(factor, 1.0)
 
 
 def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:
-    """The weight decay of each parameter: that of the options for matrices, none for biases and norms."""
-    biases = _POSITIONS if isinstance(config.positions, RelativeBias) else None  # a table of them, for each distance
+    """The weight decay of each parameter: `options.weight_decay` for matrices, 0 for biases and norms."""
+    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table: biases by distance
     matrices = {name for name, array in parameters.items() if array.ndim > 1 and name != biases}
     return {name: options.weight_decay if name in matrices else 0.0 for name in parameters}
 
 
 def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:
-    """The factor of each parameter's learning rate: 1 for the heads, less by `layer_decay` for every layer below."""
+    """The factor of each parameter's learning rate: 1 for the heads, times `layer_decay` for every layer below."""
     return {name: options.layer_decay ** (num_layers + 1 - _depth(name, num_layers)) for name in names}
 
 
 def _depth(name: str, num_layers: int) -> int:
-    """0 for the embeddings, the number of a layer from 1, and one more for everything above the layers."""
-    if found := _LAYER.match(name):
-        return int(found[1]) + 1
+    """The depth of a parameter: 0 for the embeddings, N for layer N (from 1), `num_layers + 1` for everything above."""
+    if match := _LAYER.match(name):
+        return int(match[1]) + 1
     below = ("encoder.embeddings.", "encoder.positions.", "encoder.convolution.")
     return 0 if name.startswith(below) else num_layers + 1
 
 
 def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
-    """Whether a parameter belongs to the embeddings or layers that `freeze` leaves as they are."""
+    """Whether a parameter belongs to the embeddings or to a layer that `freeze` excludes from training."""
     return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """The learning rate of an update, as in transformers' schedules, with a whole number of updates to warm up.
+    """The learning rate of an update, as in transformers' schedules, with a whole number of warmup updates.
 
     Args:
         step: The number of the update, from 0.
-        steps: How many updates there are.
-        options: The highest rate, the share of the warm-up, and the schedule.
+        steps: The total number of updates.
+        options: The peak learning rate, the share of the warmup, and the schedule.
     """
     warmup = round(options.warmup * steps)
     if step < warmup:

@@ -1,20 +1,20 @@
-"""What a call of training does at the moment, and how long each of its phases takes."""
+"""Measures the phases of a training call, and reports each phase as it begins."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-clock = time.perf_counter  # of everything that training measures; tests replace it
+clock = time.perf_counter  # the clock of all measurements of training; tests replace it
 LOADING, EARLIER = "loading the model", "before it was resumed"
 
 OnPhase = Callable[[str], object]
 
 
 class Times:
-    """Seconds by phase: each lasts until the next one begins, so that their sum is the whole time.
+    """Seconds per phase. Each phase lasts until the next one begins, so that their sum is the total time.
 
     Attributes:
-        seconds: Of the phases so far, by their names; `EARLIER` is the training of processes that were interrupted.
+        seconds: The time of each phase so far, by its name; `EARLIER` is the training of interrupted processes.
         on_phase: Called with the name of each phase as it begins.
     """
 
@@ -24,7 +24,7 @@ class Times:
         self._name, self._since = "", 0.0
 
     def begin(self, name: str) -> None:
-        """Begins a phase, which ends the one before; without a name nothing is counted until the next one."""
+        """Begins a phase and ends the previous one; with an empty name, no time is counted until the next phase."""
         now, before = clock(), self._name
         if before:
             self.add(before, now - self._since)
@@ -34,7 +34,7 @@ class Times:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A phase within another one, which continues after it."""
+        """A phase within another phase, which continues afterwards."""
         before = self._name
         self.begin(name)
         try:
@@ -47,6 +47,6 @@ class Times:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def total(self) -> float:
-        """Seconds so far."""
+        """The total time so far in seconds."""
         self.begin(self._name)
         return sum(self.seconds.values())

@@ -1,4 +1,4 @@
-"""What a run will take, measured on a few of its updates, and how many updates a given time allows."""
+"""Estimates the time and memory of a run from a few of its updates, and the number of updates that fit into a time."""
 
 import itertools
 from collections.abc import Callable
@@ -9,21 +9,21 @@ from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.events import Estimate
 from mlxbert.training.loop.training_run import Run
 
-_SEEN = 200  # updates whose tokens are counted, of the whole run
-_TIMED = 3  # updates
-_LONG = 20.0  # seconds, after which no more updates are timed
-_FORWARD = 1 / 3  # of the time of an update
+_COUNTED_UPDATES = 200  # across the run, whose tokens are counted
+_TIMED_UPDATES = 3
+_TIME_LIMIT = 20.0  # seconds, after which no more updates are timed
+_FORWARD = 1 / 3  # the share of the forward pass in the time of an update
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a run takes.
+    """The time and memory of a run.
 
     Attributes:
-        update: Seconds of an update.
-        evaluation: Seconds of an evaluation.
-        once: Seconds of what is computed once: the scores of a teacher, and what follows training.
-        memory: Bytes at the peak.
+        update: The time of an update in seconds.
+        evaluation: The time of an evaluation in seconds.
+        once: The time of everything that is computed once in seconds: a teacher's scores and the final evaluation.
+        memory: The peak memory in bytes.
     """
 
     update: float
@@ -32,16 +32,16 @@ class Costs:
     memory: int
 
     def estimate(self, run: Run, runs: int) -> Estimate:
-        """What is left of a run, with the others of as many updates that follow it; `runs` in all."""
+        """Estimates the rest of a run and of the runs that follow it, with as many updates each; `runs` in total."""
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * (self.evaluation + self.once)
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
-        """How many updates, with the evaluations between them, fit into a time that excludes the last evaluation."""
+        """The number of updates that fit into a time, with the evaluations between them but without the last one."""
         steps = int(seconds / self.update)
         while steps > 0:
-            run.order.end_after(steps)  # how many there are may decide how often it is evaluated
+            run.order.end_after(steps)  # the interval between evaluations may depend on it
             fitting = int(seconds / self.cycle(run))
             if fitting >= steps:
                 break
@@ -49,37 +49,37 @@ class Costs:
         return steps
 
     def cycle(self, run: Run) -> float:
-        """Seconds of an update with its share of the evaluation that follows some of them."""
+        """The time of an update with its share of an evaluation, in seconds."""
         return self.update + self.evaluation / run.every
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:
-    """Computes some updates, and drops them.
+    """Times a few updates of a run, which are discarded.
 
     Args:
         run: The run.
-        evaluated: The tokens of the validation data.
-        after: The tokens that the model reads after training.
+        evaluated: The number of tokens in the validation data.
+        after: The number of tokens that the final evaluation reads.
     """
     order = run.order
 
     def padded(batch: list[int]) -> int:
         return len(batch) * max(order.tokens([number]) for number in batch)
 
-    updates = [order.batches(step) for step in range(0, run.steps, max(run.steps // _SEEN, 1))]
+    updates = [order.batches(step) for step in range(0, run.steps, max(run.steps // _COUNTED_UPDATES, 1))]
     first = _seconds(run.try_update, max(updates, key=lambda update: max(map(padded, update))))  # also warms up
-    asking, seconds, timed = 0.0, 0.0, 0
-    for update in updates[:: max(len(updates) // _TIMED, 1)]:
-        new, again = (_seconds(run.try_batches, update) for _ in range(2))
-        asking += max(new - again, 0.0)  # a teacher is asked once for each example
+    teaching, seconds, timed = 0.0, 0.0, 0
+    for update in updates[:: max(len(updates) // _TIMED_UPDATES, 1)]:
+        new, repeated = (_seconds(run.try_batches, update) for _ in range(2))
+        teaching += max(new - repeated, 0.0)  # a teacher computes each example only once
         seconds, timed = seconds + _seconds(run.try_update, update), timed + sum(map(order.tokens, update))
-        if first + seconds > _LONG:
+        if first + seconds > _TIME_LIMIT:
             break
     tokens = sum(map(order.tokens, itertools.chain(*updates))) / len(updates)
     forward = seconds / timed * _FORWARD
     return Costs(
         update=tokens * seconds / timed, evaluation=evaluated * forward, memory=mx.get_peak_memory(),
-        once=after * forward + tokens * order.epoch_steps * asking / timed,
+        once=after * forward + tokens * order.epoch_steps * teaching / timed,
     )  # fmt: skip
 
 

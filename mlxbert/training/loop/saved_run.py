@@ -1,4 +1,4 @@
-"""The state of a run on disk: written atomically, the last good one stays, and a run resumes from it exactly."""
+"""The state of a run on disk: replaced atomically, so that a run always resumes exactly from the last good state."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,29 +14,29 @@ from mlxbert.training.loop.optimizer import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")
-_PARTS_OF_RUN = 400  # whose losses are kept: as many as a wide terminal has dots
+_MAX_LOSSES = 400  # losses that are stored: the number of dots across a wide terminal
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: everything but arrays.
+    """The progress of a run: the whole state, except for arrays.
 
     Attributes:
-        step: Updates so far.
-        evaluated: The update after which was evaluated last; -1 for none.
-        updates: Updates of the optimizer: without those that float16 skipped.
-        scale: Factor of the loss in float16.
-        calm: Updates since this factor changed.
-        decay: Product of the decay of parameters that never have a gradient.
-        best_step: The update after which the best evaluation was; -1 for none.
-        best_score: Its metric.
-        worse: Evaluations since.
-        seconds: Time of all processes.
-        stopped: Whether the run ended early, as `patience` asks for or because no other update fits into `budget`.
-        steps: Updates in all, where a time decided that; `None` where the options say it.
-        budget: Seconds for all of them.
+        step: The number of updates so far.
+        evaluated: The step of the last evaluation; -1 for none.
+        updates: The number of updates of the optimizer, without updates that float16 skipped.
+        scale: The factor of the loss in float16.
+        calm: The number of updates since `scale` changed.
+        decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
+        best_step: The step of the best evaluation; -1 for none.
+        best_score: The metric of the best evaluation.
+        worse: The number of evaluations since the last improvement.
+        seconds: The time of the run, in all processes that resumed it.
+        stopped: Whether the run ended early, because of `patience` or because no other update fits into `budget`.
+        steps: The total number of updates, if a time limit determined it; `None` if the options did.
+        budget: The time for all updates in seconds.
         history: The metrics of every evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
-        losses: The mean loss of each of at most `_PARTS_OF_RUN` equal parts of the run, after its last step so far.
+        losses: For each of at most `_MAX_LOSSES` equal parts of the run, its last step so far and its mean loss.
     """
 
     step: int = 0
@@ -57,13 +57,13 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Progress":
-        """From what JSON keeps of it."""
+        """Reads progress from the values in `state.json`."""
         losses = tuple(map(tuple, values.get("losses", ())))
         return cls(**{**values, "history": tuple(values["history"]), "losses": losses})
 
     def with_loss(self, loss: float, steps: int) -> "Progress":
-        """With the loss of the last of its updates; of `steps` in all."""
-        size = -(-steps // _PARTS_OF_RUN)
+        """Adds the loss of the last update; `steps` is the total number of updates."""
+        size = -(-steps // _MAX_LOSSES)
         part, place = divmod(self.step - 1, size)
         earlier, mean = self.losses, loss
         if earlier and (earlier[-1][0] - 1) // size == part:
@@ -76,10 +76,10 @@ class RunState:
     """The state of a run after an update.
 
     Attributes:
-        progress: How far the run is.
+        progress: The progress of the run.
         parameters: The trained parameters, float32.
-        optimizer: The optimizer's memory.
-        best: The parameters of the best evaluation, unless they are on disk already.
+        optimizer: The state of the optimizer.
+        best: The parameters at the best evaluation, unless they are on disk already.
     """
 
     progress: Progress
@@ -90,7 +90,7 @@ class RunState:
 
 @contextmanager
 def reading(folder: Path, what: str) -> Iterator[None]:
-    """Reads what a run has stored in a folder."""
+    """Turns errors from reading a stored run into a `CheckpointError`."""
     try:
         with device_errors():
             yield
@@ -102,14 +102,14 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays; returns the SHA-256 of the file, for the record that names it and is written after it."""
+    """Writes arrays; returns the SHA-256 of the file, for the record that is written afterwards and names the file."""
     with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
 
 
 def load_arrays(path: Path, digest: str) -> Arrays:
-    """The arrays of a file with this SHA-256."""
+    """Reads the arrays of a file that must have this SHA-256."""
     check_hash(path, digest)
     arrays = mx.load(str(path))
     assert isinstance(arrays, dict)
@@ -120,11 +120,11 @@ def load_arrays(path: Path, digest: str) -> Arrays:
 class RunStore:
     """The folder of one run: `state.json`, which names the files with arrays, and their hashes.
 
-    `state.json` is replaced last. What it names is complete; other files are left-overs, and removed.
+    `state.json` is replaced last. The files that it names are complete; any other files are leftovers and are removed.
 
     Args:
-        folder: The folder.
-        owner: The run, a JSON value: the states of other ones are refused.
+        folder: The folder of the run.
+        owner: A JSON value that identifies the run; states of other runs are refused.
     """
 
     def __init__(self, folder: Path, owner: object = None) -> None:
@@ -135,7 +135,7 @@ class RunStore:
         """The last saved state; `None` if there is none.
 
         Args:
-            trained: Arrays of the names, shapes and dtypes that the parameters have to have.
+            trained: Arrays with the names, shapes and dtypes that the parameters must have.
         """
         if not (self.folder / _STATE).is_file():
             return None
@@ -144,14 +144,14 @@ class RunStore:
             values = read_record(self.folder / _STATE, self._owner)
             self._files = values.pop("files")
             progress = Progress.from_dict(values)
-            for name, digest in self._files.items():  # also the best parameters: they are needed at the end
+            for name, digest in self._files.items():  # including the best parameters, which are needed at the end
                 check_hash(self.folder / name, digest)
             for name, array in self._load("state", progress.step).items():
                 part, _, rest = name.partition(":")
                 parts[part][rest] = array
-            for found in parts.values():
-                if trained is not None and (other := {*_layout(found)} ^ {*_layout(trained)}):
-                    raise DamagedError(f"{min(other)[0]} does not fit the network")
+            for arrays in parts.values():
+                if trained is not None and (mismatches := {*_layout(arrays)} ^ {*_layout(trained)}):
+                    raise DamagedError(f"{min(mismatches)[0]} does not fit the network")
         optimizer = AdamW(parts["means"], parts["squares"], progress.updates)
         return RunState(progress, parts["parameters"], optimizer)
 
@@ -165,15 +165,15 @@ class RunStore:
         return load_arrays(path, self._files[path.name])
 
     def save(self, state: RunState) -> None:
-        """Writes a state; the earlier one is removed after that."""
+        """Writes a state, then removes the previous one."""
         progress = state.progress
         best, path = self._path("best", progress.best_step), self._path("state", progress.step)
         files = {name: digest for name, digest in self._files.items() if name == best.name}
         optimizer = state.optimizer
         parts = zip(_PARTS, (state.parameters, optimizer.means, optimizer.squares), strict=True)
-        arrays = {f"{part}:{name}": array for part, found in parts for name, array in found.items()}
+        arrays = {f"{part}:{name}": array for part, values in parts for name, array in values.items()}
         try:
-            with writing(self.folder, "the state ", "; the one before is kept"):
+            with writing(self.folder, "the state ", "; the previous one is kept"):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 if state.best is not None:
                     files[best.name] = save_arrays(best, state.best)

@@ -1,8 +1,8 @@
-"""Which parameters a run trains, and how much an update changes each of them.
+"""Selects the parameters that a run trains, with their learning rates and weight decays.
 
-Of the word embeddings only the rows that the training data use are trained. The other rows have no gradient: AdamW only
-shrinks them by the weight decay. So they need no gradients and no optimizer state, which for a multilingual vocabulary
-of 250,000 tokens is most of the memory of a run. The result is that of training all rows.
+Only those rows of the word embeddings are trained that the training data use. The other rows have no gradient: AdamW
+merely shrinks them by the weight decay. So they need neither gradients nor optimizer state, which would be most of the
+memory of a run for a multilingual vocabulary of 250,000 tokens. The result equals training all rows.
 
 Shapes: V vocabulary, K used tokens, E embedding size.
 """
@@ -21,12 +21,12 @@ TABLE = "encoder.embeddings.word.weight"
 
 
 class SparseRows:
-    """The used rows of a table, and which they are.
+    """The used rows of a table of embeddings, renumbered.
 
     Args:
         table: (V, E).
-        used: Token ids of the training data.
-        fixed: Ids up to this one keep their numbers: that of padding, on which the positions of some models depend.
+        used: The token ids of the training data.
+        fixed: Ids up to this one keep their numbers, because the positions of some models depend on the id of padding.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
@@ -41,34 +41,34 @@ class SparseRows:
         return self._table[self._ids]
 
     def renumbered(self, batch: Batch) -> Batch:
-        """A batch whose ids are rows of the small table."""
-        if batch.ids is not None and (other := batch.ids.tokens - self._used):
-            raise InputError(f"input_ids have {min(other)}, which is not a token of the training data")
+        """Replaces the token ids of a batch with row numbers of the small table."""
+        if batch.ids is not None and (unused := batch.ids.tokens - self._used):
+            raise InputError(f"input_ids have {min(unused)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """Parameters with the whole table in place of the used rows.
+        """Parameters with the full table in place of the used rows.
 
         Args:
-            parameters: Those of a run.
-            decay: The factor of the other rows: the product of what weight decay leaves in every update.
+            parameters: The trained parameters of a run.
+            decay: The factor of the other rows: the product of the weight decay factors of all updates.
         """
         table = self._table if decay == 1 else self._table * decay
-        table = mx.array(table)  # not the caller's: rows are assigned
+        table = mx.array(table)  # a copy, because rows are assigned
         table[self._ids] = parameters[TABLE]
         return {**parameters, TABLE: table}
 
 
 @dataclass(frozen=True)
 class TrainedParameters:
-    """Which parameters of a network are trained; their values belong to the state of the run.
+    """The division of a network into trained and frozen parameters; `RunState` holds the values of the trained ones.
 
     Attributes:
         frozen: The parameters that are not trained.
-        rows: The rows of the word embeddings that are trained; `None` for all, or for none.
+        rows: The trained rows of the word embeddings; `None` for all rows, or for none.
         factors: The factor of each trained parameter's learning rate.
-        decays: The weight decay of each.
-        count: Numbers of the network, trained or not.
+        decays: The weight decay of each trained parameter.
+        count: The number of scalar parameters of the network, trained or not.
     """
 
     frozen: Arrays
@@ -79,11 +79,11 @@ class TrainedParameters:
 
     @property
     def frozen_count(self) -> int:
-        """Numbers that are not trained."""
+        """The number of scalar parameters that are not trained."""
         return sum(array.size for array in self.frozen.values())
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """The trained parameters of the network, all rows of its word embeddings included.
+        """The trained parameters of the network, including all rows of its word embeddings.
 
         Args:
             parameters: The parameters of a state.
@@ -92,26 +92,26 @@ class TrainedParameters:
         return parameters if self.rows is None else self.rows.whole(parameters, decay)
 
     def kept_rows(self, lr: float) -> float:
-        """The share of the rows that are not trained which the weight decay of an update leaves."""
+        """The factor by which the weight decay of an update shrinks the untrained rows."""
         return 1 - lr * self.factors.get(TABLE, 0.0) * self.decays.get(TABLE, 0.0)
 
 
 def split_parameters(training: Training) -> tuple[TrainedParameters, Arrays]:
-    """Which parameters of a run are trained, and their values before the first update."""
+    """Returns the trained parameters of a run, and their values before the first update."""
     network, options = training.network, training.options
-    whole: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
+    parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
     layers = network.encoder.config.num_stored_layers
     frozen = {
-        name: array for name, array in whole.items()
+        name: array for name, array in parameters.items()
         if is_frozen(name, layers, options) or (training.trained is not None and name not in training.trained)
     }  # fmt: skip
-    trained = {name: array for name, array in whole.items() if name not in frozen}
+    trained = {name: array for name, array in parameters.items() if name not in frozen}
     rows = _used_rows(training, trained[TABLE]) if TABLE in trained else None
     if rows is not None:
         trained[TABLE] = rows.take()
     factors = depth_factors(list(trained), layers, options)
     decays = weight_decays(trained, network.encoder.config, options)
-    count = sum(array.size for array in whole.values())
+    count = sum(array.size for array in parameters.values())
     return TrainedParameters(frozen, rows, factors, decays, count), trained
 
 

@@ -1,4 +1,4 @@
-"""What a run of the loop is given."""
+"""The inputs of a run of the training loop."""
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ Evaluate = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What one run needs.
+    """The inputs of one run.
 
     Attributes:
         network: The network, with float32 weights.
-        objective: What is trained.
-        examples: Training examples.
-        place: Where the example of a number stands, for errors.
-        order: Which examples each update is computed from.
-        options: How it is trained.
+        objective: The objective of the training.
+        examples: The training examples.
+        place: Returns the place in the data of an example, given its number, for errors.
+        order: The examples of each update.
+        options: The training options.
         dtype: The dtype of computation.
-        evaluate: Computes metrics with the network as it is; `None` without validation data.
-        show: Texts that an evaluation shows, made with the network as it is.
-        trained: The names of the parameters that are trained; `None` for all that `freeze` leaves.
-        streams: Parts of a batch that one process computes at a time.
+        evaluate: Computes the metrics of the current network; `None` without validation data.
+        show: Makes sample texts with the current network, for the report of an evaluation.
+        trained: The names of the trained parameters; `None` for all except the layers that `freeze` excludes.
+        streams: The number of parts of a batch that one process computes at a time.
         group: The processes.
         run: The number of the run, for events.
-        times: Where time goes.
+        times: Measures the phases of the call.
     """
 
     network: Network

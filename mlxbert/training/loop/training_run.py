@@ -1,7 +1,7 @@
-"""A run of the loop: order, updates, evaluations, saved states, and how it resumes, as events.
+"""A run of the training loop: updates, evaluations, saved states and resumption, as events.
 
-The order of the data and the dropout are functions of seed and update, so the state is what `RunState` holds: on a
-CPU, a run that resumes from it computes the same bits as one that was never interrupted.
+The order of the data and the dropout masks are functions of the seed and the number of the update, so `RunState` is the
+whole state: on a CPU, a resumed run computes the same bits as a run that was never interrupted.
 """
 
 import contextlib
@@ -30,21 +30,21 @@ from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import Updater, less_memory
 
 _SAVE_EVERY = 200
-_RATE_WINDOW = 20  # updates over which speed is shown
-_PATIENCE_AT_BEST = 3  # evaluations after one whose score cannot be better
+_RATE_WINDOW = 20  # updates, for the speed
+_PATIENCE_AT_BEST = 3  # evaluations after a perfect score
 
 
 class Run:
-    """One run: `events` does the work.
+    """One run of the training loop; iterating over `events` does the work.
 
     Args:
-        training: What is trained.
-        store: Where its state is saved; `None` to save nothing.
+        training: The inputs of the run.
+        store: Saves the state of the run; `None` to save nothing.
 
     Attributes:
-        training: What is trained.
-        order: Which examples each update is computed from.
-        updater: Computes the updates, and has the state after the last one.
+        training: The inputs of the run.
+        order: The examples of each update.
+        updater: Computes the updates, and holds the state after the last update.
     """
 
     def __init__(self, training: Training, store: RunStore | None) -> None:
@@ -66,36 +66,36 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """The state after the last finished update; on a GPU its arrays may be one ahead."""
+        """The state after the last finished update; on a GPU its arrays may be one update ahead."""
         return self.updater.state
 
     @property
     def steps(self) -> int:
-        """Updates in all."""
+        """The total number of updates."""
         return self.order.steps
 
     @property
     def parameters(self) -> int:
-        """Numbers of the network."""
+        """The number of parameters of the network."""
         return self._trained.count
 
     @property
     def frozen(self) -> int:
-        """Numbers of the network that are not trained."""
+        """The number of parameters that are not trained."""
         return self._trained.frozen_count
 
     @property
     def computed(self) -> float:
-        """When the forward and backward passes of the last update were done on a CPU, by `phase_times.clock`."""
+        """The time by `phase_times.clock` when a CPU finished the forward and backward passes of the last update."""
         return self.updater.gradients.differentiate.computed
 
     @property
     def every(self) -> int:
-        """Updates between two evaluations."""
+        """The number of updates between two evaluations."""
         return self.training.options.eval_every or self.order.epoch_steps
 
     def limit(self, steps: int, seconds: float) -> None:
-        """Ends a run that has not begun after a number of updates, or earlier if they take longer than estimated."""
+        """Limits a new run to a number of updates, and to a time in case they take longer than estimated."""
         self._advance(steps=steps, budget=seconds)
         self.order.end_after(steps)
 
@@ -104,7 +104,7 @@ class Run:
         self.updater.state = replace(self.state, progress=replace(self.state.progress, **changes))
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end; interrupted, or if the device or another process fails, it saves the state first."""
+        """Trains to the end; saves the state before it raises an interruption, or a failure of a device or process."""
         self._pace.begin(self.state.progress)
         try:
             with device_errors(less_memory(self.training)):
@@ -122,25 +122,25 @@ class Run:
         except DeviceError as problem:
             raise self._failed(problem) from problem
         except (KeyboardInterrupt, GeneratorExit, LostError):
-            self._save_what_was_started()
+            self._save_started()
             raise
         finally:
             reset_cache()
         if not self._saved:
             yield from self._save()
 
-    def _save_what_was_started(self) -> None:
-        # Whatever ends this, the same call meets it again when it resumes.
+    def _save_started(self) -> None:
+        # Errors are suppressed: the resumed run computes the same updates and raises them again.
         started = self.updater.started
         with contextlib.suppress(DivergedError, DeviceError), device_errors(less_memory(self.training)):
-            while started and started[0].before is not None:  # what was not applied is computed again
+            while started and started[0].before is not None:  # an update that was not applied is computed again
                 self._finish(phase_times.clock())
         self.updater.drop()
         for _ in self._save():
             pass
 
     def earlier(self) -> Iterator[Evaluated]:
-        """The evaluations before it was resumed, of which only the metrics are kept."""
+        """The evaluations before the run was resumed; only their metrics were stored."""
         metric, best = self.training.objective.metric, self.state.progress.best_step
         for entry in self.state.progress.history:
             metrics = dict(entry)
@@ -149,7 +149,7 @@ class Run:
             yield Evaluated(**at, metrics=metrics, metric=metric, best=at["step"] == best, seconds=0.0)
 
     def _stop_in_time(self) -> None:
-        """Ends the run, in all processes, where another update would not fit into its time."""
+        """Ends the run, in all processes, if another update would exceed its time."""
         if not self.updater.started and self._late():
             self._advance(stopped=True)
 
@@ -162,20 +162,20 @@ class Run:
         return bool(group.broadcast(late)) if group.size > 1 else late
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """An error of the device, after the state of the last finished update is saved."""
-        kept = ""
+        """Saves the state of the last finished update after an error of the device; returns the error with a note."""
+        note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
             free_memory()
             try:
                 list(self._save())
-                kept = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
-            except MlxbertError as other:
-                kept = f"; {other.message}"
-        return type(problem)(problem.message + kept, hint=problem.hint)
+                note = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+            except MlxbertError as failure:
+                note = f"; {failure.message}"
+        return type(problem)(problem.message + note, hint=problem.hint)
 
     def best(self) -> Arrays:
-        """The trained parameters of the best evaluation, or after the last update where nothing was evaluated."""
+        """The trained parameters at the best evaluation; without evaluations, after the last update."""
         progress = self.state.progress
         if progress.best_step < 0 or progress.best_step == progress.step:
             return self._trained.whole(self.state.parameters, progress.decay)
@@ -185,7 +185,7 @@ class Run:
         return self._store.best(progress.best_step)
 
     def restore(self) -> None:
-        """Leaves the network as others use it: in evaluation mode, and what was not trained as it was before."""
+        """Prepares the network for later use: evaluation mode, and frozen parameters in their original dtype."""
         network = self.training.network
         for module in network.modules():
             if isinstance(module, Encoder):
@@ -215,21 +215,21 @@ class Run:
         training, progress, begun = self.training, self.state.progress, phase_times.clock()
         assert training.evaluate is not None
         state = replace(self.state, optimizer=self.state.optimizer.shared())
-        whole = self._trained.whole(state.parameters, progress.decay)
-        install(training.network, {**self._trained.frozen, **whole})
+        parameters = self._trained.whole(state.parameters, progress.decay)
+        install(training.network, {**self._trained.frozen, **parameters})
         with training.times.phase("evaluating"):
             metrics = dict(training.evaluate())
         epoch = self.order.epochs(progress.step)
-        judged, best = _judged(training, progress, metrics, epoch)
-        judged = replace(judged, seconds=self._pace.seconds)
-        self.updater.state = replace(state, progress=judged, best=whole if best else state.best)
+        evaluated, best = _after_evaluation(training, progress, metrics, epoch)
+        evaluated = replace(evaluated, seconds=self._pace.seconds)
+        self.updater.state = replace(state, progress=evaluated, best=parameters if best else state.best)
         return Evaluated(
             run=training.run, step=progress.step, epoch=epoch, metrics=metrics, metric=training.objective.metric,
             best=best, seconds=phase_times.clock() - begun, filled=training.show(),
         )  # fmt: skip
 
     def _step(self) -> Step:
-        """The next update. A GPU gets the one after it before Python waits for its numbers."""
+        """Computes the next update. A GPU gets the update after it before Python waits for the numbers of this one."""
         begun = phase_times.clock()
         if not self.updater.started:
             self._start()
@@ -238,51 +238,51 @@ class Run:
         return self._finish(begun)
 
     def _continues(self) -> bool:
-        """Whether an update follows those that were started, with nothing between them that needs the state."""
+        """Whether another update follows the started ones, with nothing in between that needs the state."""
         progress = self.state.progress
         after = replace(progress, step=progress.step + len(self.updater.started))
         due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)
         return not due and not self._late()
 
     def _start(self) -> None:
-        """Starts the next update: a GPU computes it while Python goes ahead; on a CPU its gradients are there."""
+        """Starts the next update: a GPU computes it in the background, a CPU computes the gradients right away."""
         step = self.state.progress.step + len(self.updater.started)
         self.updater.start(self.order.batches(step), learning_rate(step, self.steps, self.training.options))
 
     def _finish(self, begun: float) -> Step:
-        """Reads the numbers of the first update that was started; then it belongs to the state."""
-        updater, progress, half = self.updater, self.state.progress, self.training.dtype == mx.float16
+        """Reads the numbers of the first started update, and makes the update part of the state."""
+        updater, progress, float16 = self.updater, self.state.progress, self.training.dtype == mx.float16
         update = updater.started[0]
-        loss, weight, length, *sums = updater.numbers()
+        loss, weight, length, *term_sums = updater.numbers()
         usable = math.isfinite(length) and math.isfinite(loss)
-        if not usable and (not half or progress.scale <= 1 or not math.isfinite(loss)):
+        if not usable and (not float16 or progress.scale <= 1 or not math.isfinite(loss)):
             updater.drop()
             for _ in self._save() if progress.step > 0 else ():
                 pass
             raise self._not_finite(loss, update.batches)
-        with interrupts.held():  # an update may be written over the state before it
+        with interrupts.held():  # an update may overwrite the previous state
             state = updater.finish(usable)
             if usable:
                 fit_cache()
-            scaled = rescaled(state.progress, usable) if half else state.progress
-            done = replace(scaled, step=progress.step + 1, seconds=self._pace.seconds)
-            updater.state = replace(state, progress=done.with_loss(loss / weight, self.steps))
+            rescaled_progress = rescaled(state.progress, usable) if float16 else state.progress
+            counted = replace(rescaled_progress, step=progress.step + 1, seconds=self._pace.seconds)
+            updater.state = replace(state, progress=counted.with_loss(loss / weight, self.steps))
             self._saved = False
         updater.follow()
         if progress.step == self._pace.first_step:
             kernel_cache.move_compiled()
         self._pace.count(phase_times.clock() - begun, sum(map(self.order.tokens, update.batches)))
-        terms = {name: total / weight for name, total in zip(update.terms, sums, strict=True)}
+        terms = {name: total / weight for name, total in zip(update.terms, term_sums, strict=True)}
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def try_batches(self, batches: list[list[int]]) -> None:
-        """Makes the inputs and targets of an update, and drops them."""
+        """Makes the inputs and targets of an update, and discards them."""
         for batch in batches:
             examples = [self.training.examples[number] for number in batch]
             self.training.objective.collate(examples, random.Random(0))
 
     def try_update(self, batches: list[list[int]]) -> None:
-        """Computes an update and drops it."""
+        """Computes an update and discards it."""
         with device_errors(less_memory(self.training)):
             self.updater.attempt(batches)
 
@@ -297,30 +297,30 @@ class Run:
     def _not_finite(self, loss: float, batches: list[list[int]]) -> DivergedError:
         step = self.state.progress.step + 1
         places = [self.training.place(number) for batch in batches for number in batch]
-        shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-        other = "" if self.training.dtype == mx.float32 else ", or dtype='float32'"
-        what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
-        kept = "; the state before it is kept" if step > 1 else ""
+        listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        float32_advice = "" if self.training.dtype == mx.float32 else ", or dtype='float32'"
+        problem = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
+        note = "; the state before it is kept" if step > 1 else ""
         return DivergedError(
-            f"{what} at step {step}, in the batch of {shown}{kept}",
-            hint=f"a smaller learning rate may help{other}; overwrite=True starts over with other options",
+            f"{problem} at step {step}, in the batch of {listed}{note}",
+            hint=f"a smaller learning rate may help{float32_advice}; overwrite=True starts over with other options",
         )
 
 
 class Pace:
-    """How fast a run is.
+    """Measures the speed of a run.
 
     Attributes:
-        first_step: The updates that earlier processes have done.
+        first_step: The number of updates that earlier processes have done.
     """
 
     def __init__(self) -> None:
         self.first_step = 0
         self._began = self._zero = 0.0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of updates
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of each update
 
     def begin(self, progress: Progress) -> None:
-        """Begins to measure, after what earlier processes have done."""
+        """Starts the clock, with the time and updates of earlier processes."""
         self._began, self.first_step = phase_times.clock(), progress.step
         self._zero = self._began - progress.seconds
 
@@ -330,22 +330,22 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the run, earlier processes included."""
+        """The time of the run in seconds, earlier processes included."""
         return phase_times.clock() - self._zero
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest of the last updates."""
+        """The time of the slowest recent update in seconds."""
         return max((seconds for seconds, _ in self._recent), default=0.0)
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the last updates, without padding."""
+        """The speed of the recent updates, without padding tokens."""
         seconds, tokens = (sum(values) for values in zip(*self._recent, strict=True))
         return tokens / seconds
 
     def seconds_of_a_step(self, step: int) -> float:
-        """The mean of all updates of this process up to one, evaluations included."""
+        """The mean time of the updates of this process up to a step, evaluations included."""
         return (phase_times.clock() - self._began) / (step - self.first_step)
 
 
@@ -355,7 +355,7 @@ def _first_state(training: Training, parameters: Arrays) -> RunState:
 
 
 def _shared(training: Training, state: RunState) -> RunState:
-    """The state of the first process, in every process."""
+    """Broadcasts the state of the first process to every process."""
     group = training.group
     if group.size == 1:
         return state
@@ -366,30 +366,30 @@ def _shared(training: Training, state: RunState) -> RunState:
     return RunState(progress, parameters, AdamW(means, squares, progress.updates))
 
 
-def _judged(
+def _after_evaluation(
     training: Training, progress: Progress, metrics: Mapping[str, float], epoch: float
 ) -> tuple[Progress, bool]:
-    """The progress after an evaluation, and whether that was the best one so far."""
+    """Returns the progress after an evaluation, and whether this evaluation is the best so far."""
     objective = training.objective
     score = metrics.get(objective.metric, math.nan)
-    if math.isnan(score):  # nothing could be compared with it
+    if math.isnan(score):  # NaN cannot be compared with other scores
         raise MlxbertError(
             f"the metrics of {objective.name} are {metrics}, expected a number called {objective.metric!r}"
         )
     sign = -1 if objective.minimize else 1
     better = progress.best_step < 0 or sign * score > sign * progress.best_score
-    best = better or score == progress.best_score  # of equal ones the one that was trained longer
+    best = better or score == progress.best_score  # of equal scores, the later one
     worse = 0 if better else progress.worse + 1
     entry = {"step": progress.step, "epoch": epoch, **metrics}
-    judged = replace(
+    evaluated = replace(
         progress, evaluated=progress.step, worse=worse, history=(*progress.history, entry),
         stopped=progress.stopped or worse >= _patience(training, score),
     )  # fmt: skip
-    return (replace(judged, best_step=progress.step, best_score=score) if best else judged), best
+    return (replace(evaluated, best_step=progress.step, best_score=score) if best else evaluated), best
 
 
 def _patience(training: Training, score: float) -> float:
-    """After how many evaluations without improvement the run ends."""
+    """The number of evaluations without improvement after which the run ends."""
     if training.options.patience is not None:
         return training.options.patience
     return _PATIENCE_AT_BEST if score == training.objective.perfect else math.inf

@@ -1,4 +1,4 @@
-"""What the updaters of both devices share: an update that was started, and the state that it is computed from."""
+"""The base class of the updaters for CPU and GPU."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -18,15 +18,15 @@ from mlxbert.training.objectives.objective import ContrastiveObjective
 
 @dataclass(frozen=True)
 class StartedUpdate:
-    """An update that was started: a GPU may still compute it.
+    """An update that was started; a GPU may still be computing it.
 
     Attributes:
-        batches: The numbers of its examples.
-        lr: Its learning rate.
-        terms: The names of the losses that the loss consists of.
-        gradients: The sums over its batches; on a GPU until the update is applied.
-        numbers: The loss, its weight, the norm of the mean gradient, and the terms; on a GPU once it is applied.
-        before: On a GPU, once it is applied: the parameters and moments before it, kept until those after are computed.
+        batches: The numbers of the examples in each batch.
+        lr: The learning rate.
+        terms: The names of the terms of the loss.
+        gradients: The sums over the batches; on a GPU, only until the update is applied.
+        numbers: The loss, its weight, the norm of the mean gradient, and the terms; on a GPU, once it is applied.
+        before: On a GPU, once it is applied: the previous parameters and moments, kept until it is computed.
     """
 
     batches: list[list[int]]
@@ -38,18 +38,18 @@ class StartedUpdate:
 
 
 class Updater(ABC):
-    """Computes the updates of a run in their order. Each is started, and finished when its numbers were read.
+    """Computes the updates of a run in order. Each update is started, and finished once its numbers were read.
 
     Args:
-        training: What is trained.
-        trained: Which parameters are trained.
+        training: The inputs of the run.
+        trained: The trained and the frozen parameters.
         state: The state before the next update.
 
     Attributes:
-        state: The state of the run. Its progress counts finished updates; on a GPU its arrays may be one ahead.
+        state: The state of the run. Its progress counts finished updates; on a GPU its arrays may be one update ahead.
         started: The updates that are not finished.
         gradients: Computes the gradients of updates.
-        looks_ahead: Whether an update should be started before the one before it is finished.
+        looks_ahead: Whether an update should be started before the previous update is finished.
     """
 
     looks_ahead: ClassVar[bool]
@@ -61,41 +61,41 @@ class Updater(ABC):
 
     @abstractmethod
     def start(self, batches: list[list[int]], lr: float) -> None:
-        """Starts the update that follows those that were started."""
+        """Starts another update, after the updates in `started`."""
 
     @abstractmethod
     def numbers(self) -> list[float]:
-        """The numbers of the first update that was started, see `StartedUpdate`; a GPU is waited for."""
+        """The `numbers` of the first started update; waits for a GPU."""
 
     @abstractmethod
     def finish(self, usable: bool) -> RunState:
-        """The state after the first update that was started, which is one no longer.
+        """Removes the first update from `started`, and returns the state after it.
 
-        The caller must make it `state`, with the step counted.
+        The caller must assign the returned state to `state`, with the step counted.
 
         Args:
-            usable: Whether its numbers are finite; if not, it changes nothing.
+            usable: Whether the numbers of the update are finite; otherwise it changes nothing.
         """
 
     @abstractmethod
     def follow(self) -> None:
-        """Goes on with the next update that was started, when `state` is the one after an update that was finished."""
+        """Continues with the next started update, once `state` is the state after a finished update."""
 
     def drop(self) -> None:
-        """Goes back to the state after the last finished update, without those that were started."""
+        """Discards the started updates, and goes back to the state after the last finished update."""
         self.started.clear()
 
     @abstractmethod
     def attempt(self, batches: list[list[int]]) -> None:
-        """Computes an update and drops it."""
+        """Computes an update and discards it."""
 
     @property
     def _step(self) -> int:
-        """How many updates come before the next one to start."""
+        """The number of updates before the next one to start."""
         return self.state.progress.step + len(self.started)
 
     def _counted(self, state: RunState, lr: float) -> RunState:
-        """A state whose progress counts the update that its arrays are after."""
+        """Counts an update whose result is already in the arrays of the state."""
         progress = state.progress
         decay = progress.decay * self._trained.kept_rows(lr)
         progress = replace(progress, updates=progress.updates + 1, decay=decay)
@@ -103,8 +103,8 @@ class Updater(ABC):
 
 
 def less_memory(training: Training) -> str:
-    """What takes less memory, as a hint."""
+    """A hint with options that reduce memory."""
     batches = (
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )
-    return f"a smaller {batches}, or checkpointing=True, takes less; overwrite=True starts over with other options"
+    return f"a smaller {batches}, or checkpointing=True, saves memory; overwrite=True starts over with other options"
