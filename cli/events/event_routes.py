@@ -81,7 +81,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
     try:
         for event in events:
             begun()
-            session.say_held()
+            session.say_queued()
             if isinstance(event, Finished):
                 remember(event.output, kind)
             for sink in sinks:
