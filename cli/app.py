@@ -164,9 +164,7 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except MlxbertError as problem:
         wrong_usage = isinstance(problem, ArgumentError)
-        named = wrong_usage or isinstance(
-            problem, DeviceError
-        )  # such an error begins with its argument: device is 'gpu', but …
+        named = wrong_usage or isinstance(problem, DeviceError)  # errors that begin with an argument
         _say(problem, _name_option(problem.message, app) if named else problem.message)
         return 2 if wrong_usage else 1
     except (OutputClosedError, BrokenPipeError):  # the reader of our output has closed it

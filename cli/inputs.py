@@ -27,10 +27,10 @@ _SAMPLE_ROWS = 1000  # read to guess the columns
 _SENTENCE = 4  # words: as many arguments of one word each look like one text without quotes
 _OPTIONAL_FIELDS = ("index", "error", "unknown_tokens")  # fields that only some results have
 # The options that select what is read, and the formats that they work with.
-_OBJECTS = tuple(format for format, known in FORMATS.items() if known.value == "field")
-_TABLES = tuple(format for format, known in FORMATS.items() if known.value == "column")
-_NAMED = tuple(format for format, known in FORMATS.items() if known.value)
-_TEXT = tuple(format for format, known in FORMATS.items() if not known.binary and not known.refused)
+_OBJECTS = tuple(format for format, kind in FORMATS.items() if kind.value == "field")
+_TABLES = tuple(format for format, kind in FORMATS.items() if kind.value == "column")
+_NAMED = tuple(format for format, kind in FORMATS.items() if kind.value)
+_TEXT = tuple(format for format, kind in FORMATS.items() if not kind.binary and not kind.refused)
 _READING_OPTIONS = {
     **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (FormatName.csv, FormatName.tsv), "keep": _NAMED, "encoding": _TEXT},
@@ -181,28 +181,26 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair,
     if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
         raise ArgumentError(f"--keep {clashes[0]}: some results have a field with this name", hint="rename the column")
     sources = [as_it_comes(stdin()) if source == STDIN else source for source in inputs]
-    formats = [
-        FormatName(options.format) if options.format else _guess_format(source, chosen, names) for source in sources
-    ]
+    forced = FormatName(options.format) if options.format else None
+    formats = [forced or _guess_format(source, chosen, names) for source in sources]
     for name in chosen:
         if not set(formats) & set(_READING_OPTIONS[name]):
             expected = ", ".join(f".{format.value}" for format in _READING_OPTIONS[name])
             actual = ", ".join(dict.fromkeys(format.value for format in formats))
             raise ArgumentError(f"{_option(name)} works only with {expected}, but the input is {actual}")
-    opened: list[RecordSource] = []
+    records: list[RecordSource] = []
     for source, format in zip(sources, formats, strict=True):
-        text_name, pair_name, choose = _names(
-            {key: chosen[key] for key in chosen if format in _READING_OPTIONS[key]}, names, format
-        )
+        usable = {key: chosen[key] for key in chosen if format in _READING_OPTIONS[key]}
+        text_name, pair_name, choose = _names(usable, names, format)
         if guessed and format in _TABLES and not chosen.keys() & _COLUMN_OPTIONS and isinstance(source, str):
             text_name, pair_name = _guess_columns(source, format, options, text_name, pairs="pairs" in guessed)
-        opened += read_records(
+        records += read_records(
             source, text_name, pair_name, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in chosen or format not in _READING_OPTIONS["no_header"],
             keep=keep or (), with_id=keep is None, choose=choose,
             encoding=options.encoding if format in _TEXT else UTF8,
         ).sources  # fmt: skip
-    return opened
+    return records
 
 
 def _option(name: str) -> str:
@@ -237,7 +235,7 @@ def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | P
     first = line.decode(chosen.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
     if first == "[" or first.startswith("[{"):
         console.say(
-            "note", f"stdin is a JSON array: {names!r} of each object is read; --format txt takes lines as texts"
+            "note", f"stdin is a JSON array: {names!r} of each entry is read; --format txt takes lines as texts"
         )
         return FormatName.json
     if not _is_object(first, complete=len(line) < LONGEST):

@@ -35,8 +35,8 @@ _UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # an option of texts may be repeat
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
-ComputingDType = Annotated[DType, Option("Dtype of computations. With auto it depends on the device.", panel="Model")]
-ComputingDevice = Annotated[Device, Option("Device. By default the GPU if there is one.", panel="Model")]
+ComputingDType = Annotated[DType, Option("Dtype of computations. With auto, it depends on the device.", panel="Model")]
+ComputingDevice = Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header; columns are named 1, 2, …")]
 Encoding = Annotated[str, Option("Text encoding, such as latin-1.")]
 
@@ -197,13 +197,7 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
 
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """Returns the options that groups declare, as parameters.
-
-    Args:
-        groups: The dataclasses.
-        only: The names to keep; empty for all.
-        without: The names to omit.
-    """
+    """Returns the options that groups declare, as parameters: all, those in `only`, or those not in `without`."""
     options = [option for group in groups for option in _declared(group)]
     return [option for option in options if (option.name in only if only else option.name not in without)]
 

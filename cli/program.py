@@ -115,12 +115,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
 
 
 def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
-    """Returns an error and a hint for wrong usage that typer detected.
-
-    Args:
-        problem: The exception.
-        typed: The arguments of the program.
-    """
+    """Returns an error and a hint for wrong usage that typer detected; `typed` are the program's arguments."""
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context else "mlxbert"
     help_of = " ".join(["mlxbert help", *path.split()[1:]])
@@ -134,7 +129,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
         case "BadOptionUsage" if "not take a value" in problem.message:
             return f"{problem.option_name} is a flag, it takes no value", None
         case "BadOptionUsage":
-            option = next(known for known in context.command.params if problem.option_name in known.opts)
+            option = next(param for param in context.command.params if problem.option_name in param.opts)
             return f"{problem.option_name} has no value, expected {expected(option)}", None
     if extra := _EXTRA.fullmatch(problem.message):
         usage = view.usage(context.command)
@@ -195,14 +190,14 @@ def _missing(parameter: Any, help_of: str, context: Any) -> tuple[str, str]:
 
 def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str) -> tuple[str, str]:
     name = problem.option_name
-    known = [option for param in problem.ctx.command.params for option in (*param.opts, *param.secondary_opts)]
+    names = [option for param in problem.ctx.command.params for option in (*param.opts, *param.secondary_opts)]
     text = next((word for word in typed if word.startswith(name) and not _OPTION.fullmatch(word)), None)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
         return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
     if name in ("--model", "-m") and view.usage(problem.ctx.command).startswith(("MODEL", "[MODEL")):
         return f"{path} has no option {name}", f"the model is an argument: {path} {shlex.quote(_value(typed, name))}"
-    bare = {option.removeprefix("--"): option for option in known if option.startswith("--")}
+    bare = {option.removeprefix("--"): option for option in names if option.startswith("--")}
     word = name.removeprefix("--")  # the hyphens that all options share would make any two similar
     near = [bare[match] for match in nearest(word, [*bare])] if name.startswith("--") else []
     if hasattr(problem.ctx.command, "commands"):  # a group has few options: only near misses count
@@ -227,9 +222,7 @@ def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError
     known = list(group.commands)
     near = [_SUGGESTIONS[name]] if _SUGGESTIONS.get(name) in known else nearest(name, known)
     target = _ALIASES.get(name, name)
-    below = [
-        f"{parent} {target}" for parent, child in group.commands.items() if target in getattr(child, "commands", ())
-    ]
+    below = [f"{top} {target}" for top, child in group.commands.items() if target in getattr(child, "commands", ())]
     commands = [f"{path} {command}" for command in (near or below)]
     hint = f"did you mean {_either(commands)}?" if commands else f"{path} --help lists the commands"
     return ArgumentError(f"{path} has no command {name!r:.60}", hint=hint)

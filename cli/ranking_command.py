@@ -23,13 +23,7 @@ Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | 
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> RecordStream:
-    """Opens the texts. A single argument is the query, and the texts come from the input options.
-
-    Args:
-        texts: The arguments.
-        source: The input options.
-        vectors: The file of vectors, for an error about missing texts.
-    """
+    """Opens the texts to rank. If there is a single argument, it is the query, and the input options name the texts."""
     alone = len(texts) == 1
     try:
         return open_input(() if alone else texts, source, "text")
@@ -47,7 +41,7 @@ def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | Non
 
 def write_ranking(
     texts: Sequence[str],
-    opened: RecordStream,
+    records: RecordStream,
     out: FileOptions,
     draw: session.Draw,
     top_k: int | None,
@@ -61,7 +55,7 @@ def write_ranking(
 
     Args:
         texts: The arguments; a single one is the query.
-        opened: The texts, preceded by the query unless it is an argument.
+        records: The texts, preceded by the query unless it is an argument.
         out: Where results go.
         draw: How a result looks in a terminal.
         top_k: The number of texts to keep; `None` for all, or for `SHOWN` if a terminal shows the texts of a file.
@@ -72,17 +66,17 @@ def write_ranking(
     from mlxbert.tasks.query_ranking import Ranking
     from mlxbert.text.usage import Usage
 
-    query = texts[0] if len(texts) == 1 else _query(opened)
-    from_file = opened.name != ARGUMENTS
+    query = texts[0] if len(texts) == 1 else _query(records)
+    from_file = records.name != ARGUMENTS
     screen = session.ResultWriter(draw, out, gap=False, left_out=["query"] if from_file else ())
     limit = SHOWN if top_k is None and from_file and out.output is None and screen.drawn else top_k
     usage, ranking = Usage(), Ranking(limit)
-    with session.sink(opened, screen, out, task) as (sink, done):
-        candidates = (_BLANK if isinstance(item, str) and not item.strip() else item for item in opened.items())
-        count, blank, failures = _rank(ranking, opened, score(query, candidates, usage), has_bar=from_file)
+    with session.sink(records, screen, out, task) as (sink, done):
+        candidates = (_BLANK if isinstance(item, str) and not item.strip() else item for item in records.items())
+        count, blank, failures = _rank(ranking, records, score(query, candidates, usage), has_bar=from_file)
         if not count and not failures:
             hint = "give texts after the query, name a file with --input, or pipe texts in"
-            where = f"{opened.name}: " if from_file else ""
+            where = f"{records.name}: " if from_file else ""
             raise InputError(f"{where}there is no text to rank for the query", hint=hint)
         ranked = [(result(query, text), text.kept) for text in ranking.sorted()]
         for outcome, kept in [*ranked, *failures][done:]:
@@ -97,21 +91,17 @@ def write_ranking(
 
 
 def _rank(
-    ranking: "Ranking", opened: RecordStream, outcomes: "Iterator[Scored | Failure]", *, has_bar: bool
+    ranking: "Ranking", records: RecordStream, outcomes: "Iterator[Scored | Failure]", *, has_bar: bool
 ) -> tuple[int, int, list[tuple[Failure, Any]]]:
-    """Adds scored texts to a ranking.
-
-    Returns:
-        The number of scored texts, the number of empty texts, and the failures with the fields of their records.
-    """
+    """Fills a ranking; returns the numbers of scored and of empty texts, and the failures with their kept fields."""
     count, blank, failures = 0, 0, list[tuple[Failure, Any]]()
-    with progress.records(opened.size, shown=has_bar) as update:
-        for number, (record, outcome) in enumerate(opened.with_results(outcomes)):
-            update(opened.finished, number + 1)
+    with progress.records(records.size, shown=has_bar) as update:
+        for number, (record, outcome) in enumerate(records.with_results(outcomes)):
+            update(records.finished, number + 1)
             if isinstance(outcome, Failure) and outcome.error is _BLANK:
                 blank += 1
             elif isinstance(outcome, Failure):
-                failures.append((opened.checked(record, outcome), record.as_json()))
+                failures.append((records.checked(record, outcome), record.as_json()))
             else:
                 count += 1
                 ranking.add(number, outcome, _kept(record))

@@ -164,10 +164,8 @@ class RemoteModel:
         models = {model["name"]: model for model in reply["models"]}
         if name not in models and name != BUILTIN:
             raise ArgumentError(f"--model is {name!r:.100}, the server has {', '.join(models)}")
-        candidates = (
-            [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
-        )
-        capable = [model for model in candidates if task in model["tasks"]]
+        named = [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
+        capable = [model for model in named if task in model["tasks"]]
         if not capable:
             tasks = "; ".join(f"{model['name']}: {', '.join(model['tasks'])}" for model in models.values())
             raise MissingHeadError(f"{self._server.url}: no such model can do {task}", hint=f"available: {tasks}")
@@ -230,9 +228,8 @@ class RemoteModel:
             if len(items) == 1:
                 return [InputError(problem.message, hint=problem.hint)]
             half = len(items) // 2
-            return [
-                result for part in (items[:half], items[half:]) for result in self._results(entry, part, options, usage)
-            ]
+            halves = (items[:half], items[half:])
+            return [result for part in halves for result in self._results(entry, part, options, usage)]
         try:
             truncated, unknown, results = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
             if entry.items == "query":

@@ -65,9 +65,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
         return load(task, options)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
-            raise ArgumentError(
-                f"--{field.name.replace('_', '-')} does not work with --server: the server decides on it"
-            )
+            raise ArgumentError(f"--{field.name.replace('_', '-')} does not work with --server, which decides on it")
     from mlxbert.cli.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task)
@@ -76,7 +74,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
 def results(
     task: TaskEntry,
     model: "Model | RemoteModel",
-    opened: RecordStream,
+    records: RecordStream,
     chosen: TaskOptions,
     usage: "Usage | None" = None,
 ) -> Iterator[Any]:
@@ -85,13 +83,13 @@ def results(
     Args:
         task: The task.
         model: The model.
-        opened: The input.
+        records: The input.
         chosen: The options of the task.
         usage: Counts texts and tokens.
     """
     if is_remote(model):
-        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.deciding())
-    return task.make(model, chosen, usage).run(opened, opened.on_error)
+        return model.run(task.name, records, on_error=records.on_error, usage=usage, **chosen.deciding())
+    return task.make(model, chosen, usage).run(records, records.on_error)
 
 
 def is_remote(model: object) -> "TypeIs[RemoteModel]":
@@ -368,9 +366,6 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
         failed: How many of them are failures.
         failures: Where failures are described.
         hint: What to do about the first failure.
-
-    Raises:
-        MlxbertError: Some inputs failed.
     """
     if not count:
         console.say("note", "the input is empty")

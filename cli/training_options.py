@@ -25,9 +25,7 @@ class DataFiles:
     """How files of labelled data are read."""
 
     panel: ClassVar[str] = "Data"
-    format: Annotated[TextFormat | None, Option("Format of the files. By default guessed from their extensions.")] = (
-        None
-    )
+    format: Annotated[TextFormat | None, Option("File format. By default guessed from the extensions.")] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8
 
@@ -47,11 +45,11 @@ class TrainingData:
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
     valid: Annotated[
         list[str] | None,
-        Option("Validation data. They decide which model is the best.", "FILE", "a part of --train"),
+        Option("Validation data. Used to choose the best model.", "FILE", "a part of --train"),
     ] = None
     validation_fraction: Annotated[
         float | None,
-        Option("Share of --train to validate on. With few examples about 0.2.", usual="0.1", bounds=SHARE),
+        Option("Share of --train to validate on. With few examples, about 0.2.", usual="0.1", bounds=SHARE),
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, then stop.")] = False
 
@@ -61,7 +59,7 @@ class RunOptions:
     """The number of runs, and how the best is chosen."""
 
     panel: ClassVar[str] = "Training"
-    metric: Annotated[str | None, Option("Main metric. It decides which model is the best.")] = None
+    metric: Annotated[str | None, Option("Main metric. Used to choose the best model.")] = None
     seeds: Annotated[
         int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.", bounds=RUNS)
     ] = 1
@@ -96,7 +94,7 @@ class EventOptions(OutputOptions):
         Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), Written("folder")
     ] = None
     plot: Annotated[
-        Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
+        Path | None, Option("Plot the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
     ] = None
 
 
@@ -106,7 +104,7 @@ class LabelledData:
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
-    metric: Annotated[str | None, Option("Main metric. It is shown first.")] = None
+    metric: Annotated[str | None, Option("Main metric. Shown first.")] = None
 
 
 @dataclass(frozen=True)

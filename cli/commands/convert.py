@@ -28,9 +28,7 @@ def convert(
     quantize: Annotated[
         int | None, Option("Bits per weight, in MLX's layout. transformers cannot open the result.", "4|8")
     ] = None,
-    group_size: Annotated[
-        int | None, Option("Number of quantized weights that share a scale.", "32|64|128", "64")
-    ] = None,
+    group_size: Annotated[int | None, Option("Quantized weights that share a scale.", "32|64|128", "64")] = None,
     max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
     overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,
@@ -46,7 +44,7 @@ def convert(
     from mlxbert.folders.written_models import remember
 
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
-        conversion = write(
+        result = write(
             source,
             folder,
             adapter=adapter,
@@ -60,7 +58,5 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
-    remember(conversion.folder, "convert")
-    session.show_object(
-        conversion.to_dict() | {"folder": str(conversion.folder)}, lambda: views.conversion(conversion), out
-    )
+    remember(result.folder, "convert")
+    session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)

@@ -36,39 +36,38 @@ def _embed(
     chosen: EmbedOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
+    words: Annotated[bool, Option("Embed each word in its context.", panel="Vectors")] = False,
     **values: Any,
 ) -> None:
     layer = values["layer"]
     _check_words(words, layer, chosen)
     check_output(out.output, out.overwrite, WORDS if words else VECTORS, source.input, shared=not words)
     processes.check_stdin([] if texts else source.input or [STDIN])  # before waiting for its first line
-    opened = open_input(texts or (), source, "text")
-    processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
+    records = open_input(texts or (), source, "text")
+    processes.check_stdin([] if records.files or records.name == ARGUMENTS else [STDIN])
     loaded = session.load_or_ask(_ENTRY.name, model)
     if words:
         truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
         word_options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
-        _embed_words(loaded, opened, model, word_options, out, source.keep)
+        _embed_words(loaded, records, model, word_options, out, source.keep)
         return
     from mlxbert.text.usage import Usage
 
     group, usage = None, Usage()
     settings = chosen.deciding()
-    task = session.OutputManifest(
-        _ENTRY.name, loaded, model, settings, _format(loaded, out.output, settings, source.keep)
-    )
-    view = vectors.VectorView(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
+    format = _format(loaded, out.output, settings, source.keep)
+    task = session.OutputManifest(_ENTRY.name, loaded, model, settings, format)
+    view = vectors.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
     if session.is_remote(loaded):
-        results = session.results(_ENTRY, loaded, opened, chosen, usage)
+        results = session.results(_ENTRY, loaded, records, chosen, usage)
     else:
         from mlxbert.machine.distributed import join
         from mlxbert.tasks.embed import embed_stream
 
         group = join()
-        arguments: dict[str, Any] = {"texts": opened, "usage": usage, "group": group, "on_error": opened.on_error}
+        arguments: dict[str, Any] = {"texts": records, "usage": usage, "group": group, "on_error": records.on_error}
         results = embed_stream(loaded, **vars(chosen), **arguments)
-    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
+    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
 embed = with_options(_embed, _ENTRY.about or "", options_of(EmbedWordsOptions, only=["layer"]))
@@ -87,7 +86,7 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
 
 def _embed_words(
     loaded: "Model | RemoteModel",
-    opened: RecordStream,
+    records: RecordStream,
     model: ServedOptions,
     chosen: EmbedWordsOptions,
     out: FileOptions,
@@ -99,10 +98,10 @@ def _embed_words(
     metadata = {"model": loaded.source, "options": json.dumps(settings, sort_keys=True)}
     width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
     format = choose(out.output, WORDS, width=width, metadata=metadata, keep=keep, words=True)
-    results = session.results(_WORDS_ENTRY, loaded, opened, chosen, usage)
-    view = vectors.WordVectors(compare=opened.name == ARGUMENTS)
+    results = session.results(_WORDS_ENTRY, loaded, records, chosen, usage)
+    view = vectors.WordVectors(compare=records.name == ARGUMENTS)
     task = session.OutputManifest("embed words", loaded, model, settings, format)
-    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
+    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 
 def _format(

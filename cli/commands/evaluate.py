@@ -31,8 +31,7 @@ class RetrievalOptions:
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None,
-        Option("Rank the documents that this model finds. --data is then a BEIR folder, or records of texts."),
+        str | None, Option("Rank what this model finds. --data is then a BEIR folder, or records of texts.")
     ] = None
     top_k: Annotated[int, Option("Documents to rank per query.", bounds=COUNT)] = 100
 

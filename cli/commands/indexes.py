@@ -67,14 +67,14 @@ def indexes_remove(
     """
     from mlxbert.search import index_locations, schema
 
-    named_facts = [_facts_or_problem(Path(name)) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
-    for name, facts in zip(indexes, named_facts, strict=True):
+    listed = [_facts_or_problem(Path(name)) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
+    for name, facts in zip(indexes, listed, strict=True):
         named = index_locations.spelled(indexes, covers := facts.get("covers", ()))
         if _is_root(name, covers) and not {*named}.issuperset(covers):
             problem = _no_own_index(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
             raise problem
-    distinct = list({os.path.realpath(facts["index"]): facts for facts in named_facts}.values())
+    distinct = list({os.path.realpath(facts["index"]): facts for facts in listed}.values())
     if not yes and not _agreed(distinct):
         console.say("note", "nothing was removed")
         return

@@ -22,11 +22,9 @@ def inspect(
         bool,
         typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's names of tensors."),
     ] = False,
-    tensors: Annotated[
-        bool, Option("Like --all, but with every tensor. --all combines the layers in one line.")
-    ] = False,
+    tensors: Annotated[bool, Option("Like --all, but with a line for every tensor.")] = False,
 ) -> None:
-    """Describe a model without running it: its kind and tasks, its size, whether it fits this machine, and problems.
+    """Describe a model without running it: kind, tasks and size, whether it fits this machine, and its problems.
 
     Only the headers of the weights are read. Safetensors files that are not in the cache are not downloaded.
 

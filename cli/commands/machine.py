@@ -26,7 +26,7 @@ _SLOW = 10.0  # GFLOP/s: a core reaches 30 and more with a fast BLAS, at most 8 
 
 def doctor(
     out: OutputOptions,
-    device: Annotated[Device, Option("Device. By default the GPU if there is one.")] = "auto",
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
         Option("Also check the device's results, in about a minute: operations, gradients, families, training."),
@@ -98,11 +98,10 @@ def _raise_faults(check: Mapping[str, Any]) -> None:
         return
     checks = sum(group["checks"] for group in check["groups"].values())
     consequences = len(check["consequences"])
-    suffix = (
-        f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'} from {'them' if faults > 1 else 'it'}"
-    )
+    source = "them" if faults > 1 else "it"
+    others = f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'}"
     raise MlxbertError(
-        f"{faults:,} of {checks:,} checks failed{f', {suffix}' * bool(consequences)}",
+        f"{faults:,} of {checks:,} checks failed{f', {others} from {source}' * bool(consequences)}",
         hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
     )
 
@@ -229,9 +228,7 @@ def _slow_blas(device: Mapping[str, object], gflops: float) -> str | None:
     if device["blas_hint"]:
         return str(device["blas_hint"])
     if device["blas"] == "reference":
-        return (
-            "MLXBERT_BLAS=off selects the reference BLAS, which is many times slower than this machine allows: unset it"
-        )
+        return "MLXBERT_BLAS=off selects the reference BLAS, many times slower than this machine allows: unset it"
     if gflops < _SLOW:
         return (
             f"matrix products run at {gflops:,} GFLOP/s, expected at least 30 per core: {device['blas_path']} is slow, "

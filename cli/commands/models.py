@@ -22,7 +22,7 @@ Name = Annotated[
 def models_list(out: OutputOptions) -> None:
     """List the models on this machine: the built-in one, those in the hub's cache, and those that you made.
 
-    You made the folders that finetune, pretrain, distill and convert have written, as long as they exist.
+    Yours are the folders that finetune, pretrain, distill and convert have written and that still exist.
 
     Example: mlxbert models list
     """
@@ -62,7 +62,7 @@ def models_verify(
     out: OutputOptions,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Name on the hub; by default, all models.", show_default=False),
+        typer.Argument(metavar="NAME", help="Name on the hub; by default, all models.", show_default=False),
     ] = None,
     revision: Revision = None,
 ) -> None:

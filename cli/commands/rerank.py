@@ -30,11 +30,10 @@ def _rerank(
     from mlxbert.tasks.query_ranking import reranked
 
     check_output(out.output, out.overwrite, sources=source.input)
-    opened = open_ranking(texts or (), source)
+    records = open_ranking(texts or (), source)
     loaded = session.load_or_ask(_ENTRY.name, model)
-    settings = {
-        name: value for name, value in chosen.deciding().items() if name != "top_k"
-    }  # `write_ranking` applies top_k
+    settings = chosen.deciding()
+    del settings["top_k"]  # `write_ranking` applies it
 
     def score(query: str, candidates: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
@@ -48,7 +47,7 @@ def _rerank(
 
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
     manifest = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.deciding()})
-    write_ranking(texts or (), opened, out, draw, chosen.top_k, manifest, score, reranked)
+    write_ranking(texts or (), records, out, draw, chosen.top_k, manifest, score, reranked)
 
 
 _ENTRY = CATALOGUE["rerank"]

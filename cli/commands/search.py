@@ -47,14 +47,14 @@ class IndexOptions:
     model: Annotated[
         str | None,
         Option(
-            "Model of a new index: hub name, folder or 'builtin'. By default $MLXBERT_MODEL or 'builtin'. An existing "
-            "index refuses another model.",
+            "Model of a new index: hub name, folder or 'builtin'. By default, a new index uses $MLXBERT_MODEL or "
+            "'builtin'. An existing index refuses another model.",
             short="-m",
             usual="the index's",
         ),
     ] = None
     offline: Offline = False
-    device: Annotated[Device, Option("Device. By default the GPU if there is one.", panel="Model")] = "auto"
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto"
     chunk_tokens: Annotated[
         int | None,
         Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
@@ -64,8 +64,8 @@ class IndexOptions:
         None
     )
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
-    text_column: Annotated[str | None, Option("Column of the text in tables. By default guessed.")] = None
-    field: Annotated[list[str] | None, Option("Column to keep for filters. By default all. May be repeated.")] = None
+    text_column: Annotated[str | None, Option("Column of the text in tables.", usual="guessed")] = None
+    field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,7 @@ class QueryOptions:
 
 @dataclass
 class IndexUpdate:
-    """The progress of an update.
-
-    Attributes:
-        paths: The updated paths, as the index spells them.
-        changed: Whether the index was modified.
-        read: Bytes of the files that were read into `chunks` chunks, of which `embedded` are embedded.
-    """
+    """The progress of an update of `paths`, as the index spells them; `changed`: the index was modified."""
 
     paths: Sequence[str] = ()
     scanned: "Scanned | None" = None
@@ -202,21 +196,18 @@ def index(
 
     Example: mlxbert index docs/ --exclude '*.log'
     """
-    with _opened(paths, chosen) as opened:
+    with _opened(paths, chosen) as target:
         if watch:
-            _watch(opened, paths, out)
+            _watch(target, paths, out)
         else:
-            done = _update(opened, [*opened.about.roots, *paths])
+            done = _update(target, [*target.about.roots, *paths])
             _report(done, out)
-            _summarize(opened, done, out)
+            _summarize(target, done, out)
             _check_read(done, paths)
 
 
 def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
-    """Returns the paths to search: those given, none for all of a named index, or the current folder.
-
-    Returns `None` if the user declines to make an index.
-    """
+    """Returns the paths to search, by default the current folder or all of `file`; `None` if the user declines."""
     from mlxbert.search import index_locations
 
     searched = paths if paths or file is not None else ["."]

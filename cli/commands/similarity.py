@@ -47,7 +47,7 @@ def _similarity(
     if pairs:
         return _pairs(model, source, values, out, texts or (), top_k)
     stored = None if vectors is None else read_vectors(vectors)
-    opened = _opened(texts or (), source, vectors, stored)
+    records = _opened(texts or (), source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):
         values |= _stored_options(vectors, stored, loaded, values)
@@ -63,14 +63,14 @@ def _similarity(
         if stored is None:
             return score_texts(loaded, query, candidates, options, usage)
         return score_vectors(
-            loaded, query, _paired(candidates, stored.rows, f"{opened.name}, {vectors}"), options, usage
+            loaded, query, _paired(candidates, stored.rows, f"{records.name}, {vectors}"), options, usage
         )
 
     more = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
     manifest = session.OutputManifest("similarity", loaded, model, values | more)
     draw = _with_bars(view.draw_ranked, loaded)
     write_ranking(
-        texts or (), opened, out, draw, top_k, manifest, score, lambda query, one: Similarity(query, *one[:6])
+        texts or (), records, out, draw, top_k, manifest, score, lambda query, one: Similarity(query, *one[:6])
     )
 
 
@@ -105,9 +105,9 @@ def _opened(
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
-        opened = open_input(read_texts(vectors), source, "text")
-        opened.name = str(vectors)
-        return opened
+        records = open_input(read_texts(vectors), source, "text")
+        records.name = str(vectors)
+        return records
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 
@@ -146,15 +146,15 @@ def _pairs(
         )
     if texts and len(texts) != 2:
         raise ArgumentError(f"there are {len(texts)} texts, expected two with --pairs", hint="quote each text")
-    opened = open_input(texts, source, ("a", "b"))
+    records = open_input(texts, source, ("a", "b"))
     loaded = session.load("embed", model)
     from mlxbert.tasks.pairs import similarity_pairs
 
     _note_vectors(loaded, values)
-    arguments: dict[str, Any] = {"pairs": opened, "batch_tokens": model.batch_tokens, "on_error": opened.on_error}
+    arguments: dict[str, Any] = {"pairs": records, "batch_tokens": model.batch_tokens, "on_error": records.on_error}
     results = similarity_pairs(loaded, **values, **arguments)
     task = session.OutputManifest("similarity", loaded, model, values)
-    session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
+    session.stream(records, results, _with_bars(view.draw_pair, loaded), out, task=task)
 
 
 def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:

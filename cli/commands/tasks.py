@@ -178,9 +178,9 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     special = SPECIAL[entry.name]
     check_output(out.output, out.overwrite, sources=typed.source.input)
     special.check(typed)
-    opened = typed.items.open(typed.source)
+    records = typed.items.open(typed.source)
     loaded = session.load_or_ask(entry.name, typed.model)
-    results = session.results(entry, loaded, opened, typed.chosen)
+    results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
     manifest = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
-    session.stream(opened, results, special.draw(loaded, typed.chosen), out, task=manifest)
+    session.stream(records, results, special.draw(loaded, typed.chosen), out, task=manifest)

@@ -25,14 +25,14 @@ def tokenize(
     Example: mlxbert tokenize 'Hello, playwrights!' --pair 'Goodbye.'
     """
     check_output(out.output, out.overwrite, sources=source.input)
-    opened = open_input(texts or (), source, "text")
+    records = open_input(texts or (), source, "text")
     from mlxbert.loading import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task
 
     with progress.download(model.model) as update:
         folder, tokenizer = load_tokenizer_of(ModelRef(model.model, None, model.revision, model.offline), update)
     session.keep(tokenizer)
-    arguments: dict[str, Any] = {**vars(chosen), "texts": opened, "on_error": opened.on_error}
+    arguments: dict[str, Any] = {**vars(chosen), "texts": records, "on_error": records.on_error}
     results = task(tokenizer, **arguments)
     manifest = session.OutputManifest("tokenize", folder, None, vars(chosen))
-    session.stream(opened, results, view.draw_tokens, out, task=manifest)
+    session.stream(records, results, view.draw_tokens, out, task=manifest)

@@ -24,7 +24,7 @@ def verify(
             bounds=TOLERANCE,
         ),
     ] = None,
-    device: Annotated[Device, Option("Device. By default the GPU if there is one.", panel="Model")] = "auto",
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto",
 ) -> None:
     """Check whether two models agree, and show what differs.
 

@@ -61,9 +61,8 @@ class Plot:
             loss.plot(*zip(*self._losses[run], strict=True), linewidth=0.8, color=f"C{run}")
             metric = evaluations[-1].metric if evaluations else metric
             values = [event.metrics[event.metric] for event in evaluations]
-            score.plot(
-                [event.step for event in evaluations], values, marker="o", color=f"C{run}", label=self._names.get(run)
-            )
+            steps = [event.step for event in evaluations]
+            score.plot(steps, values, marker="o", color=f"C{run}", label=self._names.get(run))
         for axes, name in ((loss, "training loss"), (score, f"validation {metric}")):
             axes.set_title(name, parse_math=False)
             axes.set_xlabel("step")

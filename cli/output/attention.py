@@ -43,13 +43,8 @@ def write(result: "Attention", path: Path, model: str) -> None:
             import numpy as np
 
             names = np.array([token.token for token in result.tokens])
-            np.savez_compressed(
-                file,
-                attention=result.weights,
-                tokens=names,
-                layers=np.array(result.layers),
-                heads=np.array(result.heads),
-            )
+            layers, heads = np.array(result.layers), np.array(result.heads)
+            np.savez_compressed(file, attention=result.weights, tokens=names, layers=layers, heads=heads)
     console.say("note", f"wrote {path}")
 
 

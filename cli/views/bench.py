@@ -21,12 +21,12 @@ class _Figure:
 
     Attributes:
         name: The name, with the unit unless the values have it.
-        shown: The formatted values by library.
+        values: The formatted values by library.
         ratio: How many times better mlxbert is than the peer; empty without a peer, and for values of different kinds.
     """
 
     name: str
-    shown: Mapping[str, str]
+    values: Mapping[str, str]
     ratio: str = ""
 
 
@@ -69,7 +69,7 @@ def line(report: dict[str, Any]) -> str:
         f"{machine['chip']}, {machine['cores']} cores", machine["device"],
         dtypes["encoding"] + (f", training {dtypes['training']}" if differs else ""),
         report["mlxbert"], machine["mlx"], _peer(report), f"{report['layers']} x {report['width']}",
-        *(each.shown.get(OURS, _NONE) + (f" ({each.ratio})" if each.ratio else "") for each in _figures(report)),
+        *(each.values.get(OURS, _NONE) + (f" ({each.ratio})" if each.ratio else "") for each in _figures(report)),
     )  # fmt: skip
     return f"| {' | '.join(map(str, columns))} |"
 
@@ -125,7 +125,7 @@ def _number(value: float) -> str:
 def _compared(report: Mapping[str, Any]) -> PlainTable:
     """Makes a table with a row for each library, and one for the ratios."""
     figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
-    rows = [[side, *(figure.shown.get(side, _NONE) for figure in figures)] for side in sides]
+    rows = [[side, *(figure.values.get(side, _NONE) for figure in figures)] for side in sides]
     rows += [["ratio", *(figure.ratio for figure in figures)]] if len(sides) > 1 else []
     columns = [
         Column(),

@@ -26,7 +26,7 @@ _SHOWN = 300  # characters of a text
 _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
-_MAX_SIZE = 9999  # columns or lines that the environment may claim a terminal to have
+_LIMIT = 9999  # columns or lines that the environment may claim a terminal to have
 # `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
@@ -59,9 +59,7 @@ def stderr() -> "rich.Console":
 def _environment() -> dict[str, str]:
     """Returns the environment without impossible terminal sizes: rich then uses the real size, or 80 columns."""
     sizes = {name: os.environ.get(name, "") for name in ("COLUMNS", "LINES")}
-    wrong = {
-        name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _MAX_SIZE)
-    }
+    wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _LIMIT)}
     return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
@@ -135,9 +133,9 @@ def say(kind: str, text: str, command: str = "") -> None:
         return
     if len(text) > _MAX_NOTE:
         text = f"{text[: _MAX_NOTE // 2]} … {text[-_MAX_NOTE // 2 :]}"
-    shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
+    message, command = visible(to_options(text) if kind == "hint" else text), visible(command)
     with suppress(OSError):  # a closed terminal must not change how the program ends
-        _print(kind, shown, command)
+        _print(kind, message, command)
 
 
 def to_options(text: str) -> str:
@@ -149,8 +147,8 @@ def to_options(text: str) -> str:
     """
     if (match := _CALL.search(text)) is None:
         return _ARGUMENT.sub(_option, text)
-    shown, rest = _command(match[0], text[match.end() :])
-    return _ARGUMENT.sub(_option, text[: match.start()]) + shown + to_options(rest)
+    command, rest = _command(match[0], text[match.end() :])
+    return _ARGUMENT.sub(_option, text[: match.start()]) + command + to_options(rest)
 
 
 def _option(match: re.Match[str]) -> str:
@@ -207,17 +205,17 @@ def _word(value: ast.expr) -> str:
     return shlex.quote(str(ast.literal_eval(value)))
 
 
-def _print(kind: str, shown: str, command: str) -> None:
+def _print(kind: str, message: str, command: str) -> None:
     if sys.stderr.isatty():
         screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
-        line = f"{kind}: {shown}"
+        line = f"{kind}: {message}"
         if command and rich.cell_len(line) + rich.cell_len(command) < screen.width:
             line, command = f"{line} {command}", ""
-        message = rich.Text("\n".join([*wrapped(line, screen.width), *([command] if command else [])]))
-        message.stylize(style, 0, len(kind) + 1)
-        screen.print(message, soft_wrap=True)
+        styled = rich.Text("\n".join([*wrapped(line, screen.width), *([command] if command else [])]))
+        styled.stylize(style, 0, len(kind) + 1)
+        screen.print(styled, soft_wrap=True)
     else:
-        print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+        print(f"{kind}: {message}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
 
 
 def wrapped(text: str, width: int) -> list[str]:

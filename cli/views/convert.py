@@ -27,8 +27,8 @@ def conversion(result: "Conversion") -> Iterator["rich.RenderableType"]:
     ]
     rows += [("changed", sentence) for sentence in result.changed or ("nothing",)]
     optimizer = [name for name in result.left_out if TRAINING.fullmatch(name)]
-    others = [name for name in result.left_out if not TRAINING.fullmatch(name)]
-    rows += [("left out", _named(console.counted(len(others), "tensor"), others))] if others else []
+    tensors = [name for name in result.left_out if not TRAINING.fullmatch(name)]
+    rows += [("left out", _named(console.counted(len(tensors), "tensor"), tensors))] if tensors else []
     rows += [("left out", _named(f"{len(optimizer):,} of an optimizer", optimizer))] if optimizer else []
     yield from console.facts(str(result.folder), rows)
     comparison = result.difference

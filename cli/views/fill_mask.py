@@ -17,17 +17,17 @@ def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
         sentences = [_sentence(result, mask, fill) for fill in mask.fills]
         tokens = [rich.Text(console.visible(fill.token.strip()), style="bold") for fill in mask.fills]
         longest, word = (max((text.cell_len for text in texts), default=0) for texts in (sentences, tokens))
-        shown = len(_COLUMNS) if longest + word + _OTHER_COLUMNS <= console.stdout().width else len(_COLUMNS) - 1
-        if len(result.masks) > 1 or shown < len(_COLUMNS):
+        column_count = len(_COLUMNS) if longest + word + _OTHER_COLUMNS <= console.stdout().width else len(_COLUMNS) - 1
+        if len(result.masks) > 1 or column_count < len(_COLUMNS):
             left, right = _excerpt(result.text, mask.start, mask.end)
             mask_text = console.visible(result.text[mask.start : mask.end])
             name = f"mask {number} of {len(result.masks)}: " if len(result.masks) > 1 else ""
             yield rich.Text.assemble((name, "dim"), left, (mask_text, "bold yellow"), right)
         rows = [
-            (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:shown]
+            (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:column_count]
             for token, fill, sentence in zip(tokens, mask.fills, sentences, strict=True)
         ]
-        yield PlainTable(_COLUMNS[:shown], rows)
+        yield PlainTable(_COLUMNS[:column_count], rows)
 
 
 def _sentence(result: FillMask, mask: Mask, fill: Fill) -> "rich.Text":

@@ -17,49 +17,49 @@ _MAX_NAMES = 6  # in the short form
 _OTHER_COLUMNS = 30  # columns of a terminal for dtype, shape and the space between columns
 
 
-def short(inspected: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
+def short(model: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
     """Draws ten lines about a model: its kind, size, tasks, inputs and outputs, and its problems."""
-    yield from console.facts(name, _short_rows(inspected))
+    yield from console.facts(name, _short_rows(model))
     yield rich.Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
 
 
-def _short_rows(inspected: "Inspection") -> _Rows:
+def _short_rows(model: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding
 
     config, weights, tokenizer, embedding = (
-        inspected.config,
-        inspected.weights,
-        inspected.tokenizer,
-        inspected.embedding,
+        model.config,
+        model.weights,
+        model.tokenizer,
+        model.embedding,
     )
-    architectures = f" ({_first(inspected.architectures)})" if inspected.architectures else ""
+    architectures = f" ({_first(model.architectures)})" if model.architectures else ""
     layers = console.counted(len(config.layer_schedule), "layer")
-    yield "is", f"{inspected.family}{architectures}: {layers} of {config.hidden_size} values"
+    yield "is", f"{model.family}{architectures}: {layers} of {config.hidden_size} values"
     here = "" if weights.here else ", on the hub, not downloaded"
     yield (
         "size",
-        f"{inspected.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
+        f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
     )
-    yield "can", _as_text(inspected.tasks)
-    if inspected.lacking:
-        yield "cannot", _as_text(tuple(inspected.lacking))
+    yield "can", _as_text(model.tasks)
+    if model.lacking:
+        yield "cannot", _as_text(tuple(model.lacking))
     vectors = None if isinstance(embedding, NoEmbedding) else embedding.max_length
-    limit = "" if vectors in (None, inspected.max_length) else f", for vectors {vectors}"
+    limit = "" if vectors in (None, model.max_length) else f", for vectors {vectors}"
     lower = ", lower-cased" if tokenizer.lower_case else ""
-    yield "input", f"up to {inspected.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
+    yield "input", f"up to {model.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
     if not isinstance(embedding, NoEmbedding):
         unit = ", scaled to length 1" if embedding.unit else ""
         yield "vectors", f"{embedding.size} values by {'+'.join(embedding.poolings)} pooling{unit}"
-    yield "memory", _fit(inspected.fit)
-    if inspected.labels:
+    yield "memory", _fit(model.fit)
+    if model.labels:
         yield (
             "labels",
-            _first(tuple(inspected.labels.values()) if isinstance(inspected.labels, Mapping) else inspected.labels),
+            _first(tuple(model.labels.values()) if isinstance(model.labels, Mapping) else model.labels),
         )
-    if inspected.unused:
-        count = len(inspected.unused)
-        yield "not used", _example(console.counted(count, "tensor"), inspected.unused[0].name, count)
-    yield "problems", "; ".join(_problems(inspected)) or "none"
+    if model.unused:
+        count = len(model.unused)
+        yield "not used", _example(console.counted(count, "tensor"), model.unused[0].name, count)
+    yield "problems", "; ".join(_problems(model)) or "none"
 
 
 def _fit(fit: "Fit") -> str:
@@ -110,26 +110,26 @@ def _example(subject: str, name: str | None, count: int) -> str:
     return f"{subject}{', for example' if count > 1 else ':'} {name}"
 
 
-def _problems(inspected: "Inspection") -> Iterator[str]:
+def _problems(model: "Inspection") -> Iterator[str]:
     """Yields the problems that keep a part of the model from being used."""
     from mlxbert.folders.inspection import NoEmbedding
     from mlxbert.nn.heads import titles
 
-    tokenizer = inspected.tokenizer
+    tokenizer = model.tokenizer
     if tokenizer.vocab_size > tokenizer.word_embeddings:
         yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
-    if isinstance(inspected.embedding, NoEmbedding):
-        yield f"no vectors: {inspected.embedding.problem}"
-    for part, facts in inspected.parts.items():
+    if isinstance(model.embedding, NoEmbedding):
+        yield f"no vectors: {model.embedding.problem}"
+    for part, facts in model.parts.items():
         if facts.problem:
             yield f"the {titles([part])} cannot be loaded: {facts.problem}"
 
 
-def inspection(inspected: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
+def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
     """Draws all facts about a model; `whole` lists every tensor instead of one line for all layers."""
-    yield from console.facts(f"{inspected.family} in {inspected.folder}", _summary(inspected))
-    yield from console.facts("configuration", _config_rows(inspected.config))
-    tokenizer = inspected.tokenizer
+    yield from console.facts(f"{model.family} in {model.folder}", _summary(model))
+    yield from console.facts("configuration", _config_rows(model.config))
+    tokenizer = model.tokenizer
     rows: list[tuple[str, object]] = [
         ("kind", tokenizer.kind),
         ("vocabulary", f"{tokenizer.vocab_size} tokens for {tokenizer.word_embeddings} word embeddings"),
@@ -137,41 +137,39 @@ def inspection(inspected: "Inspection", *, whole: bool) -> Iterator["rich.Render
         ("lower-cases", _as_text(tokenizer.lower_case)),
     ]
     yield from console.facts("tokenizer", rows)
-    yield from console.facts("vectors", _vector_rows(inspected.embedding))
-    yield from console.facts("parts", _part_rows(inspected.parts.items()))
-    total = inspected.parameters["total"]
+    yield from console.facts("vectors", _vector_rows(model.embedding))
+    yield from console.facts("parts", _part_rows(model.parts.items()))
+    total = model.parameters["total"]
     yield from console.facts(
-        "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in inspected.parameters.items()]
+        "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in model.parameters.items()]
     )
-    yield from console.facts(
-        "memory", [(dtype, f"{console.size(size):>14}") for dtype, size in inspected.memory.items()]
-    )
-    yield from console.facts("this machine", _fit_rows(inspected.fit))
-    if unused := list(_unused_rows(inspected)):
+    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in model.memory.items()])
+    yield from console.facts("this machine", _fit_rows(model.fit))
+    if unused := list(_unused_rows(model)):
         yield from console.facts("not used", unused)
-    yield _tensors(inspected.tensors if whole else by_layer(inspected.tensors))
+    yield _tensors(model.tensors if whole else by_layer(model.tensors))
 
 
-def _summary(inspected: "Inspection") -> _Rows:
+def _summary(model: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding
 
-    weights, embedding = inspected.weights, inspected.embedding
+    weights, embedding = model.weights, model.embedding
     files = console.counted(len(weights.files), "file")
-    yield "because", inspected.because
-    yield "architectures", _as_text(inspected.architectures)
-    yield "can", _as_text(inspected.tasks)
-    for task, reason in inspected.lacking.items():
+    yield "because", model.because
+    yield "architectures", _as_text(model.architectures)
+    yield "can", _as_text(model.tasks)
+    for task, reason in model.lacking.items():
         yield f"cannot {task}", reason
-    places = " and ".join({"config": "positions"}.get(name, name) for name in inspected.limited_by)
-    yield "longest input", f"{inspected.max_length} tokens, by its {places}"
-    if inspected.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
+    places = " and ".join({"config": "positions"}.get(name, name) for name in model.limited_by)
+    yield "longest input", f"{model.max_length} tokens, by its {places}"
+    if model.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
-    if inspected.adapters:
-        yield "adapters", _as_text(inspected.adapters)
-    if inspected.labels:
-        yield "labels", _as_text(inspected.labels)
+    if model.adapters:
+        yield "adapters", _as_text(model.adapters)
+    if model.labels:
+        yield "labels", _as_text(model.labels)
 
 
 def _as_text(value: object) -> object:
@@ -225,10 +223,10 @@ def _part_rows(parts: Iterable[tuple[str, "PartFacts"]]) -> _Rows:
         yield part, f"{facts.in_file} → {facts.in_network}, {console.counted(facts.tensors, 'tensor')}{problem}"
 
 
-def _unused_rows(inspected: "Inspection") -> _Rows:
-    for tensor in inspected.unused:
+def _unused_rows(model: "Inspection") -> _Rows:
+    for tensor in model.unused:
         yield tensor.name, tensor.why
-    count, example = inspected.skipped.count, inspected.skipped.example
+    count, example = model.skipped.count, model.skipped.example
     if count:
         yield console.counted(count, "more entry", "more entries"), _example("not weights of the model", example, count)
 

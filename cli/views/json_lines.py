@@ -20,7 +20,7 @@ def merged(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) 
     for name in kept:
         if name in fields:
             raise ArgumentError(
-                f"--keep {name}: results have a field with this name; result fields are {', '.join(fields)}"
+                f"--keep {name}: results have a field with this name; their fields: {', '.join(fields)}"
             )
     return {**kept, **fields}
 

@@ -91,20 +91,20 @@ def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
     Yields a function that changes the text; an empty text removes the line.
     """
     with ExitStack() as drawn:
-        shown: rich.Spinner | None = None
+        spinner: rich.Spinner | None = None
 
         def show(text: str) -> None:
-            nonlocal shown
+            nonlocal spinner
             if not text:
                 drawn.close()
-                shown = None
-            elif shown is not None:
-                shown.update(text=rich.Text(text, "dim"))
+                spinner = None
+            elif spinner is not None:
+                spinner.update(text=rich.Text(text, "dim"))
             elif console.may_draw():
-                screen, shown = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
+                screen, spinner = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
                 drawn.enter_context(console.live(screen))  # notes appear above it
                 drawn.enter_context(
-                    rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+                    rich.Live(spinner, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
                 )
 
         show(text)
@@ -132,13 +132,13 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     if not console.may_draw():
         yield lambda what, done, total: None
         return
-    with _drawing(*_count_columns()) as drawn:
+    with _drawing(*_count_columns()) as progress:
         pace = RemainingTime()
-        task = drawn.add_task("", total=None, pace=pace)
+        task = progress.add_task("", total=None, pace=pace)
 
         def update(what: str, done: int, total: int) -> None:
             pace.add(done)
-            drawn.update(task, completed=done, total=total, description=what)
+            progress.update(task, completed=done, total=total, description=what)
 
         yield update
 
@@ -156,13 +156,13 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
     if not console.may_draw():
         yield lambda done, total: None
         return
-    with _drawing(*columns()) as drawn:
+    with _drawing(*columns()) as progress:
         pace = RemainingTime()
-        task = drawn.add_task(what, total=total, pace=pace)
+        task = progress.add_task(what, total=total, pace=pace)
 
         def update(done: int, total: int) -> None:
             pace.add(done)
-            drawn.update(task, completed=done)
+            progress.update(task, completed=done)
 
         yield update
 
@@ -184,18 +184,18 @@ def records(
 
     total_text = "" if total is None else f"of {console.size(total)}, "
     template = f"{total_text}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
-    with _drawing(rich.TextColumn(template, markup=False), percent=total is not None) as drawn:
+    with _drawing(rich.TextColumn(template, markup=False), percent=total is not None) as progress:
         pace, results_at_measurement = RemainingTime(), before[1]
         pace.add(before[0])
-        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
+        task = progress.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
 
         def update(done: int, results: int) -> None:
             nonlocal results_at_measurement
             if results - results_at_measurement >= WINDOW:
                 pace.add(done)
                 results_at_measurement = results
-            elapsed = drawn.tasks[0].elapsed or 1e-9
-            drawn.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
+            elapsed = progress.tasks[0].elapsed or 1e-9
+            progress.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
 
         yield update
 

@@ -178,7 +178,7 @@ def draw_index(facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     yield from console.facts(facts["index"], [row for row in rows if row[0] != "index"])
     if facts.get("failed"):
         yield from console.facts(
-            "could not be read", [(near(failure["path"]), failure["reason"]) for failure in facts["failed"]]
+            "could not be read", [(near(file["path"]), file["reason"]) for file in facts["failed"]]
         )
 
 

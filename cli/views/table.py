@@ -47,9 +47,9 @@ class PlainTable:
     def __rich_console__(
         self, screen: "rich.Console", options: "rich.ConsoleOptions"
     ) -> Iterator["rich.RenderableType"]:
-        shown, bar = self._fitting(options.max_width - self._indent)
-        if shown:
-            yield rich.Padding(self._table(shown, bar), (0, 0, 0, self._indent), expand=False)
+        places, bar = self._fitting(options.max_width - self._indent)
+        if places:
+            yield rich.Padding(self._table(places, bar), (0, 0, 0, self._indent), expand=False)
         else:
             yield from self._stacked()
 
@@ -84,8 +84,8 @@ class PlainTable:
         widest = max(rich.cell_len(column.header), *cells, 0)
         return min(widest, column.most or widest)
 
-    def _table(self, shown: Sequence[int], bar: int) -> "rich.RenderableType":
-        columns = [self._columns[place] for place in shown]
+    def _table(self, places: Sequence[int], bar: int) -> "rich.RenderableType":
+        columns = [self._columns[place] for place in places]
         headed = any(column.header for column in columns)
         table = rich.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=headed, header_style="dim")
         for column in columns:
@@ -97,7 +97,7 @@ class PlainTable:
                 max_width=column.most or None,
             )
         for row in self._rows:
-            cells = (row[place] for place in shown)
+            cells = (row[place] for place in places)
             table.add_row(*(cell if isinstance(cell, rich.Text) else cell(bar) for cell in cells))
         return table
 

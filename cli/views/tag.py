@@ -13,9 +13,9 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words
 
 
-def drawing(known: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
+def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
     """Returns the drawing function for results of a model with these labels."""
-    names = known.names if known is not None else ()
+    names = labels.names if labels is not None else ()
     return functools.partial(draw, labels=types_of(names), words=not marks_entities(names))
 
 
@@ -37,13 +37,13 @@ def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> 
 
 def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
     """Returns the text with brackets around each entity and its type, readable even without colours."""
-    shown, last = rich.Text(), 0
+    text, last = rich.Text(), 0
     for entity in result.entities:
-        shown.append(console.visible(result.text[last : entity.start]))
-        shown.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
+        text.append(console.visible(result.text[last : entity.start]))
+        text.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
         last = entity.end
-    shown.append(console.visible(result.text[last:]))
-    return shown
+    text.append(console.visible(result.text[last:]))
+    return text
 
 
 class _TagLines:

@@ -43,10 +43,10 @@ def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text
         )
     if evaluated is None:
         return
-    shown = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
+    metrics = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
     yield rich.Text("   ").join(
         rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), value_texts.score(value))
-        for name, value in shown.items()
+        for name, value in metrics.items()
     )
     for text in evaluated.filled:
         yield rich.Text(console.visible(text), "italic")

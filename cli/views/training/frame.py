@@ -124,11 +124,11 @@ def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, 
 def _foot(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
     finished = state.place >= started.steps
-    left = "" if finished else f"{value_texts.duration(step.seconds_left)} left" if step else "starting"
-    left = state.phase or left
+    status = "" if finished else f"{value_texts.duration(step.seconds_left)} left" if step else "starting"
+    status = state.phase or status
     position = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
-    facts = [position, epoch, left] if width >= _NARROW else [position, left]
+    facts = [position, epoch, status] if width >= _NARROW else [position, status]
     line_text = "  ".join(fact for fact in facts if fact)
     bars = min(max(width - len(line_text) - 8, 0), 40)
     yield rich.Text()

@@ -139,9 +139,8 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
 def estimate(expected: "Estimate") -> Iterator["rich.RenderableType"]:
     """Draws `fits: 3.1 of 16.0 GB, about 4 minutes`; for a long run on a Mac, also how to keep it awake."""
     yield _fits(expected)
-    if (note := value_texts.sleeping(expected.seconds)) and (
-        expected.available is None or expected.memory <= expected.available
-    ):
+    fits = expected.available is None or expected.memory <= expected.available
+    if fits and (note := value_texts.sleeping(expected.seconds)):
         yield Indented(rich.Text(note, "dim"))
 
 

@@ -25,8 +25,10 @@ class SparseLines:
                 if event.estimate and (note := value_texts.sleeping(event.estimate.seconds)):
                     self._say(note)
             case Step() if time.monotonic() - self._printed >= _PAUSE:
-                left = value_texts.duration(event.seconds_left)
-                self._say(f"step {event.step:,} of {self._steps:,}, loss {value_texts.figure(event.loss)}, {left} left")
+                remaining = value_texts.duration(event.seconds_left)
+                self._say(
+                    f"step {event.step:,} of {self._steps:,}, loss {value_texts.figure(event.loss)}, {remaining} left"
+                )
             case Evaluated():
                 best = ", the best so far" if event.best else ""
                 score = value_texts.score(event.metrics[event.metric])

@@ -49,10 +49,8 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
 def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:
     """Draws a bar for the model, with its interval, and one for each baseline, best first; all bars begin at 0."""
     sign = 1 if summary.metric in task.minimized else -1
-    values = [
-        value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)
-    ]
-    scale = (0.0, max(1.0, *values))
+    values = (summary.score, *summary.interval, *summary.baselines.values())
+    scale = (0.0, max(1.0, *filter(math.isfinite, values)))
     interval = f"{value_texts.score(summary.interval[0])} to {value_texts.score(summary.interval[1])}"
     style = "bold green"
     lessens = value_texts.lessens(summary.metric)
