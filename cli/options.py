@@ -35,7 +35,9 @@ _UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # an option of texts may be repeat
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
-ComputingDType = Annotated[DType, Option("Dtype of computations. With auto, it depends on the device.", panel="Model")]
+ComputingDType = Annotated[
+    DType, Option("Dtype. Used for computations; with auto, it depends on the device.", panel="Model")
+]
 ComputingDevice = Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")]
 NoHeader = Annotated[bool, Option("Tables have no header; columns are named 1, 2, …")]
 Encoding = Annotated[str, Option("Text encoding, such as latin-1.")]
@@ -114,7 +116,7 @@ class RecordOptions(InputOptions):
 
     keep: Annotated[
         list[str] | None,
-        Option("Copy a column or field into the results. May be repeated.", usual="id, if any"),
+        Option("Copy a column or field to results. May be repeated.", usual="id, if any"),
     ] = None
 
 
@@ -207,7 +209,7 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     options = []
     for field in dataclasses.fields(group):
-        if typing.get_origin(hints[field.name]) is not Annotated:  # a field that is no option
+        if typing.get_origin(hints[field.name]) is not Annotated:  # a field without an option
             continue
         kind, mark, *marks = typing.get_args(hints[field.name])
         if isinstance(mark, Option) and mark.panel is None:

@@ -127,7 +127,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
         case "BadParameter" if problem.param is not None:
             return _bad_value(problem), None
         case "BadOptionUsage" if "not take a value" in problem.message:
-            return f"{problem.option_name} is a flag, it takes no value", None
+            return f"{problem.option_name} is a flag and takes no value", None
         case "BadOptionUsage":
             option = next(param for param in context.command.params if problem.option_name in param.opts)
             return f"{problem.option_name} has no value, expected {expected(option)}", None

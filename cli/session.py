@@ -65,7 +65,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
         return load(task, options)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
-            raise ArgumentError(f"--{field.name.replace('_', '-')} does not work with --server, which decides on it")
+            raise ArgumentError(f"--{field.name.replace('_', '-')} does not work with --server: it is up to the server")
     from mlxbert.cli.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task)
@@ -379,7 +379,7 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
         console.say(
             "note",
             f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty, or "
-            "made of unknown tokens only, which look all the same to the model; `mlxbert tokenize` shows them",
+            "made of unknown tokens only; these all look the same to the model, and `mlxbert tokenize` shows them",
         )
     if failed:
         raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}", hint=hint)

@@ -205,7 +205,7 @@ def parse_sweep(entries: Sequence[str]) -> dict[str, list[Any]]:
                 f"--sweep {name!r:.60} is not an option that can be varied", hint=f"these can: {options}"
             )
         if key in sweep:
-            raise ArgumentError(f"--sweep has {name!r:.60} twice")
+            raise ArgumentError(f"--sweep names {name!r:.60} twice")
         sweep[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]
     return sweep
 

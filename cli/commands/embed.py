@@ -81,7 +81,7 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
         name for name in vars(chosen) if name in text_options and getattr(chosen, name) != getattr(EmbedOptions, name)
     ]
     if words and changed:
-        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts, it does not work with --words")
+        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts; it does not work with --words")
 
 
 def _embed_words(

@@ -29,7 +29,7 @@ def doctor(
     device: Annotated[Device, Option("Device. With auto, the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
-        Option("Also check the device's results, in about a minute: operations, gradients, families, training."),
+        Option("Also check the device's results, in about a minute. Covers operations, gradients, families, training."),
     ] = False,
     quick: Annotated[
         bool,

@@ -108,7 +108,9 @@ def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
-    kind: Annotated[Kind, Option("Kind of vocabulary: as in BERT, RoBERTa or XLM-RoBERTa.")] = "wordpiece",
+    kind: Annotated[
+        Kind, Option("Kind of vocabulary. wordpiece is BERT's, bpe RoBERTa's, unigram XLM-RoBERTa's.")
+    ] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, including special tokens.", bounds=COUNT)] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. Other kinds always do.")] = False,
     documents: Annotated[Documents, Option("Where documents end in .txt: at a blank line, or at each line.")] = "blank",
