@@ -42,7 +42,7 @@ def _run() -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict")
     status = run()
     if launched.is_launched():
-        sys.exit(status)  # MPI's exit handlers must run
+        sys.exit(status)  # a regular exit, so that MPI can shut down
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` reports other errors
             stream.flush()

@@ -112,7 +112,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class RecordOptions(InputOptions):
-    """Where inputs come from if each has a result."""
+    """Where inputs come from, and which of their fields are kept in the results."""
 
     keep: Annotated[
         list[str] | None,

@@ -85,7 +85,7 @@ def write_ranking(
         console.say("note", f"{console.counted(blank, 'empty text')} left out")
     if limit != top_k and count > SHOWN:
         console.say("note", f"the {SHOWN} best of {count:,} texts; --top-k N shows more")
-    where = "each says why after the others"
+    where = "their errors follow the results"
     inputs = count + len(failures) if failures else usage.texts  # `usage` also counts a query that is embedded
     session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, where, sink.hint)
 

@@ -26,7 +26,7 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.loop.events import Event
 from mlxbert.training.options.loop_options import TrainingOptions
 
-Kind = Literal["wordpiece", "bpe", "unigram"]  # the kinds of vocabularies
+Kind = Literal["wordpiece", "bpe", "unigram"]  # kinds of vocabularies
 _LORA = ("lora", "lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora")
 _LEFT_OUT = ("epochs", "eval_every", "patience", "freeze", "layer_decay")
 _SHARED = [

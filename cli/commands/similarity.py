@@ -40,14 +40,14 @@ def _similarity(
     pairs: Annotated[bool, Option("Compare the two texts of each row, in columns a and b.")] = False,
     **values: Any,
 ) -> None:
-    top_k = values.pop("top_k")
+    top_k, arguments = values.pop("top_k"), texts or ()
     check_output(out.output, out.overwrite, sources=[*(source.input or []), *([str(vectors)] if vectors else [])])
     pairs = pairs or source.pair_column is not None
-    _check(model, texts or (), vectors, pairs=pairs)
+    _check(model, arguments, vectors, pairs=pairs)
     if pairs:
-        return _pairs(model, source, values, out, texts or (), top_k)
+        return _pairs(model, source, values, out, arguments, top_k)
     stored = None if vectors is None else read_vectors(vectors)
-    records = _opened(texts or (), source, vectors, stored)
+    records = _opened(arguments, source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):
         values |= _stored_options(vectors, stored, loaded, values)
@@ -62,15 +62,14 @@ def _similarity(
         options = SimilarityOptions(**values, batch_tokens=model.batch_tokens)
         if stored is None:
             return score_texts(loaded, query, candidates, options, usage)
-        return score_vectors(
-            loaded, query, _paired(candidates, stored.rows, f"{records.name}, {vectors}"), options, usage
-        )
+        paired = _paired(candidates, stored.rows, f"{records.name}, {vectors}")
+        return score_vectors(loaded, query, paired, options, usage)
 
     more = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
     manifest = session.OutputManifest("similarity", loaded, model, values | more)
     draw = _with_bars(view.draw_ranked, loaded)
     write_ranking(
-        texts or (), records, out, draw, top_k, manifest, score, lambda query, one: Similarity(query, *one[:6])
+        arguments, records, out, draw, top_k, manifest, score, lambda query, text: Similarity(query, *text[:6])
     )
 
 

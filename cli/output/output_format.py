@@ -35,7 +35,7 @@ class OutputFormat(ABC):
     part_ending: str
     holds_errors = True
     keeps = True
-    failures = "each says why in its place in the output"
+    failures = "the output has an error in place of each"
 
     def __init__(
         self,

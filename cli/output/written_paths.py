@@ -24,7 +24,7 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
     Args:
         name: The option that names the path; `None` for an argument.
         path: The path.
-        kind: The kind of output.
+        kind: Whether the command writes a file or a folder.
     """
     if launched.rank():
         return

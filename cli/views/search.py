@@ -17,7 +17,7 @@ _INDENT, _MAX_WIDTH, _MIN_WIDTH = 3, 100, 8  # columns: of space on the left, an
 _SHORT = 3  # words of up to this many letters are marked only if the query has no longer ones
 _STEM = 4  # words of at least this many letters also match with other endings
 _WORD = re.compile(r"\w+")
-# Lines of prose are joined, those of lists, tables and code are not.
+# Lines of prose are joined, but not lines of lists, tables and code.
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
 _POWER = 4  # fused scores fall by only a sixtieth per rank: a power of them shows the difference
 _CODE = 8  # in code, more than one in this many lines is indented

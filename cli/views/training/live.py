@@ -48,7 +48,7 @@ class LiveView:
         begun = self._clock()
         width, height = self._screen.size
         if self._live is not None and (width < self._size[0] or height < self._size[1]):
-            self._begin_anew()
+            self._restart()
         self._size = self._screen.size
         if self._live is None:
             self._begin()
@@ -77,7 +77,7 @@ class LiveView:
         self._open.enter_context(console.live(self._screen))
         self._open.enter_context(self._live)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         assert self._live is not None
         self._live.transient = True
         self._open.close()
