@@ -7,8 +7,8 @@ import sys
 def main() -> None:
     """Entry point of the console script.
 
-    An interrupt during imports ends the process without a traceback; after them, see `signals`. The module `signal` is
-    not imported before that: it takes as long as all else until then.
+    An interrupt during imports ends the process without a traceback; afterwards `signals` handles it. The module
+    `signal` is not imported here: importing it takes as long as everything before it.
     """
     import _signal  # type: ignore[import-not-found]
 
@@ -19,17 +19,17 @@ def main() -> None:
         status = _run()
     except KeyboardInterrupt:
         status = signals.status(130)
-    except Exception:  # a signal in the middle of an import can become another error on its way
+    except Exception:  # a signal in the middle of an import can turn into another exception
         status = signals.status(0)
         if not status:
             raise
     if (kernels := sys.modules.get("mlxbert.machine.kernel_cache")) is not None:
-        kernels.end()  # which nothing calls on the way that follows
-    os._exit(status)  # freeing a model and its vocabulary piece by piece takes up to .3 s
+        kernels.end()  # `os._exit` skips the exit handlers that would call it
+    os._exit(status)  # freeing a model and its vocabulary piece by piece takes up to 0.3 s
 
 
 def _run() -> int:
-    """Runs the program; returns its exit status, when all that it has written is out."""
+    """Runs the program and flushes its output; returns the exit status."""
     import contextlib
 
     from mlxbert.cli import signals
@@ -42,8 +42,8 @@ def _run() -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict")
     status = run()
     if launched.is_launched():
-        sys.exit(status)  # MPI wants to hear of it
+        sys.exit(status)  # a regular exit, so that MPI can shut down
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` has told of the rest
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` reports other errors
             stream.flush()
     return status

@@ -1,6 +1,6 @@
 """The `mlxbert` program: its commands, and how errors become exit codes.
 
-0 success, 1 failure, 2 wrong usage, 128 + n after signal n: 130 after Ctrl-C. No mistake of a user ends in a traceback.
+0 success, 1 failure, 2 wrong usage, 128 + n after signal n: 130 after Ctrl-C. No user error ends in a traceback.
 """
 
 import importlib
@@ -27,8 +27,8 @@ from mlxbert.version import __version__
 
 _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look inside."
 
-# The commands in the order of the help, those that are used most first. Importing all of them takes longer than most of
-# them run.
+# The commands in the order of the help, the most used first. Only the command that runs is imported: importing all of
+# them takes longer than most commands run.
 _TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
 _COMMANDS = {
     "Use a model": (_TASKS[0], "similarity", *_TASKS[1:]),
@@ -39,11 +39,11 @@ _COMMANDS = {
     "Models and machine": ("models", "convert", "doctor", "bench", "help"),
 }
 _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES = {  # of other names
+_MODULES = {  # where a command's module has another name
     "index": "search", "distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine",
 }  # fmt: skip
-_OWN = ("embed", "rerank")  # tasks whose commands are modules of their own
-_GROUPS = {  # whose modules have `COMMANDS`
+_SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
+_GROUPS = {  # groups of commands; their modules define `COMMANDS`
     "finetune": "Train a model on labelled texts.",
     "evaluate": "Measure how good a model is on labelled texts.",
     "indexes": "Indexes of files on this machine.",
@@ -52,18 +52,18 @@ _GROUPS = {  # whose modules have `COMMANDS`
 
 
 class _Program(CommandGroup):
-    """The program."""
+    """The top-level command group."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of the help."""
+        """Returns the commands in the order of the help."""
         return [name for name in _PANELS if name in self.commands]
 
 
 def make_app(first: str | None = None) -> typer.Typer:
-    """The program.
+    """Builds the program.
 
     Args:
-        first: The first argument; if it is a command, the program has no other one.
+        first: The first argument; if it names a command, only that command is added.
     """
     app = typer.Typer(
         name="mlxbert",
@@ -80,7 +80,7 @@ def make_app(first: str | None = None) -> typer.Typer:
             app.add_typer(group, name=name, rich_help_panel=_PANELS[name])
             for command, function in _module(name).COMMANDS.items():
                 _add(group, command, function)
-        elif name in _TASKS and name not in _OWN:
+        elif name in _TASKS and name not in _SEPARATE:
             _add(app, name, _module("tasks").task_command(name), _PANELS[name])
         elif name != "help":
             _add(app, name, getattr(_module(_MODULES.get(name, name)), name), _PANELS[name])
@@ -97,7 +97,7 @@ def _add(group: typer.Typer, name: str, function: Callable[..., None], panel: st
 
 
 def _words(context: typer.Context) -> list[str]:
-    """The commands that may follow the words of `mlxbert help`."""
+    """Completes `mlxbert help`: the commands that may follow the words typed so far."""
     command: Any = context.find_root().command
     for word in context.params["words"] or ():
         command = getattr(command, "commands", {}).get(word)
@@ -117,8 +117,8 @@ def explained(
     explain_command(context, words or ())
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"mlxbert {__version__}")
         raise typer.Exit
 
@@ -128,7 +128,7 @@ def options(
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """The options of the program itself."""
+    """Declares the options of the program itself."""
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -137,13 +137,13 @@ def run(arguments: list[str] | None = None) -> int:
         status = processes.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
-    return signals.status(status) if status else 0  # after a signal, a terminal that is gone is not an error of its own
+    return signals.status(status) if status else 0  # after a signal, a closed terminal is not reported as an error
 
 
 def _run(arguments: list[str] | None) -> int:
     console.set_quiet(False)
     typed = sys.argv[1:] if arguments is None else arguments
-    if re.match("--(install|show)-completion[ =]", " ".join(typed)):  # these options take the name of a shell, then
+    if re.match("--(install|show)-completion[ =]", " ".join(typed)):  # makes these options take the name of a shell
         from typer._completion_shared import Shells
 
         os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
@@ -156,7 +156,7 @@ def _run(arguments: list[str] | None) -> int:
             sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as problem:
-        if problem.format_message():  # empty if typer has shown the help instead
+        if problem.format_message():  # empty if typer has printed the help instead
             message, hint = explain(problem, typed)
             console.say("error", _taskless(typed) or message)
             if hint and not _taskless(typed):
@@ -164,10 +164,10 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except MlxbertError as problem:
         wrong_usage = isinstance(problem, ArgumentError)
-        named = wrong_usage or isinstance(problem, DeviceError)  # of which one says: device is 'gpu', but …
+        named = wrong_usage or isinstance(problem, DeviceError)  # errors that begin with an argument
         _say(problem, _name_option(problem.message, app) if named else problem.message)
         return 2 if wrong_usage else 1
-    except (OutputClosedError, BrokenPipeError):  # the reader of our output has stopped
+    except (OutputClosedError, BrokenPipeError):  # the reader of our output has closed it
         _drop_output()
         return signals.status(0)
     except OSError as problem:
@@ -177,9 +177,9 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _say(problem: MlxbertError | OSError, message: str) -> None:
-    """Prints an error and its hint: on a Mac whose privacy settings are the cause, where to change them.
+    """Prints an error and its hint; if macOS privacy settings caused the error, the hint says where to change them.
 
-    Only errors of files count: one of a connection, which a firewall may refuse, names no file.
+    Only errors about files count. A connection error, for instance one caused by a firewall, names no file.
     """
     console.say("error", message)
     hint = problem.hint if isinstance(problem, MlxbertError) else None
@@ -193,27 +193,27 @@ def _say(problem: MlxbertError | OSError, message: str) -> None:
 
 
 def _taskless(typed: list[str]) -> str | None:
-    """What is wrong with `finetune --train …`, where options stand in place of the task."""
+    """Returns the error for `finetune --train …`, where an option stands in place of the task; otherwise `None`."""
     if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
         return None
     return f"{typed[0]} needs the name of the task first, one of {', '.join(_module(typed[0]).COMMANDS)}"
 
 
 def _name_option(text: str, app: typer.Typer) -> str:
-    """An error of the library that begins with arguments, `group_size is 7`, with the options in place of them."""
-    found = _parameters(typer.main.get_command(app))
-    options = {parameter.name: parameter.opts[-1] for parameter in found if parameter.opts[-1].startswith("--")}
+    """Replaces the arguments that a library error begins with, such as `group_size is 7`, by the options."""
+    parameters = _parameters(typer.main.get_command(app))
+    options = {parameter.name: parameter.opts[-1] for parameter in parameters if parameter.opts[-1].startswith("--")}
     names = re.match(r"\w+ and \w+(?= are given)|\S*", text)[0]  # type: ignore[index]
     return " and ".join(options.get(name, name) for name in names.split(" and ")) + text[len(names) :]
 
 
 def _parameters(command: Any) -> Iterator[Any]:
-    """The parameters of a command and of those below it."""
+    """Yields the parameters of a command and its subcommands."""
     yield from command.params
-    for below in getattr(command, "commands", {}).values():
-        yield from _parameters(below)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _parameters(subcommand)
 
 
 def _drop_output() -> None:
-    """Discards what is buffered for stdout: Python would try to write it again at exit, and complain."""
+    """Discards the buffered output: Python would try to write it again at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

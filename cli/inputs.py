@@ -1,4 +1,4 @@
-"""Where inputs come from: arguments, files, or stdin; one record at a time, whatever the size."""
+"""Inputs from arguments, files or stdin, read one record at a time whatever the size."""
 
 import csv
 import hashlib
@@ -23,24 +23,24 @@ from mlxbert.readers.text_lines import UTF8, check_encoding, read_text
 
 ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
-_SAMPLE = 1000  # rows that are looked at
-_SENTENCE = 4  # words that are rather a text without quotes than texts
-_SOMETIMES = ("index", "error", "unknown_tokens")  # fields of results that the first ones may not have
-# The options that say what is read, and the formats that they go with.
-_OBJECTS = tuple(format for format, known in FORMATS.items() if known.value == "field")
-_TABLES = tuple(format for format, known in FORMATS.items() if known.value == "column")
-_NAMED = tuple(format for format, known in FORMATS.items() if known.value)
-_TEXT = tuple(format for format, known in FORMATS.items() if not known.binary and not known.refused)
-_NAMING = {
+_SAMPLE_ROWS = 1000  # read to guess the columns
+_SENTENCE = 4  # words: as many arguments of one word each look like one text without quotes
+_OPTIONAL_FIELDS = ("index", "error", "unknown_tokens")  # fields that only some results have
+# The options that select what is read, and the formats that they work with.
+_OBJECTS = tuple(format for format, kind in FORMATS.items() if kind.value == "field")
+_TABLES = tuple(format for format, kind in FORMATS.items() if kind.value == "column")
+_NAMED = tuple(format for format, kind in FORMATS.items() if kind.value)
+_TEXT = tuple(format for format, kind in FORMATS.items() if not kind.binary and not kind.refused)
+_READING_OPTIONS = {
     **{"field": _OBJECTS, "column": _TABLES, "text_column": _NAMED, "pair_column": _NAMED},
     **{"no_header": (FormatName.csv, FormatName.tsv), "keep": _NAMED, "encoding": _TEXT},
 }
 
-_CHOSEN = {"field", "column", "text_column", "pair_column"}
+_COLUMN_OPTIONS = {"field", "column", "text_column", "pair_column"}
 
 
 def check_data(paths: Sequence[str], encoding: str) -> None:
-    """Refuses labelled data that are not there, and an unknown encoding: before a model is downloaded."""
+    """Refuses missing data files and an unknown encoding, before a model is downloaded."""
     from mlxbert.readers.labelled_rows import check_sources
 
     check_encoding(encoding)
@@ -57,18 +57,18 @@ def open_input(
     pair: str | None = None,
     read_as: Sequence[str] = (),
 ) -> RecordStream:
-    """The records that a command works on: its arguments, or else the fields or columns `names` of its input.
+    """Opens the records of a command: its arguments, or else the fields or columns `names` of its input.
 
-    With two names the arguments are one record. `--field`, `--column` or `--text-column` rename a single name, which
-    becomes a pair with `--pair-column`; `--text-column` and `--pair-column` rename a pair.
+    With two names the arguments form one record. `--field`, `--column` or `--text-column` replace a single name, and
+    `--pair-column` adds a second one; `--text-column` and `--pair-column` replace two names.
 
     Args:
         arguments: The texts on the command line.
-        options: Where records come from otherwise.
-        names: The field or column of texts, or the two of pairs.
-        guessed: `texts` or `texts or pairs`, which are then guessed of a table without the column `names`.
-        pair: The second text of each record that has one text.
-        read_as: What the manifest of an output file says of `pair`.
+        options: The input options, used if there are no arguments.
+        names: The field or column of texts, or the two fields or columns of pairs.
+        guessed: `texts` or `texts or pairs`: the columns to guess in a table without the column `names`.
+        pair: The second text of each record that has only one.
+        read_as: How the manifest of an output file describes `pair`.
     """
     check_encoding(options.encoding)
     if arguments:
@@ -77,23 +77,23 @@ def open_input(
         sources = [_from_arguments(arguments, options, texts)]
         return RecordStream(sources, read_as=read_as, pair=pair, on_error=on_error, strict=options.strict)
     if not options.input and (sys.stdin is None or sys.stdin.isatty()):
-        raise ArgumentError("there is no input", hint="give a text, --input FILE, or pipe texts in")
+        raise ArgumentError("there is no input", hint="give a text or --input FILE, or pipe texts in")
     inputs = options.input or [STDIN]
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice; stdin can be read only once")
-    given, keep = _given(options), _kept(options)
+    chosen, keep = _given_options(options), _kept_names(options)
     sources = _from_files(inputs, options, names, guessed)
     read_as = (
-        *(f"keep {name}" for name in keep or ()),  # in words: a name may be that of a second column of texts
-        *(["no header"] if "no_header" in given else []),
-        *([f"encoding {options.encoding}"] if "encoding" in given else []),
+        *(f"keep {name}" for name in keep or ()),  # as "keep NAME", since NAME may also be a column of texts
+        *(["no header"] if "no_header" in chosen else []),
+        *([f"encoding {options.encoding}"] if "encoding" in chosen else []),
         *read_as,
     )
     return RecordStream(sources, read_as=read_as, pair=pair, strict=options.strict)
 
 
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
-    """Texts; or pairs, of each text with `pair` or of two columns."""
+    """Opens texts; or pairs, made of each text and `pair`, or of two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
     guessed = "texts" if pair is not None else "texts or pairs"
@@ -103,11 +103,11 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
 def open_questions(
     arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
 ) -> RecordStream:
-    """Questions, each with its context: one for all of them, or that of its own record."""
+    """Opens questions, each with its context: the same one for all, or one per record."""
     if context is not None and context_file is not None:
         raise ArgumentError("there are both --context and --context-file", hint="give one of them")
     if (context is not None or context_file is not None) and options.pair_column is not None:
-        raise ArgumentError("there are both a context and --pair-column, which names the column of contexts")
+        raise ArgumentError("there are both a context and --pair-column, which names a column of contexts")
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
     text = context if context_file is None else _read_context(context_file, options.encoding)
@@ -117,7 +117,7 @@ def open_questions(
         )
     if text is None:
         return open_input((), options, ("question", "context"))
-    if arguments:  # the encoding is that of the context
+    if arguments:  # the encoding applies only to the context
         options = replace(options, encoding=UTF8)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     return open_input(arguments, options, "question", pair=text, read_as=[f"context {digest}"])
@@ -135,21 +135,21 @@ def _read_context(source: str, encoding: str) -> str:
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Sequence[Sequence[str]]) -> RecordSource:
-    """Arguments as records of one text or two."""
+    """Wraps records of one or two texts that came from arguments; prints hints on likely mistakes."""
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
         raise ArgumentError("there are both arguments and --input", hint=hint)
-    for name in ("format", *_given(options)):
+    for name in ("format", *_given_options(options)):
         if getattr(options, name) is not None:
-            raise ArgumentError(f"there are arguments and {_option(name)}, which works only with --input")
+            raise ArgumentError(f"there are both arguments and {_option(name)}, which works only with --input")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     if STDIN in arguments:
         console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
     single = len(records[0]) == 1
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
-        console.say("hint", f"these are {len(arguments)} texts of one word each; for a single text, put it in quotes")
+        console.say("hint", f"these are {len(arguments)} texts of one word each; quote them if they are a single text")
     names = ("text", "pair")[: len(records[0])]
     items = (("", dict(zip(names, texts, strict=True))) for texts in records)
     return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=Wanted(names, keep=()))
@@ -163,115 +163,119 @@ def _is_input_file(argument: str) -> bool:
         return False
 
 
-def _given(options: InputOptions) -> dict[str, Any]:
-    """The options that say what is read, where they are given."""
-    values = {name: getattr(options, name, None) for name in _NAMING}
+def _given_options(options: InputOptions) -> dict[str, Any]:
+    """Returns the reading options that were given."""
+    values = {name: getattr(options, name, None) for name in _READING_OPTIONS}
     values["encoding"] = None if options.encoding == UTF8 else options.encoding
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
-def _kept(options: InputOptions) -> list[str] | None:
-    """The fields or columns that results get; `None` for `id`, if any."""
+def _kept_names(options: InputOptions) -> list[str] | None:
+    """Returns the fields or columns to copy into results; `None` means `id`, if there is one."""
     keep = options.keep if isinstance(options, RecordOptions) else []
     return keep if keep is None else [*dict.fromkeys(keep)]
 
 
 def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str) -> list[RecordSource]:
-    given, keep = _given(options), _kept(options)
-    if taken := [name for name in keep or () if name in _SOMETIMES]:
-        raise ArgumentError(f"--keep {taken[0]}: some results have a field of this name", hint="rename the column")
+    chosen, keep = _given_options(options), _kept_names(options)
+    if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
+        raise ArgumentError(f"--keep {clashes[0]}: some results have a field with this name", hint="rename the column")
     sources = [as_it_comes(stdin()) if source == STDIN else source for source in inputs]
-    formats = [FormatName(options.format) if options.format else _guess_format(one, given, names) for one in sources]
-    for name in given:
-        if not set(formats) & set(_NAMING[name]):
-            expected = ", ".join(f".{one.value}" for one in _NAMING[name])
-            met = ", ".join(dict.fromkeys(format.value for format in formats))
-            raise ArgumentError(f"{_option(name)} works only with {expected}, the input is {met}")
-    opened: list[RecordSource] = []
+    forced = FormatName(options.format) if options.format else None
+    formats = [forced or _guess_format(source, chosen, names) for source in sources]
+    for name in chosen:
+        if not set(formats) & set(_READING_OPTIONS[name]):
+            expected = ", ".join(f".{format.value}" for format in _READING_OPTIONS[name])
+            actual = ", ".join(dict.fromkeys(format.value for format in formats))
+            raise ArgumentError(f"{_option(name)} works only with {expected}, but the input is {actual}")
+    records: list[RecordSource] = []
     for source, format in zip(sources, formats, strict=True):
-        text, pair, choose = _names({key: given[key] for key in given if format in _NAMING[key]}, names, format)
-        if guessed and format in _TABLES and not given.keys() & _CHOSEN and isinstance(source, str):
-            text, pair = _guess_columns(source, format, options, text, pairs="pairs" in guessed)
-        opened += read_records(
-            source, text, pair, format=format, name=None if isinstance(source, str) else "stdin",
-            header="no_header" not in given or format not in _NAMING["no_header"],
+        usable = {key: chosen[key] for key in chosen if format in _READING_OPTIONS[key]}
+        text_name, pair_name, choose = _names(usable, names, format)
+        if guessed and format in _TABLES and not chosen.keys() & _COLUMN_OPTIONS and isinstance(source, str):
+            text_name, pair_name = _guess_columns(source, format, options, text_name, pairs="pairs" in guessed)
+        records += read_records(
+            source, text_name, pair_name, format=format, name=None if isinstance(source, str) else "stdin",
+            header="no_header" not in chosen or format not in _READING_OPTIONS["no_header"],
             keep=keep or (), with_id=keep is None, choose=choose,
             encoding=options.encoding if format in _TEXT else UTF8,
         ).sources  # fmt: skip
-    return opened
+    return records
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _names(given: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
-    """The fields or columns of the text and the second text, and the options that choose them."""
-    of_text = [name for name in ("field", "column", "text_column") if name in given]
-    if len(of_text) > 1:
-        raise ArgumentError(f"there are both {' and '.join(map(_option, of_text))}", hint="give one of them")
-    both = "--text-column and --pair-column"
-    if isinstance(names, tuple) and of_text and of_text != ["text_column"]:
+def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
+    """Returns the fields or columns of the text and the second text, and the options that choose them."""
+    text_options = [name for name in ("field", "column", "text_column") if name in chosen]
+    if len(text_options) > 1:
+        raise ArgumentError(f"there are both {' and '.join(map(_option, text_options))}", hint="give one of them")
+    pair_options = "--text-column and --pair-column"
+    if isinstance(names, tuple) and text_options and text_options != ["text_column"]:
         raise ArgumentError(
-            f"{_option(of_text[0])} names one column, this command reads two: {' and '.join(names)}",
-            hint=f"name them with {both}",
+            f"{_option(text_options[0])} names one column, but this command reads two: {' and '.join(names)}",
+            hint=f"name them with {pair_options}",
         )
     default, pair = names if isinstance(names, tuple) else (names, None)
-    text, pair = given[of_text[0]] if of_text else default, given.get("pair_column", pair)
-    choose = _option(of_text[0]) if of_text == ["text_column"] else f"--{FORMATS[format].value}"
-    return text, pair, choose if pair is None else both
+    text, pair = chosen[text_options[0]] if text_options else default, chosen.get("pair_column", pair)
+    choose = _option(text_options[0]) if text_options == ["text_column"] else f"--{FORMATS[format].value}"
+    return text, pair, choose if pair is None else pair_options
 
 
-def _guess_format(source: str | BinaryIO, given: dict[str, Any], names: str | Pair) -> FormatName:
+def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | Pair) -> FormatName:
     if isinstance(source, str):
         return format_of(source, source, texts=True)
-    if "column" in given or "no_header" in given:
+    if "column" in chosen or "no_header" in chosen:
         return FormatName.csv
-    if given.keys() - {"keep", "encoding"} or isinstance(names, tuple):
+    if chosen.keys() - {"keep", "encoding"} or isinstance(names, tuple):
         return FormatName.jsonl
     line = first_line(source).split(b"\r")[0]
-    first = line.decode(given.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
+    first = line.decode(chosen.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
     if first == "[" or first.startswith("[{"):
-        console.say("note", f"stdin holds a JSON array, {names!r} is read of each; --format txt takes lines as texts")
+        console.say(
+            "note", f"stdin is a JSON array: {names!r} of each entry is read; --format txt takes lines as texts"
+        )
         return FormatName.json
-    if not _is_object(first, whole=len(line) < LONGEST):
+    if not _is_object(first, complete=len(line) < LONGEST):
         cells: list[str] = []
-        with suppress(csv.Error):  # no header is so long
+        with suppress(csv.Error):  # too long for a header
             cells = next(csv.reader([first]), [])
         if len(cells) > 1 and names in cells:
-            console.say("note", "each line of stdin is a text; if these are rows of a table, add --format csv")
+            console.say("note", "each line of stdin is a text; if they are rows of a table, add --format csv")
         return FormatName.txt
-    console.say("note", f"stdin holds JSON lines, {names!r} is read of each; --format txt takes them as texts")
+    console.say("note", f"stdin is JSON lines: {names!r} of each is read; --format txt takes lines as texts")
     return FormatName.jsonl
 
 
 def _guess_columns(
     source: str, format: FormatName, options: InputOptions, text: str, *, pairs: bool
 ) -> tuple[str, str | None]:
-    """The columns of a table that training would take; `text` if there is such a column, or none can be told."""
+    """Returns the columns that training would read from a table; `text` if it has that column, or if guessing fails."""
     from mlxbert.data.columns import find_columns
     from mlxbert.readers.labelled_rows import read_rows
 
     if not Path(source).is_file():  # a pipe can be read only once
         return text, None
-    with suppress(MlxbertError), open_source(source) as file:  # said again where it is read
+    with suppress(MlxbertError), open_source(source) as file:  # reported again where the file is read
         stream = read_records(
             file, None, format=format, name=source, header=not options.no_header, encoding=options.encoding
         )
-        rows = read_rows(record.values for record in islice(stream, _SAMPLE) if record.problem is None)
-        found = find_columns(rows, labels=False)
-        if text not in rows.columns and (pairs or found.pair is None):
-            names = " and ".join(repr(column) for column in found.to_dict().values())
-            named = format is not FormatName.parquet and not options.no_header
-            is_text = named and any(len(column.split()) >= _SENTENCE for column in found.to_dict().values())
-            more = "; if line 1 is a text, --no-header reads it, too" if is_text else ""
-            console.say("note", f"{source}: the text is read from column {names}; --text-column names another{more}")
-            return found.text, found.pair
+        rows = read_rows(record.values for record in islice(stream, _SAMPLE_ROWS) if record.problem is None)
+        columns = find_columns(rows, labels=False)
+        if text not in rows.columns and (pairs or columns.pair is None):
+            names = " and ".join(repr(column) for column in columns.to_dict().values())
+            has_header = format is not FormatName.parquet and not options.no_header
+            is_text = has_header and any(len(column.split()) >= _SENTENCE for column in columns.to_dict().values())
+            hint = "; if line 1 is a text and not a header, add --no-header" if is_text else ""
+            console.say("note", f"{source}: texts are read from column {names}; --text-column names another{hint}")
+            return columns.text, columns.pair
     return text, None
 
 
-def _is_object(line: str, *, whole: bool) -> bool:
-    if not whole:
+def _is_object(line: str, *, complete: bool) -> bool:
+    if not complete:
         return line.startswith("{")
     with suppress(ValueError, RecursionError):
         return isinstance(json.loads(line), dict)

@@ -1,7 +1,7 @@
-"""Options that commands share: a command takes groups of options as parameters.
+"""Options that commands share: groups of options are the parameters of a command.
 
-A group is a dataclass whose fields are declared with `mlxbert.options.Option`, here or in the library. `flatten` puts
-these fields into the signature of the command, where typer finds them, and passes filled dataclasses to the command.
+A group is a dataclass whose fields are declared with `mlxbert.options.Option`, here or in the library. `flatten` adds
+these fields to the signature of the command, where typer finds them, and passes the filled dataclasses to the command.
 """
 
 import csv
@@ -25,25 +25,27 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 
-TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # those that do not hold words with tags
+TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # the formats that do not hold words with tags
 
 _Mark = TypeVar("_Mark")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_NUMBERS = tuple[int, ...]  # written as N,N,…
-_UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # texts may be repeated
+_NUMBERS = tuple[int, ...]  # typed as N,N,…
+_UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # an option of texts may be repeated
 
 Revision = Annotated[str | None, Option("Branch, tag or commit on the hub.", panel="Model")]
 Offline = Annotated[bool, Option("Use only the cache; never contact the hub.", panel="Model")]
 Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on the hub.", "DIR", panel="Model")]
-ComputingDType = Annotated[DType, Option("Dtype. Computations use it; auto depends on the device.", panel="Model")]
-ComputingDevice = Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")]
-NoHeader = Annotated[bool, Option("Tables have no header: columns are called 1, 2, …")]
-Encoding = Annotated[str, Option("Encoding of text, such as latin-1.")]
+ComputingDType = Annotated[
+    DType, Option("Dtype. Used for computations; with auto, it depends on the device.", panel="Model")
+]
+ComputingDevice = Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")]
+NoHeader = Annotated[bool, Option("Tables have no header; columns are named 1, 2, …")]
+Encoding = Annotated[str, Option("Text encoding, such as latin-1.")]
 
 
 @dataclass(frozen=True)
 class ModelName:
-    """Which model."""
+    """The choice of a model."""
 
     panel: ClassVar[str] = "Model"
     model: Annotated[
@@ -60,7 +62,7 @@ class ModelName:
 
 @dataclass(frozen=True)
 class ComputingOptions(ModelName):
-    """Which model, and how to compute."""
+    """The choice of a model, and how it computes."""
 
     adapter: Adapter = None
     dtype: ComputingDType = "auto"
@@ -68,28 +70,28 @@ class ComputingOptions(ModelName):
 
     @property
     def ref(self) -> ModelRef:
-        """The model, checked."""
+        """The checked reference to the model."""
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
 
 @dataclass(frozen=True)
 class ModelOptions(TaskOptions, ComputingOptions):
-    """Which model, how to compute, and how much at once."""
+    """The choice of a model, how it computes, and its batch size."""
 
 
 @dataclass(frozen=True)
 class ServedOptions(ModelOptions):
-    """The same, or a server that has the model."""
+    """The choice of a model, in this process or on a server."""
 
     server: Annotated[
         str | None,
-        Option("Ask a server. It is one that `mlxbert serve` has started; --model is one of its names.", "URL"),
+        Option("Ask a server. `mlxbert serve` starts one; --model is a name that it serves.", "URL"),
     ] = None
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Where inputs come from if they are not arguments."""
+    """Where inputs come from if not from arguments."""
 
     panel: ClassVar[str] = "Input"
     input: Annotated[
@@ -97,11 +99,11 @@ class InputOptions:
     ] = None
     format: Annotated[
         TextFormat | None,
-        Option("Input format. By default that of the file extension, or for stdin of the first line."),
+        Option("Input format. By default guessed from the file extension, or from the first line of stdin."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text; not for pairs.")] = None
+    field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text. Not for pairs.")] = None
     column: Annotated[
-        str | None, Option("Column of a .csv, .tsv or .parquet file. By default text; not for pairs.")
+        str | None, Option("Column of a .csv, .tsv or .parquet file. By default text. Not for pairs.")
     ] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8
@@ -110,19 +112,19 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class RecordOptions(InputOptions):
-    """Where inputs come from whose results are written one by one."""
+    """Where inputs come from, and which of their fields are kept in the results."""
 
     keep: Annotated[
         list[str] | None,
-        Option("Copy a column into the results. Or a field. May be repeated.", usual="id, if any"),
+        Option("Copy a column or field to results. May be repeated.", usual="id, if any"),
     ] = None
 
 
 @dataclass(frozen=True)
 class PairInputOptions(RecordOptions):
-    """Where texts or pairs of texts come from if they are not arguments."""
+    """Where texts or pairs of texts come from if not from arguments."""
 
-    text_column: Annotated[str | None, Option("Column or field of the text. In any format.")] = None
+    text_column: Annotated[str | None, Option("Column or field of the text, in any format.")] = None
     pair_column: Annotated[str | None, Option("Column or field of the second text of a pair.")] = None
 
 
@@ -132,14 +134,14 @@ class TalkOptions:
 
     panel: ClassVar[str] = "Output"
     quiet: Annotated[bool, Option("Print no notes and no progress.", short="-q")] = False
-    verbose: Annotated[bool, Option("Print details of what is done.", short="-v")] = False
+    verbose: Annotated[bool, Option("Print details.", short="-v")] = False
 
 
 @dataclass(frozen=True)
 class OutputOptions(TalkOptions):
     """How results are shown."""
 
-    json: Annotated[bool | None, Option("Print JSON lines or tables.", usual="JSON in a pipe")] = None
+    json: Annotated[bool | None, Option("Print JSON lines, or tables.", usual="JSON in a pipe")] = None
 
 
 @dataclass(frozen=True)
@@ -151,29 +153,33 @@ class FileOptions(OutputOptions):
 
 
 def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:
-    """The command with a signature that has options instead of groups; it calls `prepare` first.
+    """Returns the command with the options of its groups as its signature; it calls `prepare` before the command runs.
 
-    A command with `**given` gets the options of its attribute `options` in it, see `with_options`.
+    A command with `**values` receives the options of its attribute `options` there, see `with_options`.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     signature = inspect.signature(command)
-    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    groups = {one.name: hints[one.name] for one in named if dataclasses.is_dataclass(hints[one.name])}
-    own = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in named if one.name not in groups]
-    more = getattr(command, "options", [])
-    spread = [option for group in groups.values() for option in options_of(group)]
+    named = [option for option in signature.parameters.values() if option.kind is not option.VAR_KEYWORD]
+    groups = {option.name: hints[option.name] for option in named if dataclasses.is_dataclass(hints[option.name])}
+    direct = [
+        option.replace(annotation=hints[option.name], kind=option.KEYWORD_ONLY)
+        for option in named
+        if option.name not in groups
+    ]
+    extra = getattr(command, "options", [])
+    grouped = [option for group in groups.values() for option in options_of(group)]
     declared: dict[str, inspect.Parameter] = {}
-    for option in (*own, *more, *spread):  # several groups may have the same option
+    for option in (*direct, *extra, *grouped):  # several groups may have the same option
         declared.setdefault(option.name, option)
-    every = [*declared.values()]
-    parameters = [_for_typer(one) for one in every]
-    written = {one.name: mark for one in every if (mark := _mark(one, Written)) is not None}
-    arguments = {one.name for one in every if _mark(one, Option) is None}
+    options = [*declared.values()]
+    parameters = [_for_typer(option) for option in options]
+    marks = {option.name: mark for option in options if (mark := _mark(option, Written)) is not None}
+    arguments = {option.name for option in options if _mark(option, Option) is None}
 
     @functools.wraps(command)
-    def flat(**values: Any) -> None:
+    def run(**values: Any) -> None:
         values = {name: _checked(declared[name], value) for name, value in values.items()}
-        for name, mark in written.items():
+        for name, mark in marks.items():
             if values[name] is not None:
                 check_written(None if name in arguments else name, values[name], mark.kind)
         filled = {}
@@ -182,18 +188,18 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
             filled[name] = group(**{option: value for option, value in typed.items() if value is not None})
             if isinstance(filled[name], TalkOptions):
                 prepare(filled[name])
-        command(**{one.name: values[one.name] for one in [*own, *more]}, **filled)
+        command(**{option.name: values[option.name] for option in [*direct, *extra]}, **filled)
 
-    flat.written = {name: mark.kind for name, mark in written.items()}  # type: ignore[attr-defined]
-    flat.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {one.name: one.annotation for one in parameters}
-    flat.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
-    del flat.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
-    return flat
+    run.written = {name: mark.kind for name, mark in marks.items()}  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in parameters}
+    run.__doc__ = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
+    del run.__dict__["__wrapped__"]  # typer would follow it to the signature with groups
+    return run
 
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """The options that groups declare, as parameters: all, only some, or without some."""
+    """Returns the options that groups declare, as parameters: all, those in `only`, or those not in `without`."""
     options = [option for group in groups for option in _declared(group)]
     return [option for option in options if (option.name in only if only else option.name not in without)]
 
@@ -203,7 +209,7 @@ def _declared(group: Any) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     options = []
     for field in dataclasses.fields(group):
-        if typing.get_origin(hints[field.name]) is not Annotated:  # of the library alone
+        if typing.get_origin(hints[field.name]) is not Annotated:  # a field without an option
             continue
         kind, mark, *marks = typing.get_args(hints[field.name])
         if isinstance(mark, Option) and mark.panel is None:
@@ -215,7 +221,7 @@ def _declared(group: Any) -> list[inspect.Parameter]:
 
 
 def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
-    """Options of a command, some of which have other attributes, or another `kind`, than elsewhere."""
+    """Returns the options with some attributes replaced, or the type as `kind`, by the name of the option."""
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
         kind, mark, *marks = typing.get_args(option.annotation)
@@ -226,27 +232,27 @@ def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]
 
 
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """A command with `**given` that takes options, see `flatten`, and has a help."""
+    """Adds options and a help to a command; `flatten` passes the options to its `**values`."""
     command.__doc__ = about
     command.options = options  # type: ignore[attr-defined]
     return command
 
 
 def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
-    """What an option is declared with, of a kind."""
-    return next((one for one in typing.get_args(option.annotation) if isinstance(one, kind)), None)
+    """Returns the mark of a type in the annotation of an option, if any."""
+    return next((mark for mark in typing.get_args(option.annotation) if isinstance(mark, kind)), None)
 
 
 def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
-    """An option as typer takes it."""
-    kind, *declared = typing.get_args(option.annotation) or (option.annotation,)
-    if not declared or typing.get_origin(option.annotation) is not Annotated:
+    """Converts an option to a parameter that typer understands."""
+    kind, *marks = typing.get_args(option.annotation) or (option.annotation,)
+    if not marks or typing.get_origin(option.annotation) is not Annotated:
         return option
-    mark, default, kinds = declared[0], option.default, kinds_of(kind)
+    mark, default, kinds = marks[0], option.default, kinds_of(kind)
     kind = str | None if _NUMBERS in kinds else list[str] | None if TEXTS in kinds else kind
     if isinstance(mark, Option):
         default = None if mark.usual and default is not inspect.Parameter.empty else default
-        values, bounds, unit = mark.values, mark.bounds, next((_UNITS[one] for one in kinds if one in _UNITS), None)
+        values, bounds, unit = mark.values, mark.bounds, next((_UNITS[part] for part in kinds if part in _UNITS), None)
         mark = typer.Option(
             *_names(option.name, kinds, default, mark), metavar=mark.unit or unit,
             help=" ".join([
@@ -263,16 +269,16 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
     return option.replace(annotation=Annotated[kind, mark], default=default)
 
 
-def _names(name: str, kinds: Collection[Any], default: Any, declared: Option) -> tuple[str, ...]:
-    """How an option is typed; what is on, or may be either, can be switched off."""
+def _names(name: str, kinds: Collection[Any], default: Any, mark: Option) -> tuple[str, ...]:
+    """Returns the names of an option; a flag that is on by default, or undecided, also has --no-…."""
     words = name.replace("_", "-")
-    both = bool in kinds and default is not False
-    return (f"--{words}/--no-{words}" if both else f"--{words}", *([declared.short] if declared.short else []))
+    negatable = bool in kinds and default is not False
+    return (f"--{words}/--no-{words}" if negatable else f"--{words}", *([mark.short] if mark.short else []))
 
 
 def _checked(option: inspect.Parameter, value: Any) -> Any:
-    """The value of an option; several numbers as a list, several texts as a tuple."""
-    if isinstance(value, float) and math.isnan(value):  # within any range, as typer compares
+    """Returns the value of an option, checked; several numbers as a list, several texts as a tuple."""
+    if isinstance(value, float) and math.isnan(value):  # typer's comparison finds NaN within any range
         raise ArgumentError(f"{option.name} is nan, expected a number")
     kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
     if value is not None and TEXTS in kinds:
@@ -286,10 +292,10 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
 
 
 def _split(name: str, typed: Sequence[str]) -> tuple[str, ...]:
-    """The texts of `A,B`, all that are typed; as in a .csv, quotes hold a text that contains a comma."""
+    """Splits every `A,B` that was typed into texts; as in a .csv, a text with a comma can be quoted."""
     try:
-        rows = [row or [""] for one in typed for row in csv.reader([one], skipinitialspace=True)]
-    except csv.Error as problem:  # a line break outside of quotes, or more characters than a field may have
+        rows = [row or [""] for joined in typed for row in csv.reader([joined], skipinitialspace=True)]
+    except csv.Error as problem:  # a line break outside quotes, or a field that is too long
         raise ArgumentError(f"{name} cannot be read as A,B ({problem})") from None
     texts = tuple(text.strip() for row in rows for text in row)
     if not all(texts):

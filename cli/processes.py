@@ -1,7 +1,7 @@
-"""One of several processes that `mlx.launch` or `mpirun` started: the first of them talks and writes files.
+"""Several processes that `mlx.launch` or `mpirun` started: only the first one prints and writes files.
 
-The launcher ends all processes as soon as one fails. What fails in one of them mostly fails in all; so the others wait
-before they tell their errors, and live to do so only where the first one works.
+The launcher ends all processes as soon as one fails. An error usually occurs in all of them; so the others wait before
+they print it, and get to do so only if the first process works.
 """
 
 import io
@@ -24,7 +24,7 @@ def check_stdin(sources: Sequence[str | None]) -> None:
 
 
 def silenced(run: Callable[[], int]) -> int:
-    """Runs the program in a process that is not the first: it prints errors that the first one does not have.
+    """Runs the program in a process that is not the first, without output; prints its errors if the launcher lets it.
 
     Args:
         run: Runs the program and returns its exit status.
@@ -32,10 +32,10 @@ def silenced(run: Callable[[], int]) -> int:
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         redirect_stdout(nowhere),
-        redirect_stderr(io.StringIO()) as said,
+        redirect_stderr(io.StringIO()) as stderr,
     ):
         status = run()
-    errors = [line for line in said.getvalue().splitlines() if line.startswith(("error: ", "hint: "))]
+    errors = [line for line in stderr.getvalue().splitlines() if line.startswith(("error: ", "hint: "))]
     if status and errors and sys.stderr is not None:
         time.sleep(_WAIT)
         sys.stderr.write(

@@ -1,4 +1,4 @@
-"""The commands of the program as typer runs them: their help, other names of commands, and wrong usage in our words."""
+"""Commands and groups for typer: our own help, aliases of commands, and our own messages for wrong usage."""
 
 import difflib
 import itertools
@@ -15,9 +15,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from mlxbert.cli.views import console, help as view
 from mlxbert.errors import ArgumentError
 
-# Names by which other programs call a command.
-_ALSO = {"rm": "remove", "ls": "list", "mv": "move"}
-_MEANT = {
+_ALIASES = {"rm": "remove", "ls": "list", "mv": "move"}
+_SUGGESTIONS = {  # names that other programs give to a command
     "train": "finetune",
     "ner": "tag",
     "encode": "embed",
@@ -30,66 +29,66 @@ _MEANT = {
 }
 _OPTION = re.compile(r"-\w|--[a-z][\w-]*(=.*)?", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
-_INVALID = re.compile("(.+?) is not (?:a valid|one of|in the range) ", re.DOTALL)  # of a value
+_INVALID = re.compile("(.+?) is not (?:a valid|one of|in the range) ", re.DOTALL)  # a value that typer refuses
 
 
 class Command(TyperCommand):
-    """A command whose help is drawn by us."""
+    """A command with our own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
         show_help(ctx.command_path, self, whole=False)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads options and arguments; what is wrong with them is told with the command."""
+        """Parses options and arguments; attaches the context of the command to errors."""
         for word in args:
             _check_word(word)
         try:
-            given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
+            seen = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(list(args))[2]
             rest = super().parse_args(ctx, args)
         except typer.TyperException as problem:
             problem.ctx = getattr(problem, "ctx", None) or ctx  # type: ignore[attr-defined]
             raise
-        for option, count in Counter(given).items():
+        for option, count in Counter(seen).items():
             if isinstance(option, TyperOption) and count > 1 and not option.multiple:
                 _check_once(option, count)
         return rest
 
 
 def _check_word(word: str) -> None:
-    """Refuses what no command line of a shell has, but a list of words given to the program in Python."""
+    """Refuses characters that a shell never passes, but a Python caller of the program might."""
     try:
         if b"\0" not in os.fsencode(word):
             return
-        wrong = "a NUL character"
+        flaw = "a NUL character"
     except UnicodeEncodeError:
-        wrong = "half of a surrogate pair"
-    raise ArgumentError(f"{word!r:.60} has {wrong}, expected a text or a name")
+        flaw = "half of a surrogate pair"
+    raise ArgumentError(f"{word!r:.60} contains {flaw}, expected a text or a name")
 
 
 def _check_once(option: TyperOption, count: int) -> None:
     if option.is_flag and not option.secondary_opts:
         return
-    listed = "," in (option.metavar or "")
+    takes_list = "," in (option.metavar or "")
     raise ArgumentError(
-        f"{option.opts[0]} is given {count} times, expected once",
-        hint=f"commas separate several values: {option.opts[0]} {option.metavar}" if listed else None,
+        f"{option.opts[0]} is given {count} times, expected only once",
+        hint=f"commas separate several values: {option.opts[0]} {option.metavar}" if takes_list else None,
     )
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands, some with other names, whose help is drawn by us."""
+    """A group of commands with our own help; some commands have aliases."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
         show_help(ctx.command_path, self, whole=False)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name."""
-        return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALSO.get(cmd_name, cmd_name))
+        """Returns the command with a name or an alias."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that arguments begin with."""
+        """Returns the command that the arguments begin with."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise _no_such_command(args[0], self, ctx.command_path)
         return super().resolve_command(ctx, args)
@@ -104,7 +103,7 @@ def show_help(path: str, command: Any, *, whole: bool) -> None:
 
 
 def explain_command(context: typer.Context, words: Sequence[str]) -> None:
-    """Prints all help of the command that is named, as `mlxbert help` does."""
+    """Prints the complete help of a command, as `mlxbert help` does."""
     here: Any = context.find_root()
     command: Any = here.command
     for place, word in enumerate(words):
@@ -116,7 +115,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
 
 
 def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
-    """An error and a hint for wrong usage that typer found; `typed` are the arguments of the program."""
+    """Returns an error and a hint for wrong usage that typer detected; `typed` are the program's arguments."""
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context else "mlxbert"
     help_of = " ".join(["mlxbert help", *path.split()[1:]])
@@ -128,15 +127,15 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
         case "BadParameter" if problem.param is not None:
             return _bad_value(problem), None
         case "BadOptionUsage" if "not take a value" in problem.message:
-            return f"{problem.option_name} is a switch, and takes no value", None
+            return f"{problem.option_name} is a flag and takes no value", None
         case "BadOptionUsage":
-            option = next(one for one in context.command.params if problem.option_name in one.opts)
+            option = next(param for param in context.command.params if problem.option_name in param.opts)
             return f"{problem.option_name} has no value, expected {expected(option)}", None
     if extra := _EXTRA.fullmatch(problem.message):
         usage = view.usage(context.command)
         quote = "quote a text that has spaces; " if " " in extra[1] else ""
         return (
-            f"{path} takes {usage or 'no arguments'}, found also {extra[1]!r:.60}",
+            f"{path} takes {usage or 'no arguments'}, unexpected: {extra[1]!r:.60}",
             f"{quote}{help_of} explains",
         )
     if problem.message == "Missing command.":
@@ -145,7 +144,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
 
 
 def expected(parameter: Any) -> str:
-    """What an option or an argument takes, in words."""
+    """Describes the values that an option or an argument takes."""
     choices = view.choices_of(parameter)
     if choices:
         return _either(choices)
@@ -160,10 +159,10 @@ def expected(parameter: Any) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> list[str]:
-    """The known words that a word may be a misspelling of, the nearest first; at most two that are about as near."""
-    found = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
-    near = [difflib.SequenceMatcher(a=word, b=one).ratio() for one in found]
-    return [one for one, share in zip(found, near, strict=True) if share > near[0] - 0.1]
+    """Returns the known words that a word may misspell, best first: one, or two that are about as similar."""
+    matches = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    ratios = [difflib.SequenceMatcher(a=word, b=match).ratio() for match in matches]
+    return [match for match, ratio in zip(matches, ratios, strict=True) if ratio > ratios[0] - 0.1]
 
 
 def _either(words: Sequence[str]) -> str:
@@ -191,21 +190,21 @@ def _missing(parameter: Any, help_of: str, context: Any) -> tuple[str, str]:
 
 def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str) -> tuple[str, str]:
     name = problem.option_name
-    known = [option for one in problem.ctx.command.params for option in (*one.opts, *one.secondary_opts)]
+    names = [option for param in problem.ctx.command.params for option in (*param.opts, *param.secondary_opts)]
     text = next((word for word in typed if word.startswith(name) and not _OPTION.fullmatch(word)), None)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
         return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
     if name in ("--model", "-m") and view.usage(problem.ctx.command).startswith(("MODEL", "[MODEL")):
         return f"{path} has no option {name}", f"the model is an argument: {path} {shlex.quote(_value(typed, name))}"
-    bare = {option.removeprefix("--"): option for option in known if option.startswith("--")}
-    word = name.removeprefix("--")  # hyphens that all options have make none similar
-    near = [bare[one] for one in nearest(word, [*bare])] if name.startswith("--") else []
-    if hasattr(problem.ctx.command, "commands"):  # a misspelling of its few options is one letter or two
+    bare = {option.removeprefix("--"): option for option in names if option.startswith("--")}
+    word = name.removeprefix("--")  # the hyphens that all options share would make any two similar
+    near = [bare[match] for match in nearest(word, [*bare])] if name.startswith("--") else []
+    if hasattr(problem.ctx.command, "commands"):  # a group has few options: only near misses count
         near = difflib.get_close_matches(name, near, n=1, cutoff=0.8)
         if not near:
             return f"{path} has no option {name}", f"options follow the command: {path} COMMAND {name}"
-    meant = near or [f"the command mlxbert {command}" for command in [_MEANT.get(word)] if command]
+    meant = near or [f"the command mlxbert {command}" for command in [_SUGGESTIONS.get(word)] if command]
     return (
         f"{path} has no option {name}",
         f"did you mean {_either(meant)}?" if meant else f"{help_of} explains all options",
@@ -213,17 +212,17 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
 
 
 def _value(typed: Sequence[str], name: str) -> str:
-    """What is given as the value of an option."""
-    given = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
-    given += [after for word, after in itertools.pairwise(typed) if word == name]
-    return given[0] if given else "MODEL"
+    """Returns the value typed after an option."""
+    values = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
+    values += [after for word, after in itertools.pairwise(typed) if word == name]
+    return values[0] if values else "MODEL"
 
 
 def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError:
     known = list(group.commands)
-    near = [_MEANT[name]] if _MEANT.get(name) in known else nearest(name, known)
-    usual = _ALSO.get(name, name)
-    below = [f"{one} {usual}" for one, child in group.commands.items() if usual in getattr(child, "commands", ())]
-    found = [f"{path} {one}" for one in (near or below)]
-    hint = f"did you mean {_either(found)}?" if found else f"{path} --help lists the commands"
+    near = [_SUGGESTIONS[name]] if _SUGGESTIONS.get(name) in known else nearest(name, known)
+    target = _ALIASES.get(name, name)
+    below = [f"{top} {target}" for top, child in group.commands.items() if target in getattr(child, "commands", ())]
+    commands = [f"{path} {command}" for command in (near or below)]
+    hint = f"did you mean {_either(commands)}?" if commands else f"{path} --help lists the commands"
     return ArgumentError(f"{path} has no command {name!r:.60}", hint=hint)

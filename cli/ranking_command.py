@@ -1,4 +1,4 @@
-"""What commands share that rank texts for a query: where both come from, and how the ranking is printed."""
+"""The shared part of commands that rank texts for a query: reading both, and writing the ranking."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +13,17 @@ from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
-    from mlxbert.tasks.query_ranking import RankedText, Scored
+    from mlxbert.tasks.query_ranking import RankedText, Ranking, Scored
     from mlxbert.text.usage import Usage
 
-MOST = 20  # texts of a file that a terminal shows where nothing else is asked for
-_BLANK = InputError("empty")  # in place of an empty text, so that the others keep their numbers
-# The scores of texts for a query, in the order of the texts; what counts them comes last.
+SHOWN = 20  # texts of a file that a terminal shows by default
+_BLANK = InputError("empty")  # replaces an empty text, so that the other texts keep their numbers
+# Scores texts for a query, in the order of the texts; the last argument counts texts and tokens.
 Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | Failure"]]
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> RecordStream:
-    """The texts, without the query where it alone is on the command line; those of the file of vectors, if any."""
+    """Opens the texts to rank. If there is a single argument, it is the query, and the input options name the texts."""
     alone = len(texts) == 1
     try:
         return open_input(() if alone else texts, source, "text")
@@ -41,7 +41,7 @@ def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | Non
 
 def write_ranking(
     texts: Sequence[str],
-    opened: RecordStream,
+    records: RecordStream,
     out: FileOptions,
     draw: session.Draw,
     top_k: int | None,
@@ -49,67 +49,76 @@ def write_ranking(
     score: Score,
     result: Callable[[str, "RankedText"], Any],
 ) -> None:
-    """Ranks what `open_ranking` has opened, writes the ranking, then what failed; a bar is shown for a file.
+    """Ranks the texts that `open_ranking` opened, writes the ranking, then the failures; a file has a progress bar.
 
-    Empty texts are left out. Results from a file have its name and their line besides what is kept of their records.
+    Empty texts are left out. Results from a file have its name and their line besides the kept fields of their records.
 
     Args:
-        texts: The arguments: the query, if it is the only one.
-        opened: The texts, and before them the query, if it is not an argument.
+        texts: The arguments; a single one is the query.
+        records: The texts, preceded by the query unless it is an argument.
         out: Where results go.
         draw: How a result looks in a terminal.
-        top_k: How many texts are kept; `None` for all, or for `MOST` of a file in a terminal.
+        top_k: The number of texts to keep; `None` for all, or for `SHOWN` if a terminal shows the texts of a file.
         task: For the manifest of an output file.
-        score: Gives the texts their scores.
+        score: Scores the texts.
         result: Makes the result of a query and a ranked text.
     """
     from mlxbert.tasks.query_ranking import Ranking
     from mlxbert.text.usage import Usage
 
-    query = texts[0] if len(texts) == 1 else _query(opened)
-    from_file = opened.name != ARGUMENTS
+    query = texts[0] if len(texts) == 1 else _query(records)
+    from_file = records.name != ARGUMENTS
     screen = session.ResultWriter(draw, out, gap=False, left_out=["query"] if from_file else ())
-    most = MOST if top_k is None and from_file and out.output is None and screen.drawn else top_k
-    usage, ranking, failures, blank, count = Usage(), Ranking(most), list[tuple[Failure, Any]](), 0, 0
-    with session.sink(opened, screen, out, task) as (sink, done):
-        with progress.records(opened.size, shown=from_file) as update:
-            others = (_BLANK if isinstance(item, str) and not item.strip() else item for item in opened.items())
-            for number, (record, found) in enumerate(opened.with_results(score(query, others, usage))):
-                update(opened.finished, number + 1)
-                if isinstance(found, Failure) and found.error is _BLANK:
-                    blank += 1
-                elif isinstance(found, Failure):
-                    failures.append((opened.checked(record, found), record.as_json()))
-                else:
-                    count += 1
-                    ranking.add(number, found, _kept(record))
+    limit = SHOWN if top_k is None and from_file and out.output is None and screen.drawn else top_k
+    usage, ranking = Usage(), Ranking(limit)
+    with session.sink(records, screen, out, task) as (sink, done):
+        candidates = (_BLANK if isinstance(item, str) and not item.strip() else item for item in records.items())
+        count, blank, failures = _rank(ranking, records, score(query, candidates, usage), has_bar=from_file)
         if not count and not failures:
             hint = "give texts after the query, name a file with --input, or pipe texts in"
-            where = f"{opened.name}: " if from_file else ""
+            where = f"{records.name}: " if from_file else ""
             raise InputError(f"{where}there is no text to rank for the query", hint=hint)
-        ranked = [(result(query, one), one.kept) for one in ranking.sorted()]
-        for one, kept in [*ranked, *failures][done:]:
-            sink.write(one, kept)
+        ranked = [(result(query, text), text.kept) for text in ranking.sorted()]
+        for outcome, kept in [*ranked, *failures][done:]:
+            sink.write(outcome, kept)
     if blank:
         console.say("note", f"{console.counted(blank, 'empty text')} left out")
-    if most != top_k and count > MOST:
-        console.say("note", f"the {MOST} best of {count:,} texts; --top-k N shows more")
-    why = "each says why after the others"
-    inputs = count + len(failures) if failures else usage.texts  # a query that has a vector of its own is a text, too
-    session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, why, sink.hint)
+    if limit != top_k and count > SHOWN:
+        console.say("note", f"the {SHOWN} best of {count:,} texts; --top-k N shows more")
+    where = "their errors follow the results"
+    inputs = count + len(failures) if failures else usage.texts  # `usage` also counts a query that is embedded
+    session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, where, sink.hint)
+
+
+def _rank(
+    ranking: "Ranking", records: RecordStream, outcomes: "Iterator[Scored | Failure]", *, has_bar: bool
+) -> tuple[int, int, list[tuple[Failure, Any]]]:
+    """Fills a ranking; returns the numbers of scored and of empty texts, and the failures with their kept fields."""
+    count, blank, failures = 0, 0, list[tuple[Failure, Any]]()
+    with progress.records(records.size, shown=has_bar) as update:
+        for number, (record, outcome) in enumerate(records.with_results(outcomes)):
+            update(records.finished, number + 1)
+            if isinstance(outcome, Failure) and outcome.error is _BLANK:
+                blank += 1
+            elif isinstance(outcome, Failure):
+                failures.append((records.checked(record, outcome), record.as_json()))
+            else:
+                count += 1
+                ranking.add(number, outcome, _kept(record))
+    return count, blank, failures
 
 
 def _kept(record: Record) -> Mapping[str, Any]:
-    """What is kept of a record, with its file and line unless kept columns have these names."""
+    """Returns the kept fields of a record, with its file and line unless a kept column has that name."""
     kind, _, number = record.place.partition(" ")
     where = {"path": record.file, kind: int(number)} if record.file else {}
     kept = record.as_json()
-    named = {name.lower() for name in kept}  # tables may not tell names apart by case
-    return {**kept, **{name: value for name, value in where.items() if name not in named}}
+    taken = {name.lower() for name in kept}  # names in tables may be case-insensitive
+    return {**kept, **{name: value for name, value in where.items() if name not in taken}}
 
 
 def _query(source: RecordStream) -> str:
-    """The first text that is not empty."""
+    """Returns the first text that is not empty."""
     for record in source:
         if record.problem is not None:
             problem = record.located(record.problem)

@@ -1,4 +1,4 @@
-"""What every command does around its one call of the library: print notes, load the model, write results, report."""
+"""The steps around a command's one library call: print notes, load the model, write results, report."""
 
 import dataclasses
 import json
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
 Draw = Callable[[Any], Iterable["rich.RenderableType"]]
-NOTED = "noted-builtin"  # what the data folder remembers the note on the built-in model by
-_KEPT: list[object] = []
-_HELD: list[str] = []  # a note for the first result
+NOTED = "noted-builtin"  # the data folder's marker for the note about the built-in model
+_LOADED: list[object] = []
+_QUEUED_NOTES: list[str] = []  # printed with the first result
 
 
 class _LogNotes(logging.Handler):
@@ -50,22 +50,22 @@ class _LogNotes(logging.Handler):
 
 
 def set_up_notes(options: TalkOptions) -> None:
-    """Prints the library's warnings on stderr as hints; all of its log with `--verbose`, nothing with `--quiet`."""
+    """Prints the library's warnings as hints on stderr; its whole log with `--verbose`, nothing with `--quiet`."""
     log = logging.getLogger("mlxbert")
     log.handlers = [_LogNotes()]
     log.propagate = False
     log.setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     console.set_quiet(options.quiet)
-    _HELD.clear()
+    _QUEUED_NOTES.clear()
 
 
 def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
-    """The model that the options name, for a task; on a server, if they name one."""
+    """Returns the model that the options name, for a task; if they name a server, the model there."""
     if options.server is None:
         return load(task, options)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
-            raise ArgumentError(f"--{field.name.replace('_', '-')} is up to the server: it does not work with --server")
+            raise ArgumentError(f"--{field.name.replace('_', '-')} does not work with --server: it is up to the server")
     from mlxbert.cli.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task)
@@ -74,31 +74,31 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
 def results(
     task: TaskEntry,
     model: "Model | RemoteModel",
-    opened: RecordStream,
+    records: RecordStream,
     chosen: TaskOptions,
     usage: "Usage | None" = None,
 ) -> Iterator[Any]:
-    """The results of a task, in the order of the records of an input.
+    """Yields the results of a task, in the order of the input's records.
 
     Args:
         task: The task.
         model: The model.
-        opened: The input.
+        records: The input.
         chosen: The options of the task.
         usage: Counts texts and tokens.
     """
     if is_remote(model):
-        return model.run(task.name, opened, on_error=opened.on_error, usage=usage, **chosen.deciding())
-    return task.make(model, chosen, usage).run(opened, opened.on_error)
+        return model.run(task.name, records, on_error=records.on_error, usage=usage, **chosen.deciding())
+    return task.make(model, chosen, usage).run(records, records.on_error)
 
 
 def is_remote(model: object) -> "TypeIs[RemoteModel]":
     """Whether a model is on a server."""
-    return type(model).__name__ == "RemoteModel"  # without the imports that asking a server takes
+    return type(model).__name__ == "RemoteModel"  # does not import the HTTP client
 
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
-    """The model that the options name, for a task, or with some heads; with all where both are `None`."""
+    """Loads the model that the options name, for a task or with some heads; with all heads if both are `None`."""
     from mlxbert.loading import load as load_model
 
     note_builtin(task, options.model)
@@ -106,47 +106,47 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
     with progress.download(options.model) as update:
         try:
             needed = None if entry is None else entry.needs or entry.name
-            found = load_model(options.ref, task=needed, heads=heads, on_progress=update)
+            model = load_model(options.ref, task=needed, heads=heads, on_progress=update)
         except MissingHeadError as problem:
             if entry is not None:
                 problem.hint = entry.hint or problem.hint
             raise
     hint_emulated(options.dtype)
-    keep(found)
-    return found
+    keep(model)
+    return model
 
 
 def hint_emulated(dtype: str) -> None:
-    """Prints a hint if a dtype that was asked for is emulated by the device in use: half precision, on a CPU."""
+    """Prints a hint if the device emulates the requested dtype: half precision on a CPU."""
     from mlxbert.machine.device import on_gpu
 
     if dtype in ("float16", "bfloat16") and not on_gpu():
-        console.say("hint", f"a CPU emulates {dtype}, which takes several times as long as float32")
+        console.say("hint", f"a CPU emulates {dtype}, which is several times slower than float32")
 
 
-def keep(found: object) -> None:
-    """Keeps a model or a tokenizer until the process ends, see `mlxbert.cli.main`; or until there is another one."""
-    _KEPT[:] = [found]
+def keep(loaded: object) -> None:
+    """Keeps a model or a tokenizer alive until the process ends (see `mlxbert.cli.main`) or another one replaces it."""
+    _LOADED[:] = [loaded]
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Keeps a note for `say_held`: on the built-in model, if it is chosen, and on how good it is at a task."""
+    """Queues the note about the built-in model, with its quality at a task; `say_queued` prints it."""
     if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
-        _HELD[:] = [f"the built-in model is small, for English{quality}; --model names another"]
+        _QUEUED_NOTES[:] = [f"the built-in model is small, for English{quality}; --model names another"]
 
 
-def say_held() -> None:
-    """Prints the note on the built-in model, once a day: with the first result, and so never before wrong usage."""
-    while _HELD:
-        note = _HELD.pop()
+def say_queued() -> None:
+    """Prints the queued note, at most once a day; called with the first result, so never before an error in usage."""
+    while _QUEUED_NOTES:
+        note = _QUEUED_NOTES.pop()
         if console.is_heard("note") and is_due(NOTED):
             console.say("note", note)
 
 
 @dataclass(frozen=True)
 class OutputManifest:
-    """What an output file is made of: everything that its results depend on, besides the input, and its format."""
+    """The settings that an output file's results depend on, apart from the input; and the file's format."""
 
     name: str
     model: "Model | RemoteModel | Path"
@@ -155,7 +155,7 @@ class OutputManifest:
     format: OutputFormat | None = None
 
     def chosen(self, path: Path | None) -> OutputFormat:
-        """The format; where none is given, that which the ending of the output file names."""
+        """Returns the format; if none was given, the one that the output file's extension names."""
         if self.format is not None:
             return self.format
         source = self.model if isinstance(self.model, Path) else self.model.source
@@ -163,30 +163,30 @@ class OutputManifest:
         return choose(path, metadata=about)
 
     def manifest(self) -> dict[str, object]:
-        """What a run must have in common with an interrupted one to resume it."""
+        """Returns the settings in which a run must equal an interrupted one to resume it."""
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
         if is_remote(self.model):
-            chosen = {"dtype": self.model.facts["dtype"], "device": "server"}
+            computing = {"dtype": self.model.facts["dtype"], "device": "server"}
             return {
-                "task": self.name, "model": self.model.facts["fingerprint"], "options": {**self.options, **chosen},
+                "task": self.name, "model": self.model.facts["fingerprint"], "options": {**self.options, **computing},
             }  # fmt: skip
         network = self.model.network
-        chosen = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
+        computing = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
         if self.computing is not None:
-            chosen |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
-        return {"task": self.name, "model": hash_model(self.model.files), "options": {**self.options, **chosen}}
+            computing |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
+        return {"task": self.name, "model": hash_model(self.model.files), "options": {**self.options, **computing}}
 
 
 class ResultWriter:
-    """Results on stdout: drawn in a terminal, JSON lines in a pipe or with `--json`.
+    """Writes results to stdout: drawn in a terminal, as JSON lines in a pipe or with `--json`.
 
     Args:
         draw: How one result looks in a terminal.
         options: The output options.
-        last: What follows the last result in a terminal.
+        last: Draws the part after the last result in a terminal.
         gap: Whether an empty line separates results in a terminal.
-        left_out: What lines of JSON leave out, as it is the same in all.
+        left_out: The fields that JSON lines omit, because all lines have the same value.
     """
 
     def __init__(
@@ -206,12 +206,12 @@ class ResultWriter:
 
     @property
     def drawn(self) -> bool:
-        """Whether results are drawn, not printed as JSON."""
+        """Whether results are drawn instead of printed as JSON."""
         return self._console is not None
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Shows one result or failure; JSON lines also have what is kept of its record."""
-        say_held()
+        """Shows one result or failure; JSON lines include the kept fields of its record."""
+        say_queued()
         if isinstance(result, Failure):
             self.failed += 1
             self.hint = self.hint or result.error.hint
@@ -230,7 +230,7 @@ class ResultWriter:
         self._first = False
 
     def finish(self) -> None:
-        """Shows what follows the last result."""
+        """Draws the part after the last result."""
         if self._console is not None:
             console.require_stdout()
             for part in self._last():
@@ -240,8 +240,8 @@ class ResultWriter:
 def show_object(
     value: dict[str, Any], draw: Callable[[], Iterable["rich.RenderableType"]], options: OutputOptions
 ) -> None:
-    """One object: drawn in a terminal, one line of JSON in a pipe or with `--json`."""
-    say_held()
+    """Shows one object: drawn in a terminal, as one line of JSON in a pipe or with `--json`."""
+    say_queued()
     if console.draws(options.json):
         console.require_stdout()
         screen = console.stdout()
@@ -262,29 +262,29 @@ def stream(
     last: Callable[[], Iterable["rich.RenderableType"]] = tuple,
     group: "ProcessGroup | None" = None,
 ) -> None:
-    """Writes results to stdout or to a file, as they are computed.
+    """Writes results to stdout or a file as they are computed.
 
     Args:
         source: The input.
-        results: The results of its records in their order, computed as they are asked for: where a run is resumed,
-            records that are done are skipped before.
+        results: The results of the records in their order, computed lazily: a resumed run first skips the records that
+            are done.
         draw: How a result looks in a terminal.
         options: Where results go.
-        task: What is done with which model, for the manifest of an output file.
-        usage: What the task counts; it is summarized on stderr after a file of inputs.
-        last: What follows the last result in a terminal.
-        group: The processes that share the work: all have all results, and the first one writes the file.
+        task: The task, the model and their settings, for the manifest of an output file.
+        usage: The counters of the task; summarized on stderr if the input is a file.
+        last: Draws the part after the last result in a terminal.
+        group: The processes that share the work: all of them get all results, and the first one writes the file.
     """
     screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = 0
     from_file = source.name != ARGUMENTS
-    shown = from_file and (options.output is not None or not console.at_terminal())
+    has_bar = from_file and (options.output is not None or not console.at_terminal())
     start = time.perf_counter()
     with sink(source, screen, options, task, group) as (out, done):
         skipped = source.skip(done)
-        with progress.records(source.size, shown=shown, before=(source.finished, skipped)) as update:
+        with progress.records(source.size, shown=has_bar, before=(source.finished, skipped)) as update:
             for count, (record, result) in enumerate(source.with_results(results), 1):
-                say_held()
+                say_queued()
                 failed += isinstance(result, Failure)
                 out.write(source.checked(record, result, skipped), record.as_json())
                 update(source.finished, skipped + count)
@@ -304,26 +304,26 @@ def sink(
     task: OutputManifest,
     group: "ProcessGroup | None" = None,
 ) -> Iterator[tuple[ResultWriter | FileOutput | Dropped, int]]:
-    """Where results go: to the screen, or to the output file, which remembers batches if it can be resumed.
+    """Opens the destination of results: the screen or the output file. A file that can be resumed remembers batches.
 
     Yields:
-        It, and how many results of an earlier run it has.
+        The destination, and how many results of an earlier run it holds.
     """
     with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
         done = 0
         if not isinstance(out, ResultWriter):
             done = out.done if group is None else group.broadcast(out.done)
             if done:
-                console.say("note", f"resumed: {done:,} results of an earlier run are there")
-        # What cannot be resumed need not remember its batches; processes that share the work have different ones.
+                console.say("note", f"resumed: {done:,} results of an earlier run are kept")
+        # Only a run that can be resumed remembers its batches; processes that share the work have different batches.
         alone = bool(source.files) and (group is None or group.size == 1)
-        if is_remote(task.model):  # whose batches are its own
+        if is_remote(task.model):  # the server chooses its batches
             yield out, done
             return
         from mlxbert.tasks.runner import remembering
 
-        how = out.remember if alone and isinstance(out, FileOutput) else None
-        with remembering(how, None if isinstance(out, ResultWriter) else out.begin_windows):
+        remember = out.remember if alone and isinstance(out, FileOutput) else None
+        with remembering(remember, None if isinstance(out, ResultWriter) else out.begin_windows):
             yield out, done
 
 
@@ -332,7 +332,7 @@ def _file(
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:
-        console.say("note", f"input is {source.name}: this run cannot be resumed if it is interrupted")
+        console.say("note", f"the input is {source.name}: this run cannot be resumed if it is interrupted")
     hashes = [file.sha256() for file in source.files]
     manifest = task.manifest() | {
         "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
@@ -357,15 +357,15 @@ def _summarize(usage: "Usage", count: int, skipped: int, seconds: float) -> None
 
 
 def report(count: int, truncated: int, only_unknown: int, failed: int, failures: str, hint: str | None) -> None:
-    """Prints notes on a finished run.
+    """Prints notes about a finished run.
 
     Args:
-        count: How many results there are in all.
-        truncated: How many of them are of inputs that were truncated.
-        only_unknown: How many of them are of texts in which the vocabulary knows nothing.
+        count: The number of results.
+        truncated: How many of them are of truncated inputs.
+        only_unknown: How many of them are of texts without a known token.
         failed: How many of them are failures.
         failures: Where failures are described.
-        hint: What to do about the first of them.
+        hint: What to do about the first failure.
     """
     if not count:
         console.say("note", "the input is empty")
@@ -379,7 +379,7 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
         console.say(
             "note",
             f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty, or "
-            "made of unknown tokens only: to the model they all look the same; `mlxbert tokenize` shows them",
+            "made of unknown tokens only; these all look the same to the model, and `mlxbert tokenize` shows them",
         )
     if failed:
         raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}", hint=hint)

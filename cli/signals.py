@@ -1,6 +1,7 @@
-"""Signals that end the program: Ctrl-C, SIGTERM, and SIGHUP, which a closed terminal sends.
+"""Handles the signals that end the program: Ctrl-C, SIGTERM, and SIGHUP, which a closed terminal sends.
 
-Each raises `KeyboardInterrupt`, on which state is saved and parts are kept. The exit status is 128 + its number.
+Each raises `KeyboardInterrupt`, on which commands save their state and keep partial output. The exit status is 128 plus
+the number of the signal.
 """
 
 import os
@@ -10,17 +11,17 @@ import threading
 import time
 from types import FrameType
 
-# Seconds for saving, in which more signals change nothing: Ctrl-C is often pressed twice, a closed terminal may send
-# SIGHUP twice, and systemd sends it after SIGTERM. Later ones end the program at once; files are written atomically.
+# Seconds for saving, in which further signals are ignored: Ctrl-C is often pressed twice, a closed terminal may send
+# SIGHUP twice, and systemd sends it after SIGTERM. Later signals end the program at once; files are written atomically.
 _GRACE = 10.0
-_RETRY = 0.05  # seconds, after which it is destroyed
+_RETRY = 0.05  # seconds before a dropped signal is sent again
 _first: tuple[int, float] | None = None  # the number of the signal, and when it came
 
 
 def catch() -> None:
-    """Catches the signals from now on, in the main thread. Those ignored, as SIGHUP is under `nohup`, stay ignored.
+    """Installs the handlers, in the main thread. An ignored signal stays ignored, such as SIGHUP under `nohup`.
 
-    Except Ctrl-C: shells without job control ignore it for what they start in the background.
+    Ctrl-C is always caught: shells without job control ignore it for programs that they start in the background.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
@@ -38,7 +39,7 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _again(problem: "sys.UnraisableHookArgs") -> None:
-    """Repeats a signal that Python dropped, because it came while an object was destroyed."""
+    """Repeats a signal that Python dropped because it arrived while an object was being destroyed."""
     global _first
     if _first is None or not issubclass(problem.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(problem)
@@ -48,9 +49,9 @@ def _again(problem: "sys.UnraisableHookArgs") -> None:
 
 
 def status(otherwise: int) -> int:
-    """The exit status of a program that a signal ended.
+    """Returns the exit status of the program.
 
     Args:
-        otherwise: That of one that none ended.
+        otherwise: The status if no signal arrived.
     """
     return otherwise if _first is None else 128 + _first[0]

@@ -1,4 +1,4 @@
-"""Options of training and evaluation that are arguments of the library, besides those of its dataclasses."""
+"""Options of training and evaluation for those arguments of the library that are not fields of its dataclasses."""
 
 import inspect
 import typing
@@ -17,7 +17,7 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.options.loop_options import RUNS, VARIED, TrainingOptions
 from mlxbert.training.options.training_tasks import TaskSpec
 
-SIZES = ("tiny", "mini", "small", "medium", "base")  # of new models
+SIZES = ("tiny", "mini", "small", "medium", "base")  # sizes of new models
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class DataFiles:
     """How files of labelled data are read."""
 
     panel: ClassVar[str] = "Data"
-    format: Annotated[TextFormat | None, Option("Format. By default that of the extensions of the files.")] = None
+    format: Annotated[TextFormat | None, Option("File format. By default guessed from the extensions.")] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8
 
 
 def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
-    """The options of groups for a task, with its own metrics and formats."""
+    """Returns the options of groups, with the metrics and formats of a task."""
     metric = {"usual": spec.usual_metric, "values": spec.metrics}
     formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
     return with_changes(options_of(*groups), metric=metric, format=formats)
@@ -39,38 +39,38 @@ def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What is trained on."""
+    """The data of a training."""
 
     panel: ClassVar[str] = "Data"
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
     valid: Annotated[
         list[str] | None,
-        Option("Validation data. The best model is chosen on them.", "FILE", "a part of --train"),
+        Option("Validation data. Used to choose the best model.", "FILE", "a part of --train"),
     ] = None
     validation_fraction: Annotated[
         float | None,
-        Option("Share of --train to validate on. Of few examples about a fifth.", usual="0.1", bounds=SHARE),
+        Option("Share of --train to validate on. With few examples, about 0.2.", usual="0.1", bounds=SHARE),
     ] = None
-    dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, stop.")] = False
+    dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, then stop.")] = False
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How many runs there are, and which is the best."""
+    """The number of runs, and how the best is chosen."""
 
     panel: ClassVar[str] = "Training"
-    metric: Annotated[str | None, Option("Main metric. It chooses the best model.")] = None
+    metric: Annotated[str | None, Option("Main metric. Used to choose the best model.")] = None
     seeds: Annotated[
         int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.", bounds=RUNS)
     ] = 1
     sweep: Annotated[
-        list[str] | None, Option("Try values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
+        list[str] | None, Option("Try several values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
     ] = None
 
 
 @dataclass(frozen=True)
 class SavingOptions:
-    """What is written."""
+    """The output of a training."""
 
     panel: ClassVar[str] = "Saving"
     output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), Written("folder")]
@@ -79,7 +79,7 @@ class SavingOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Whether what is written is checked."""
+    """The check of the trained model."""
 
     panel: ClassVar[str] = "Saving"
     check: Annotated[bool, Option("Compare the finished model with transformers.")] = False
@@ -87,24 +87,24 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class EventOptions(OutputOptions):
-    """Where events go."""
+    """The destinations of events."""
 
     log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), Written("file")] = None
     tensorboard: Annotated[
         Path | None, Option("Write the curves for TensorBoard. Needs tensorboard.", "DIR"), Written("folder")
     ] = None
     plot: Annotated[
-        Path | None, Option("Draw the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
+        Path | None, Option("Plot the curves as .png, .svg or .pdf. Needs matplotlib.", "FILE"), Written("file")
     ] = None
 
 
 @dataclass(frozen=True)
 class LabelledData:
-    """What is evaluated on, and which metric counts."""
+    """The data and the main metric of an evaluation."""
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
-    metric: Annotated[str | None, Option("Main metric. It is put first.")] = None
+    metric: Annotated[str | None, Option("Main metric. Shown first.")] = None
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ class CorpusFiles:
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
         str | None,
-        Option("Keep the token ids here, for other runs. By default they are removed.", "DIR"),
+        Option("Keep the token ids here, for other runs. By default they are deleted.", "DIR"),
         Written("folder"),
     ] = None
 
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """What is trained, and how long."""
+    """The objective of pre-training, and its length."""
 
     panel: ClassVar[str] = "Training"
     objective: Annotated[
@@ -134,7 +134,7 @@ class PretrainingOptions:
             "mlm",
         ),
     ] = None
-    steps: Annotated[int | None, Option("Updates of the weights.", usual="set by --epochs", bounds=STEPS)] = None
+    steps: Annotated[int | None, Option("Number of updates.", usual="set by --epochs", bounds=STEPS)] = None
     epochs: Annotated[float | None, Option("Passes over the corpus.", usual="1", bounds=Bounds(SMALLEST, 100_000))] = (
         None
     )
@@ -143,14 +143,14 @@ class PretrainingOptions:
     ] = None
     eval_every: Annotated[
         int | None,
-        Option("Steps between evaluations. At most a pass.", usual="a tenth of all", panel="Saving", bounds=STEPS),
+        Option("Steps between evaluations. At most one epoch.", usual="a tenth of all", panel="Saving", bounds=STEPS),
     ] = None
-    temperature: Annotated[float, Option("Softens the scores of soft.", bounds=Bounds(SMALLEST, 1_000_000))] = 2.0
+    temperature: Annotated[float, Option("Temperature of the soft loss.", bounds=Bounds(SMALLEST, 1_000_000))] = 2.0
 
 
 @dataclass(frozen=True)
 class NewModelOptions:
-    """A model with fresh weights, or one that learns from another."""
+    """A model with new weights, and a teacher to learn from."""
 
     panel: ClassVar[str] = "Model"
     config: Annotated[
@@ -162,39 +162,39 @@ class NewModelOptions:
     )
     teacher: Annotated[
         str | None,
-        Option("Teacher of soft, hidden, vectors.", usual="itself", panel="Training"),
+        Option("Teacher of the soft, hidden and vectors losses.", usual="itself", panel="Training"),
     ] = None
 
 
 @dataclass(frozen=True)
 class StudentOptions:
-    """Who learns from whom."""
+    """The teacher and the student of a distillation."""
 
     panel: ClassVar[str] = "Model"
     teacher: Annotated[str, Option("Model to learn from.")]
     student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
     layers: Annotated[
         tuple[int, ...] | None,
-        Option("Layers to start with. Those of the teacher.", usual="every other one", bounds=Bounds(0, 1_000)),
+        Option("Layers of the teacher to start with.", usual="every other one", bounds=Bounds(0, 1_000)),
     ] = None
 
 
 @dataclass(frozen=True)
 class PlainText:
-    """Text to evaluate on."""
+    """The plain text of an evaluation."""
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Text to evaluate on.", "FILE")]
     examples: Annotated[int | None, Option("Number of examples, drawn at random.", bounds=STEPS)] = 1000
-    length: Annotated[int, Option("Tokens of an example.", bounds=LENGTH)] = 128
+    length: Annotated[int, Option("Tokens per example.", bounds=LENGTH)] = 128
     objective: Annotated[str, Option("mlm, or with pairs mlm,nsp or mlm,sop.", "TERMS", panel="")] = "mlm"
 
 
-def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
-    """The values to try, by option: `lr=1e-5,2e-5` is `{"lr": [1e-5, 2e-5]}`."""
+def parse_sweep(entries: Sequence[str]) -> dict[str, list[Any]]:
+    """Parses the values to try, by option: `lr=1e-5,2e-5` becomes `{"lr": [1e-5, 2e-5]}`."""
     hints = typing.get_type_hints(TrainingOptions)
-    found: dict[str, list[Any]] = {}
-    for entry in given:
+    sweep: dict[str, list[Any]] = {}
+    for entry in entries:
         name, equals, values = entry.partition("=")
         key = name.strip().removeprefix("--").replace("-", "_")
         if not equals or not key:
@@ -202,24 +202,24 @@ def parse_sweep(given: Sequence[str]) -> dict[str, list[Any]]:
         if key not in VARIED:
             options = ", ".join(option.replace("_", "-") for option in VARIED)
             raise ArgumentError(
-                f"--sweep {name!r:.60} is not an option that can be tried", hint=f"these can: {options}"
+                f"--sweep {name!r:.60} is not an option that can be varied", hint=f"these can: {options}"
             )
-        if key in found:
+        if key in sweep:
             raise ArgumentError(f"--sweep names {name!r:.60} twice")
-        found[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]
-    return found
+        sweep[key] = [_value(key, value.strip(), hints[key]) for value in values.split(",")]
+    return sweep
 
 
 def _value(name: str, text: str, hint: Any) -> Any:
-    """A value of an option from its text."""
-    one_of = choices_of(hint)
-    kind = str if one_of else next(part for part in kinds_of(hint) if part is not NoneType)
+    """Parses a value of an option."""
+    choices = choices_of(hint)
+    kind = str if choices else next(part for part in kinds_of(hint) if part is not NoneType)
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-        if one_of and value not in one_of:
+        if choices and value not in choices:
             raise ValueError
     except (ValueError, KeyError):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: " or ".join(one_of)}
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: " or ".join(choices)}
         raise ArgumentError(
             f"--sweep {name.replace('_', '-')} has the value {text!r:.60}, expected {names[kind]}"
         ) from None

@@ -45,7 +45,7 @@ def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
     path, link = tmp_path / "x.jsonl", tmp_path / spelled("é.jsonl", "NFD")
     path.write_text('{"text": "a", "label": "b"}\n')
     os.link(path, link)
-    with pytest.raises(ArgumentError, match="is the input"):
+    with pytest.raises(ArgumentError, match="is an input"):
         check_output(link, True, sources=[str(path)])
     with pytest.raises(ArgumentError, match="is an input"):
         EventLog(link, [str(path)])

@@ -32,7 +32,7 @@ def attention(
 ) -> None:
     """Show which tokens each token of a text attends to.
 
-    A row is a token, its columns the tokens that it attends to. In a .html page you choose the layer and the head.
+    Each row is a token, its columns the tokens that it attends to. An .html page lets you choose the layer and head.
 
     Example: mlxbert attention "The bank of the river." --output bank.html
     """
@@ -40,8 +40,8 @@ def attention(
     loaded = session.load(None, model, heads=())
     from mlxbert.tasks.attention import attention as task
 
-    found = task(loaded, text, layers=layer, heads=head, **vars(chosen))
+    weights = task(loaded, text, layers=layer, heads=head, **vars(chosen))
     if output is None:
-        session.show_object(found.to_dict(), lambda: view.draw(found), out)
+        session.show_object(weights.to_dict(), lambda: view.draw(weights), out)
     else:
-        write(found, output, str(loaded.source))
+        write(weights, output, str(loaded.source))

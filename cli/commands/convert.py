@@ -19,26 +19,24 @@ StoredDType = Literal["float32", "float16", "bfloat16"]
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What to write: a new folder, or an empty one."), Written("folder")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write, new or empty."), Written("folder")],
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
-        Option("Dtype of the weights. By default they keep theirs.", "DTYPE"),
+        Option("Dtype of the weights. By default they keep their own.", "DTYPE"),
     ] = None,
     quantize: Annotated[
-        int | None, Option("Bits per number, in MLX's layout. transformers does not open it.", "4|8")
+        int | None, Option("Bits per weight, in MLX's layout. transformers cannot open the result.", "4|8")
     ] = None,
-    group_size: Annotated[int | None, Option("Quantized numbers that share a scale.", "32|64|128", "64")] = None,
+    group_size: Annotated[int | None, Option("Quantized weights that share a scale.", "32|64|128", "64")] = None,
     max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
     overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model for transformers, or quantized for MLX.
+    """Write a model for transformers, or a quantized one for MLX.
 
-    If the model is an embedding model, sentence-transformers opens the folder, too.
+    For an embedding model, sentence-transformers opens the folder, too.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
@@ -46,7 +44,7 @@ def convert(
     from mlxbert.folders.written_models import remember
 
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
-        found = write(
+        result = write(
             source,
             folder,
             adapter=adapter,
@@ -60,5 +58,5 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
-    remember(found.folder, "convert")
-    session.show_object(found.to_dict() | {"folder": str(found.folder)}, lambda: views.conversion(found), out)
+    remember(result.folder, "convert")
+    session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
 
-_ENTRY, _OF_WORDS = CATALOGUE["embed"], CATALOGUE["embed-words"]
+_ENTRY, _WORDS_ENTRY = CATALOGUE["embed"], CATALOGUE["embed-words"]
 
 
 def _embed(
@@ -36,37 +36,38 @@ def _embed(
     chosen: EmbedOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    words: Annotated[bool, Option("A vector for each word in its context.", panel="Vectors")] = False,
-    **given: Any,
+    words: Annotated[bool, Option("Embed each word in its context.", panel="Vectors")] = False,
+    **values: Any,
 ) -> None:
-    layer = given["layer"]
+    layer = values["layer"]
     _check_words(words, layer, chosen)
     check_output(out.output, out.overwrite, WORDS if words else VECTORS, source.input, shared=not words)
-    processes.check_stdin([] if texts else source.input or [STDIN])  # before its first line is waited for
-    opened = open_input(texts or (), source, "text")
-    processes.check_stdin([] if opened.files or opened.name == ARGUMENTS else [STDIN])
+    processes.check_stdin([] if texts else source.input or [STDIN])  # before waiting for its first line
+    records = open_input(texts or (), source, "text")
+    processes.check_stdin([] if records.files or records.name == ARGUMENTS else [STDIN])
     loaded = session.load_or_ask(_ENTRY.name, model)
     if words:
-        shared = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
-        of_words = EmbedWordsOptions(**shared, **({} if layer is None else {"layer": layer}))
-        _embed_words(loaded, opened, model, of_words, out, source.keep)
+        truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
+        word_options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
+        _embed_words(loaded, records, model, word_options, out, source.keep)
         return
     from mlxbert.text.usage import Usage
 
     group, usage = None, Usage()
-    how = chosen.deciding()
-    task = session.OutputManifest(_ENTRY.name, loaded, model, how, _format(loaded, out.output, how, source.keep))
-    view = vectors.VectorView(compare=opened.name == ARGUMENTS and chosen.output_dtype != "binary")
+    settings = chosen.deciding()
+    format = _format(loaded, out.output, settings, source.keep)
+    task = session.OutputManifest(_ENTRY.name, loaded, model, settings, format)
+    view = vectors.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
     if session.is_remote(loaded):
-        results = session.results(_ENTRY, loaded, opened, chosen, usage)
+        results = session.results(_ENTRY, loaded, records, chosen, usage)
     else:
         from mlxbert.machine.distributed import join
         from mlxbert.tasks.embed import embed_stream
 
         group = join()
-        more: dict[str, Any] = {"texts": opened, "usage": usage, "group": group, "on_error": opened.on_error}
-        results = embed_stream(loaded, **vars(chosen), **more)
-    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
+        arguments: dict[str, Any] = {"texts": records, "usage": usage, "group": group, "on_error": records.on_error}
+        results = embed_stream(loaded, **vars(chosen), **arguments)
+    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
 embed = with_options(_embed, _ENTRY.about or "", options_of(EmbedWordsOptions, only=["layer"]))
@@ -75,17 +76,17 @@ embed = with_options(_embed, _ENTRY.about or "", options_of(EmbedWordsOptions, o
 def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
     if not words and layer is not None:
         raise ArgumentError("--layer works only with --words")
-    of_texts = declared_options(EmbedOptions).keys() - declared_options(TruncatingOptions)
+    text_options = declared_options(EmbedOptions).keys() - declared_options(TruncatingOptions)
     changed = [
-        name for name in vars(chosen) if name in of_texts and getattr(chosen, name) != getattr(EmbedOptions, name)
+        name for name in vars(chosen) if name in text_options and getattr(chosen, name) != getattr(EmbedOptions, name)
     ]
     if words and changed:
-        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts: it does not work with --words")
+        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts; it does not work with --words")
 
 
 def _embed_words(
     loaded: "Model | RemoteModel",
-    opened: RecordStream,
+    records: RecordStream,
     model: ServedOptions,
     chosen: EmbedWordsOptions,
     out: FileOptions,
@@ -93,48 +94,48 @@ def _embed_words(
 ) -> None:
     from mlxbert.text.usage import Usage
 
-    usage, how = Usage(), chosen.deciding()
-    about = {"model": loaded.source, "options": json.dumps(how, sort_keys=True)}
+    usage, settings = Usage(), chosen.deciding()
+    metadata = {"model": loaded.source, "options": json.dumps(settings, sort_keys=True)}
     width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
-    format = choose(out.output, WORDS, width=width, metadata=about, keep=keep, words=True)
-    results = session.results(_OF_WORDS, loaded, opened, chosen, usage)
-    view = vectors.WordVectors(compare=opened.name == ARGUMENTS)
-    task = session.OutputManifest("embed words", loaded, model, how, format)
-    session.stream(opened, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
+    format = choose(out.output, WORDS, width=width, metadata=metadata, keep=keep, words=True)
+    results = session.results(_WORDS_ENTRY, loaded, records, chosen, usage)
+    view = vectors.WordVectors(compare=records.name == ARGUMENTS)
+    task = session.OutputManifest("embed words", loaded, model, settings, format)
+    session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 
 
 def _format(
-    model: "Model | RemoteModel", path: "Path | None", given: dict[str, Any], keep: Sequence[str] | None
+    model: "Model | RemoteModel", path: "Path | None", chosen: dict[str, Any], keep: Sequence[str] | None
 ) -> OutputFormat:
-    """The format of the output, which knows the width of the vectors; prints notes on defaults that may surprise."""
-    note_assumed_pooling(model, given["pooling"])
-    size, unit = _width(model, given, path)
-    if given["normalize"] is None and model.embedder.unit and not unit:
+    """Returns the output format for the width of the vectors; prints notes about defaults that may surprise."""
+    note_assumed_pooling(model, chosen["pooling"])
+    size, unit = _width(model, chosen, path)
+    if chosen["normalize"] is None and model.embedder.unit and not unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
-    about = {
+    metadata = {
         "format": "mlxbert embeddings",
         "task": "embed",
         "model": model.source,
-        "options": json.dumps(given, sort_keys=True),
+        "options": json.dumps(chosen, sort_keys=True),
     }
-    return choose(path, VECTORS, width=size, metadata=about, whole=given["output_dtype"] != "float32", keep=keep)
+    return choose(path, VECTORS, width=size, metadata=metadata, whole=chosen["output_dtype"] != "float32", keep=keep)
 
 
-def _width(model: "Model | RemoteModel", given: dict[str, Any], path: "Path | None") -> tuple[int, bool]:
-    """How many numbers a vector is stored in, and whether it has length 1; of a server's only for a file is asked."""
-    chosen = {name: given[name] for name in ("pooling", "normalize", "dimensions")}
+def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> tuple[int, bool]:
+    """Returns how many numbers a vector is stored in (0 on a server without a file), and whether it has length 1."""
+    chosen = {name: options[name] for name in ("pooling", "normalize", "dimensions")}
     if session.is_remote(model):
-        shorter = (given["dimensions"] or math.inf) < model.facts["size"]
-        return 0 if path is None else model.width(given), model.embedder.unit and not shorter
+        shorter = (options["dimensions"] or math.inf) < model.facts["size"]
+        return 0 if path is None else model.width(options), model.embedder.unit and not shorter
     from mlxbert.tasks.vector_dtype import check_output_dtype, stored_width
 
     embedder = model.embedder.variant(**chosen)
-    check_output_dtype(given["output_dtype"], embedder.size)
-    return stored_width(given["output_dtype"], embedder.size), embedder.unit
+    check_output_dtype(options["output_dtype"], embedder.size)
+    return stored_width(options["output_dtype"], embedder.size), embedder.unit
 
 
 def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
-    """Prints a note if neither the model nor an option names the pooling."""
+    """Prints a note if neither the model nor an option says how to pool."""
     if not model.embedder.config.stated and pooling is None:
         pooled = "+".join(model.embedder.config.poolings)
         console.say("note", f"{model.source} has no modules.json: {pooled} pooling is assumed")

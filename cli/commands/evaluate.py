@@ -19,101 +19,101 @@ from mlxbert.training.options.training_tasks import TASKS
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What is read of a folder of queries, documents and judgements."""
+    """The judgements to read from a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
-    split: Annotated[str, Option("File of BEIR's judgements. Its name without .tsv.")] = "test"
+    split: Annotated[str, Option("BEIR's file of judgements, without .tsv.")] = "test"
 
 
 @dataclass(frozen=True)
 class RetrievalOptions:
-    """Whether documents are found by an embedder first."""
+    """An embedder that finds the documents to rank."""
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None, Option("Rank what this model finds. --data is a folder of BEIR, or records of texts.")
+        str | None, Option("Rank what this model finds. --data is then a BEIR folder, or records of texts.")
     ] = None
-    top_k: Annotated[int, Option("Documents per query that are ranked.", bounds=COUNT)] = 100
+    top_k: Annotated[int, Option("Documents to rank per query.", bounds=COUNT)] = 100
 
 
-def _evaluate(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
-    """Evaluates, and shows one object.
+def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
+    """Evaluates a model, and shows the result.
 
     Args:
         task: The name of the task.
         model: The model.
         out: How the result is shown.
-        given: The arguments of the library.
+        values: The arguments of the library.
     """
-    processes.check_stdin(given["data"])
-    check_data(given["data"], given["encoding"])
+    processes.check_stdin(values["data"])
+    check_data(values["data"], values["encoding"])
     loaded = session.load(TASKS[task].needs, model)
     from mlxbert.training.evaluate import evaluate
 
     with progress.counted("examples") as update:
-        found = evaluate(task, loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
-    _show(found, out)
+        result = evaluate(task, loaded, **values, batch_tokens=model.batch_tokens, on_progress=update)
+    _show(result, out)
 
 
-def _show(found: Any, out: OutputOptions) -> None:
-    session.show_object(found.to_dict(), lambda: evaluation.evaluation(found, console.stdout().width), out)
+def _show(result: Any, out: OutputOptions) -> None:
+    session.show_object(result.to_dict(), lambda: evaluation.evaluation(result, console.stdout().width), out)
 
 
-def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
+def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
     """Evaluates on files, or on a folder of queries, documents and judgements."""
-    split, folder = given.pop("split"), _folder(given["data"])
+    split, folder = values.pop("split"), _folder(values["data"])
     if folder is None:
         if split != SearchOptions.split:
             raise ArgumentError("split is given, but --data is not a folder of queries, documents and judgements")
-        return _evaluate(task, model, out, given)
-    if len(given["data"]) > 1 or _changed(given, task):
+        return _evaluate(task, model, out, values)
+    if len(values["data"]) > 1 or _changed(values, task):
         raise ArgumentError(
             f"--data {folder} is a folder, which cannot be combined with other data, columns or --max-length"
         )
     loaded = session.load("embed", model)
     from mlxbert.training.scores.search_evaluation import evaluate_search
 
-    how: dict[str, Any] = {"metric": given["metric"], "batch_tokens": model.batch_tokens}
-    _show(evaluate_search(loaded, data=folder, split=split, **how), out)
+    settings: dict[str, Any] = {"metric": values["metric"], "batch_tokens": model.batch_tokens}
+    _show(evaluate_search(loaded, data=folder, split=split, **settings), out)
 
 
-def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, given: dict[str, Any]) -> None:
-    """Evaluates on pairs, or on what an embedder finds."""
-    name, search = given.pop("embedder"), {key: given.pop(key) for key in ("top_k", "split")}
+def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
+    """Evaluates on pairs, or on the documents that an embedder finds."""
+    name, search = values.pop("embedder"), {key: values.pop(key) for key in ("top_k", "split")}
     if name is None:
-        if (folder := _folder(given["data"])) is not None:
+        if (folder := _folder(values["data"])) is not None:
             raise ArgumentError(f"{folder} is a folder, expected a file", hint="retrieval data need --embedder")
-        usual = {"top_k": RetrievalOptions.top_k, "split": SearchOptions.split}
-        if changed := next((key for key in usual if search[key] != usual[key]), None):
+        defaults = {"top_k": RetrievalOptions.top_k, "split": SearchOptions.split}
+        if changed := next((key for key in defaults if search[key] != defaults[key]), None):
             raise ArgumentError(f"{changed} is given, which works only with --embedder")
-        return _evaluate(task, model, out, given)
-    if len(given["data"]) > 1:
-        raise ArgumentError(f"--embedder takes one --data, {len(given['data'])} are given")
+        return _evaluate(task, model, out, values)
+    if len(values["data"]) > 1:
+        raise ArgumentError(f"--embedder takes one --data, {len(values['data'])} are given")
     files = [option.name for option in options_of(DataFiles)]
-    if changed := next((key for key in _changed(given, task) if key not in files), None):
+    if changed := next((key for key in _changed(values, task) if key not in files), None):
         raise ArgumentError(f"{changed} cannot be combined with --embedder")
-    check_data(given["data"], given["encoding"])
+    check_data(values["data"], values["encoding"])
     loaded = session.load("classify", model)
     embedder = session.load("embed", replace(model, model=name, revision=None, adapter=None))
     from mlxbert.training.scores.search_evaluation import evaluate_reranking
 
-    search |= {key: given[key] for key in files} | {"batch_tokens": model.batch_tokens}
-    search |= {} if given["metric"] is None else {"metric": given["metric"]}
+    search |= {key: values[key] for key in files} | {"batch_tokens": model.batch_tokens}
+    search |= {} if values["metric"] is None else {"metric": values["metric"]}
     with progress.counted("queries") as update:
-        _show(evaluate_reranking(loaded, embedder, data=given["data"][0], **search, on_progress=update), out)
+        _show(evaluate_reranking(loaded, embedder, data=values["data"][0], **search, on_progress=update), out)
 
 
 def _folder(data: Sequence[str]) -> str | None:
     return next((path for path in data if Path(path).is_dir()), None)
 
 
-def _changed(given: dict[str, Any], task: str) -> list[str]:
-    """The options of a task's data, and of how files are read, that have another value than the default."""
+def _changed(values: dict[str, Any], task: str) -> list[str]:
+    """Returns the names of the options of a task's data and files that do not have their default value."""
     options = [*options_of(TASKS[task].data), *options_of(DataFiles)]
-    return [one.name for one in options if given[one.name] != one.default]
+    return [option.name for option in options if values[option.name] != option.default]
 
 
-# By task: what evaluates on more than labelled files, and its options.
+# By task: the function that also evaluates on retrieval data, and its additional options.
 _RETRIEVAL: Mapping[str, tuple[Callable[..., None], Sequence[type]]] = {
     "embed": (_evaluate_embed, (SearchOptions,)),
     "rerank": (_evaluate_rerank, (RetrievalOptions, SearchOptions)),
@@ -121,26 +121,26 @@ _RETRIEVAL: Mapping[str, tuple[Callable[..., None], Sequence[type]]] = {
 
 
 def _command(task: str) -> Callable[..., None]:
-    """The command that evaluates a model for a task."""
-    run, more = _RETRIEVAL.get(task, (_evaluate, ()))
+    """Makes the command that evaluates a model for a task."""
+    run, extra = _RETRIEVAL.get(task, (_evaluate, ()))
 
-    def command(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
-        run(task, model, out, given)
+    def command(model: ModelOptions, out: OutputOptions, **values: Any) -> None:
+        run(task, model, out, values)
 
     spec = TASKS[task]
-    return with_options(command, spec.evaluate, task_options(spec, LabelledData, DataFiles, spec.data, *more))
+    return with_options(command, spec.evaluate, task_options(spec, LabelledData, DataFiles, spec.data, *extra))
 
 
-def _mlm(model: ModelOptions, out: OutputOptions, **given: Any) -> None:
-    check_data(given["data"], given["encoding"])
-    loaded = session.load("fill-mask" if given["objective"] == "mlm" else None, model)
+def _mlm(model: ModelOptions, out: OutputOptions, **values: Any) -> None:
+    check_data(values["data"], values["encoding"])
+    loaded = session.load("fill-mask" if values["objective"] == "mlm" else None, model)
     from mlxbert.pretraining.evaluate_words import evaluate_words
 
     with progress.counted("bytes") as update:
-        found = evaluate_words(loaded, **given, batch_tokens=model.batch_tokens, on_progress=update)
-    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in found.metrics.items()]
-    rows += [("masked tokens", f"{found.hidden:,}"), ("examples", f"{found.examples:,}")]
-    session.show_object(found.to_dict(), lambda: console.facts("masked tokens", rows), out)
+        result = evaluate_words(loaded, **values, batch_tokens=model.batch_tokens, on_progress=update)
+    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in result.metrics.items()]
+    rows += [("masked tokens", f"{result.hidden:,}"), ("examples", f"{result.examples:,}")]
+    session.show_object(result.to_dict(), lambda: console.facts("masked tokens", rows), out)
 
 
 _MLM = with_options(

@@ -15,10 +15,10 @@ from mlxbert.training.options.training_tasks import TASKS
 
 
 def _command(task: str) -> Callable[..., None]:
-    """The command that trains for a task."""
+    """Makes the command that trains a model for a task."""
 
-    def command(out: training_options.EventOptions, **given: Any) -> None:
-        _train(task, out, given)
+    def command(out: training_options.EventOptions, **values: Any) -> None:
+        _train(task, out, values)
 
     spec = TASKS[task]
     data = (
@@ -34,29 +34,29 @@ def _command(task: str) -> Callable[..., None]:
 COMMANDS = {task: _command(task) for task in TASKS}
 
 
-def _train(task: str, out: training_options.EventOptions, given: dict[str, Any]) -> None:
-    """Trains, and shows the events.
+def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]) -> None:
+    """Trains a model, and shows the events.
 
     Args:
         task: The name of the task.
         out: Where events are shown and written.
-        given: The arguments of the library.
+        values: The arguments of the library.
     """
-    sources = [*given["train"], *(given["valid"] or ())]
+    sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
-        raise ArgumentError("stdin is named twice; it can be read only once")
+        raise ArgumentError("stdin is named twice, but can be read only once")
     processes.check_stdin(sources)
-    given["sweep"] = training_options.parse_sweep(given["sweep"] or ()) or None
-    session.note_builtin("finetune", given["model"])
-    piped, dry = STDIN in sources, given["dry_run"]
+    values["sweep"] = training_options.parse_sweep(values["sweep"] or ()) or None
+    session.note_builtin("finetune", values["model"])
+    piped, dry = STDIN in sources, values["dry_run"]
     if piped:
-        console.say("note", "data come from stdin: an interrupted run resumes if the same data are piped in again")
+        console.say("note", "the data come from stdin: to resume an interrupted run, pipe the same data in again")
     with ExitStack() as opened:
         sinks = open_sinks(out, sources, dry=dry, opened=opened)
         from mlxbert.training.finetune import finetune
 
         name = opened.enter_context(naming(sinks))
-        update = opened.enter_context(progress.download(given["model"], before=lambda: name("")))
-        events = finetune(task, **given, on_progress=update, on_phase=name)
-        with resumable(None if piped or dry else given["output"], opened):
+        update = opened.enter_context(progress.download(values["model"], before=lambda: name("")))
+        events = finetune(task, **values, on_progress=update, on_phase=name)
+        with resumable(None if piped or dry else values["output"], opened):
             send(events, sinks, lambda: name(""), f"finetune {task}")

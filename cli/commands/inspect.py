@@ -20,25 +20,24 @@ def inspect(
     offline: Offline = False,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Also show the configuration and all parts. With mlxbert's name for each tensor."),
+        typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's names of tensors."),
     ] = False,
-    tensors: Annotated[bool, Option("Like --all, with every tensor. Not one line for all layers.")] = False,
+    tensors: Annotated[bool, Option("Like --all, but with a line for every tensor.")] = False,
 ) -> None:
-    """Describe a model without running it: what it is and can do, its size, whether that fits here, and what is wrong.
+    """Describe a model without running it: kind, tasks and size, whether it fits this machine, and its problems.
 
-    Only the headers of the weights are read. Safetensors files on the hub that are not in the cache are not
-    downloaded.
+    Only the headers of the weights are read. Safetensors files that are not in the cache are not downloaded.
 
     Example: mlxbert inspect builtin
     """
-    from mlxbert.folders.inspect import inspect as look
+    from mlxbert.folders.inspect import inspect as inspect_model
     from mlxbert.machine import device
 
     device.use()
     with progress.download(model) as update:
-        found = look(model, revision=revision, offline=offline, on_progress=update)
+        inspected = inspect_model(model, revision=revision, offline=offline, on_progress=update)
     session.show_object(
-        found.to_dict(),
-        lambda: views.inspection(found, whole=tensors) if everything or tensors else views.short(found, model),
+        inspected.to_dict(),
+        lambda: views.inspection(inspected, whole=tensors) if everything or tensors else views.short(inspected, model),
         out,
     )

@@ -1,4 +1,4 @@
-"""`mlxbert doctor` and `mlxbert bench`: what this machine runs on, and how fast."""
+"""`mlxbert doctor` and `mlxbert bench`: the state and the speed of this machine."""
 
 import importlib.metadata
 import os
@@ -20,22 +20,22 @@ from mlxbert.version import __version__
 _WHEELS = ("mlx-metal", *LINUX_WHEELS)
 _PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer")
 _READ_AS_NUMBERS = ("MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK")
-_UNCHECKED = "--check tests what it computes"
-_SLOW = 10.0  # GFLOP/s: a core with a fast BLAS has 30 and more, the reference BLAS at most 8
+_CHECK_HINT = "--check tests its results"
+_SLOW = 10.0  # GFLOP/s: a core reaches 30 and more with a fast BLAS, at most 8 with the reference BLAS
 
 
 def doctor(
     out: OutputOptions,
-    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.")] = "auto",
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
-        Option("Also check what the device computes, in about a minute. Operations, gradients, families, training."),
+        Option("Also check the device's results, in about a minute. Covers operations, gradients, families, training."),
     ] = False,
     quick: Annotated[
         bool,
         Option(
-            "A quick check, some ten seconds long. It covers the operations that all models have, and training's "
-            "update. With --check or --report it takes the place of the full check."
+            "A quick check of about ten seconds. It covers the operations that all models use, and the update of "
+            "training. With --check or --report it replaces the full check."
         ),
     ] = False,
     report: Annotated[
@@ -66,13 +66,13 @@ def doctor(
         _ask_for_report(facts)
     if not facts["problems"]:
         speed = f"{facts['gflops']:,} GFLOP/s on the {facts['device']}"
-        console.say("note", f"all is well: {speed}" if checks else f"nothing to fix: {speed}; {_UNCHECKED}")
+        console.say("note", f"all is well: {speed}" if checks else f"nothing to fix: {speed}; {_CHECK_HINT}")
 
 
 def _show(
     facts: dict[str, Any], check: Callable[[], dict[str, Any]] | None, out: OutputOptions, *, report: bool
 ) -> None:
-    """Shows the facts, and adds what a check finds; at a terminal shows them before the check, which may be stopped."""
+    """Shows the facts, and adds the result of a check; a terminal shows them before the check, which may be stopped."""
     drawn = not report and console.draws(out.json)
     if drawn:
         session.show_object(facts, lambda: view.draw(facts), out)
@@ -87,60 +87,61 @@ def _show(
 
 
 def _check(name: str, *, quick: bool) -> dict[str, Any]:
-    with progress.steps() as show:
+    with progress.steps() as on_step:
         from mlxbert.bench.device_check.check_device import check
 
-        return check(name, quick=quick, on_step=show)
+        return check(name, quick=quick, on_step=on_step)
 
 
-def _raise_faults(found: Mapping[str, Any]) -> None:
-    if not (faults := len(found["faults"])):
+def _raise_faults(check: Mapping[str, Any]) -> None:
+    if not (faults := len(check["faults"])):
         return
-    checks = sum(group["checks"] for group in found["groups"].values())
-    follow = len(found["consequences"])
-    more = f"{follow:,} other{'s follow' if follow > 1 else ' follows'} from {'them' if faults > 1 else 'it'}"
+    checks = sum(group["checks"] for group in check["groups"].values())
+    consequences = len(check["consequences"])
+    source = "them" if faults > 1 else "it"
+    others = f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'}"
     raise MlxbertError(
-        f"{faults:,} of {checks:,} checks failed{f', {more}' * bool(follow)}",
+        f"{faults:,} of {checks:,} checks failed{f', {others} from {source}' * bool(consequences)}",
         hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
     )
 
 
 def _ask_for_report(facts: Mapping[str, Any]) -> None:
-    """Asks the users of Apple chips that nobody has reported, once each for a version of MLX."""
+    """Asks users of Apple chips without a report to make one: once per version of MLX."""
     if "macos" not in facts or facts["device"] != "gpu" or facts["problems"]:
         return
     from mlxbert.bench.reported_chips import asks_now, is_reported
 
     chip = str(facts["chip"])
     if not is_reported(chip) and asks_now(chip, facts["packages"].get("mlx", "")):
-        said = (
-            f"nobody has reported yet whether mlxbert computes right on {chip}; this checks it in a minute, and prints"
+        request = (
+            f"nobody has reported yet whether mlxbert computes correctly on {chip}; this checks it in a minute, and"
         )
-        console.say("note", f"{said} a text to paste into an issue:", "mlxbert doctor --report")
+        console.say("note", f"{request} prints a text to paste into an issue:", "mlxbert doctor --report")
 
 
-Peer = Literal["torch"]  # what `bench` measures besides mlxbert
+Peer = Literal["torch"]  # a library that `bench` compares mlxbert to
 
 
 def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, Option("Another library, measured in turn on the same model. It has to be installed.")
+        Peer | None, Option("Another library to measure on the same model. It must be installed.")
     ] = None,
     rounds: Annotated[int, Option("Measure everything N times. The median is reported.", bounds=ROUNDS)] = 5,
 ) -> None:
-    """Measure how fast this machine runs and fine-tunes a model: texts per second, updates, start, memory.
+    """Measure how fast this machine runs and fine-tunes a model: texts and updates per second, startup, memory.
 
     The default model has the layers and width of all-MiniLM-L6-v2. With it this takes half a minute on two CPU cores,
     and should take no longer on a GPU; with --against it takes two to three times as long.
 
-    Texts have 32, 128 and 300 tokens, and go in batches of 32 from token ids to hidden states. Updates train a new
-    classifier with batches of 16 texts of 128 tokens: forward and backward pass with dropout, clipping and AdamW. The
-    first update is that of a new process. The share is relative to multiplying large square matrices, roughly the
+    Texts have 32, 128 and 300 tokens, and are computed in batches of 32 from token ids to hidden states. Updates train
+    a new classifier with batches of 16 texts of 128 tokens: forward and backward pass with dropout, clipping and AdamW.
+    The first update is timed in a new process. The share is relative to multiplying large square matrices, roughly the
     device's peak.
 
-    Torch computes on the GPU (MPS or CUDA) if mlxbert does, else on the CPU.
+    torch computes on the GPU (MPS or CUDA) if mlxbert does, else on the CPU.
 
     Exit status: 1 if torch or transformers is not installed, or torch finds no GPU where mlxbert computes on one.
 
@@ -176,7 +177,7 @@ def _report(name: str) -> dict[str, Any]:
 
     device.use(name)
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
-    found = device.describe()
+    facts = device.describe()
     gflops = round(device.measure_gflops(), 1)
     system = os.uname()
     return {
@@ -184,26 +185,27 @@ def _report(name: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "system": _system(),
-        "wheel": _wheel(versions, gpu=bool(found["gpu_found"])),
-        **{name: value for name, value in found.items() if name not in ("blas_hint", "gpu_found")},
+        "wheel": _wheel(versions, gpu=bool(facts["gpu_found"])),
+        **{name: value for name, value in facts.items() if name not in ("blas_hint", "gpu_found")},
         "batch_tokens": default_batch_tokens(),
         "gflops": gflops,
         "python_path": sys.executable,
         "packages": versions,
         "problems": [
-            *device.mac_problems(), *filter(None, (_slow_blas(found, gflops), _two_backends(versions))), *_misread(),
+            *device.mac_problems(), *filter(None, (_slow_blas(facts, gflops), _two_backends(versions))),
+            *_misread_variables(),
         ],
     }  # fmt: skip
 
 
 def _system() -> str:
-    """The system without what tells machines apart: `Linux x86_64, glibc 2.39`, or `Darwin arm64`."""
+    """Returns the system without details that identify a machine: `Linux x86_64, glibc 2.39`, or `Darwin arm64`."""
     system, libc = os.uname(), " ".join(filter(None, platform.libc_ver()))
     return ", ".join(filter(None, (f"{system.sysname} {system.machine}", libc)))
 
 
-def _misread() -> Iterator[str]:
-    """Advice on a variable that MLX reads as a whole number but is not: MLX takes the digits it begins with, or 0."""
+def _misread_variables() -> Iterator[str]:
+    """Yields advice about variables that MLX reads as whole numbers but are not: it takes the leading digits, or 0."""
     for name in _READ_AS_NUMBERS:
         value = os.environ.get(name, "0")
         if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", value, re.ASCII):
@@ -213,23 +215,23 @@ def _misread() -> Iterator[str]:
 
 
 def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:
-    """The wheel whose library MLX runs: of two in the same place, the one that finds a GPU or does not."""
+    """Returns the wheel whose library MLX runs; of two in the same place, the one that fits whether MLX finds a GPU."""
     installed = [name for name in _WHEELS if name in versions]
     fitting = [name for name in installed if gpu == (name != "mlx-cpu")] or installed
     return f"{fitting[-1]} {versions[fitting[-1]]}" if fitting else None
 
 
-def _slow_blas(found: Mapping[str, object], gflops: float) -> str | None:
-    """Advice where matrix products on a CPU are slow."""
-    if found["device"] != "cpu" or not sys.platform.startswith("linux"):
+def _slow_blas(device: Mapping[str, object], gflops: float) -> str | None:
+    """Returns advice if matrix products on a CPU are slow."""
+    if device["device"] != "cpu" or not sys.platform.startswith("linux"):
         return None
-    if found["blas_hint"]:
-        return str(found["blas_hint"])
-    if found["blas"] == "reference":
+    if device["blas_hint"]:
+        return str(device["blas_hint"])
+    if device["blas"] == "reference":
         return "MLXBERT_BLAS=off selects the reference BLAS, many times slower than this machine allows: unset it"
     if gflops < _SLOW:
         return (
-            f"matrix products run at {gflops:,} GFLOP/s, expected 30 and more per core: {found['blas_path']} is slow, "
+            f"matrix products run at {gflops:,} GFLOP/s, expected at least 30 per core: {device['blas_path']} is slow, "
             "or other programs keep the machine busy"
         )
     return None
@@ -243,7 +245,7 @@ def _version(package: str) -> str | None:
 
 
 def _two_backends(versions: dict[str, str]) -> str | None:
-    """MLX's CPU and CUDA wheels install the same library in the same place, and the last one installed runs."""
+    """Returns advice if MLX's CPU and CUDA wheels are both installed: each overwrites the library of the other."""
     cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if name in versions]
     if "mlx-cpu" in versions and cuda:
         return f"mlx-cpu and {cuda[0]} are both installed and overwrite each other: uninstall both, then install one"

@@ -1,4 +1,4 @@
-"""`mlxbert mcp`: the search for assistants."""
+"""`mlxbert mcp`: search for AI assistants."""
 
 import os
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def mcp(
     talk: TalkOptions,
-    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to be seen.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to search.")] = None,
     index: Annotated[
-        Path | None, Option("File of the index. By default it lies in your data folder.", "FILE"), Written("file")
+        Path | None, Option("File of the index. By default it is in your data folder.", "FILE"), Written("file")
     ] = None,
     model: Annotated[
         str | None, Option("Model of a new index: hub name, folder or 'builtin'.", short="-m", usual="the index's")
@@ -31,8 +31,8 @@ def mcp(
 ) -> None:
     """Let an assistant search your files, over MCP.
 
-    Assistants start it themselves, and talk to it on stdin and stdout. It shows them what the index has of the paths,
-    by default of the current folder, or all of an index that is named.
+    Assistants start it themselves, and talk to it on stdin and stdout. It gives them the indexed files of the paths, by
+    default of the current folder, or with --index all files of that index.
 
     Example: mlxbert mcp ~/notes
     """
@@ -40,29 +40,29 @@ def mcp(
     from mlxbert.search.index_locations import find_index, index_file
     from mlxbert.search.mcp import Served, serve
 
-    seen = paths or (["."] if index is None else [])
-    file = index or find_index(seen) or index_file(seen)
-    if missing := [path for path in seen if not os.path.exists(path)]:
+    searched = paths or (["."] if index is None else [])
+    file = index or find_index(searched) or index_file(searched)
+    if missing := [path for path in searched if not os.path.exists(path)]:
         raise ArgumentError(f"{missing[0]}: no such file or folder, expected one to search")
     new = not file.exists()
     if new and (no_update or not paths):
         where = " and ".join(paths or ()) or os.getcwd()
-        what = f"{file}: no such index" if index is not None else f"no index covers {where}"
-        raise ArgumentError(what, hint="`mlxbert mcp PATH` makes one, of PATH")
+        message = f"{file}: no such index" if index is not None else f"no index covers {where}"
+        raise ArgumentError(message, hint="`mlxbert mcp PATH` makes an index of PATH")
 
     def prepare() -> Served:
-        named = model or (os.environ.get("MLXBERT_MODEL") or BUILTIN if new else None)
-        opened = held.enter_context(open_index(file, model=named, paths=seen))
+        model_name = model or (os.environ.get("MLXBERT_MODEL") or BUILTIN if new else None)
+        opened = resources.enter_context(open_index(file, model=model_name, paths=searched))
         if not no_update:
-            _update(opened, seen or None)
-        return Served(opened, seen)
+            _update(opened, searched or None)
+        return Served(opened, searched)
 
-    with ExitStack() as held:
+    with ExitStack() as resources:
         serve(prepare)
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> None:
-    """Brings the index up to date; where another process is doing this, it is served as it is."""
+    """Updates the index; if another process is updating it, the index is served as it is."""
     from mlxbert.search.update_events import IndexUpdated
 
     try:

@@ -28,44 +28,44 @@ def mine(
     files: DataFiles,
     out: OutputOptions,
     chosen: MiningOptions,
-    pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Pairs of texts that belong together.")],
+    pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files of pairs of texts that belong together.")],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
-    text_column: Annotated[str | None, Option("Column of the queries; guessed if left out.")] = None,
-    pair_column: Annotated[str | None, Option("Column of the texts that belong to them.")] = None,
+    text_column: Annotated[str | None, Option("Column of the queries.", usual="guessed")] = None,
+    pair_column: Annotated[str | None, Option("Column of the texts that belong to them.", usual="guessed")] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
     """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.
 
-    The file has lines of query, positives and negatives, which finetune embed and finetune rerank read.
+    Each line of the output has a query, positives and negatives; finetune embed and finetune rerank read it.
 
     Example: mlxbert mine pairs.csv --output hard.jsonl
     """
     check_output(output, overwrite, JSON_LINES, pairs)
     check_data(pairs, files.encoding)
     loaded = session.load("embed", model)
-    from mlxbert.tasks.mine import mine as find
+    from mlxbert.tasks.mine import mine as find_negatives
 
-    given: dict[str, Any] = {**vars(chosen), "batch_tokens": model.batch_tokens, **vars(files)}
-    given |= {"text_column": text_column, "pair_column": pair_column}
+    arguments: dict[str, Any] = {**vars(chosen), "batch_tokens": model.batch_tokens, **vars(files)}
+    arguments |= {"text_column": text_column, "pair_column": pair_column}
     with progress.counted("texts") as update:
-        found = find(loaded, pairs, **given, on_progress=update)
-    _write(found, output, pairs, overwrite)
-    few = sum(len(one.negatives) < chosen.negatives for one in found)
-    count = sum(len(one.negatives) for one in found)
+        queries = find_negatives(loaded, pairs, **arguments, on_progress=update)
+    _write(queries, output, pairs, overwrite)
+    few = sum(len(query.negatives) < chosen.negatives for query in queries)
+    count = sum(len(query.negatives) for query in queries)
     if few:
-        console.say("note", f"queries with fewer than {chosen.negatives} negatives: {few:,} of {len(found):,}")
-    value = {"output": str(output), "queries": len(found), "negatives": count, "with_fewer": few}
-    told = f"{count:,} negatives for {len(found):,} queries: {output}"
-    session.show_object(value, lambda: [rich.Text(console.visible(told))], out)
+        console.say("note", f"queries with fewer than {chosen.negatives} negatives: {few:,} of {len(queries):,}")
+    value = {"output": str(output), "queries": len(queries), "negatives": count, "with_fewer": few}
+    summary = f"{count:,} negatives for {len(queries):,} queries: {output}"
+    session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
 
 
-def _write(found: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:
-    """Writes queries with their texts; a file without any negative would be of no use."""
-    if not any(one.negatives for one in found):
+def _write(queries: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:
+    """Writes queries with their texts; raises an error if no query has a negative."""
+    if not any(query.negatives for query in queries):
         raise InputError(
-            f"{', '.join(pairs)}: no query has a negative among the texts of the others",
-            hint="more pairs, or a smaller --margin: these texts belong to their query, or are nearly as similar",
+            f"{', '.join(pairs)}: no query has a negative among the texts of the other queries",
+            hint="give more pairs or a smaller --margin: these texts belong to their query, or are nearly as similar",
         )
     with writing(output), atomic_write(output, locked=False) as file:
-        file.writelines(json.dumps(one.to_dict(), ensure_ascii=False).encode() + b"\n" for one in found)
+        file.writelines(json.dumps(query.to_dict(), ensure_ascii=False).encode() + b"\n" for query in queries)
         check_output(output, overwrite, JSON_LINES, pairs)  # minutes have passed

@@ -1,4 +1,4 @@
-"""`mlxbert models …`: the built-in model, those in the hub's cache, which all programs share, and those made here."""
+"""`mlxbert models …`: the built-in model, the models in the shared cache of the hub, and those written by mlxbert."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,7 @@ Name = Annotated[
 def models_list(out: OutputOptions) -> None:
     """List the models on this machine: the built-in one, those in the hub's cache, and those that you made.
 
-    These are the folders that finetune, pretrain, distill and convert have written, as long as they are there.
+    Yours are the folders that finetune, pretrain, distill and convert have written and that still exist.
 
     Example: mlxbert models list
     """
@@ -30,18 +30,18 @@ def models_list(out: OutputOptions) -> None:
     from mlxbert.weights.hub import cache
 
     cached = (_cached(name) for name in cache.cached_names())
-    found = {
+    listing = {
         "cache": str(cache.cache_folder()),
         "models": [_builtin(), *(model for model in cached if model)],
-        "written": [{**vars(one), "folder": str(one.folder)} for one in written_models()],
+        "written": [{**vars(model_folder), "folder": str(model_folder.folder)} for model_folder in written_models()],
     }
-    session.show_object(found, lambda: view.draw_list(found), out)
+    session.show_object(listing, lambda: view.draw_list(listing), out)
 
 
 def models_download(talk: TalkOptions, name: Name, revision: Revision = None) -> None:
     """Download the newest version of a model, and print its folder.
 
-    Only files that mlxbert needs are downloaded. Those in the cache are compared with their hashes, and replaced if
+    Only files that mlxbert needs are downloaded. Files in the cache are compared with their hashes, and replaced if
     they differ.
 
     Example: mlxbert models download google-bert/bert-base-uncased
@@ -62,7 +62,7 @@ def models_verify(
     out: OutputOptions,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Name on the hub; by default, all models.", show_default=False),
+        typer.Argument(metavar="NAME", help="Name on the hub; by default, all models.", show_default=False),
     ] = None,
     revision: Revision = None,
 ) -> None:
@@ -74,9 +74,9 @@ def models_verify(
     """
     from mlxbert.weights.hub import cache
 
-    models = [_verified(each) for each in _snapshots(name, revision)]
-    found = {"cache": str(cache.cache_folder()), "models": models}
-    session.show_object(found, lambda: view.draw_verified(found), out)
+    models = [_verified(snapshot) for snapshot in _snapshots(name, revision)]
+    report = {"cache": str(cache.cache_folder()), "models": models}
+    session.show_object(report, lambda: view.draw_verified(report), out)
     wrong = [model for model in models if model["damaged"] or model["missing"]]
     for model in wrong:
         at = "" if model["names"] == ["main"] else f" --revision {(model['names'] or [model['commit']])[0]}"
@@ -120,7 +120,7 @@ def models_remove(
 
 
 def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
-    """The commits to verify: of one revision, of a model, or all in the cache."""
+    """Returns the snapshots to verify: of one revision, of a model, or all in the cache."""
     from mlxbert.weights.hub import cache
 
     if name is None and revision is not None:
@@ -129,33 +129,33 @@ def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
         _check_name(name)
     if name is not None and revision is not None:
         snapshot = cache.find_snapshot(name, revision)
-        found = [] if snapshot is None else [snapshot]
+        snapshots = [] if snapshot is None else [snapshot]
     else:
         names = cache.cached_names() if name is None else [name]
-        found = [snapshot for each in names for snapshot in cache.snapshots(each)]
-    if name is not None and not found:
+        snapshots = [snapshot for cached_name in names for snapshot in cache.snapshots(cached_name)]
+    if name is not None and not snapshots:
         at = "" if revision is None else f" at revision {revision!r}"
         raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
-    return found
+    return snapshots
 
 
 def _verified(snapshot: "Snapshot") -> dict[str, Any]:
     from mlxbert.weights.hub import cache
 
-    found = snapshot.check()
+    check = snapshot.check()
     return {
         "name": snapshot.name,
         "commit": snapshot.commit,
         "names": [name for name, commit in cache.references(snapshot.name).items() if commit == snapshot.commit],
-        "checked": found.checked,
-        "unknown": found.unknown,
-        "damaged": found.damaged,
-        "missing": found.missing,
+        "checked": check.checked,
+        "unknown": check.unknown,
+        "damaged": check.damaged,
+        "missing": check.missing,
     }
 
 
 def _check_name(name: str) -> None:
-    """Refuses models that are not in the cache: the built-in one, and folders."""
+    """Refuses models that the cache cannot hold: the built-in one, and folders."""
     from mlxbert.weights.model_source import BUILTIN, local_folder
 
     if name == BUILTIN:
@@ -165,7 +165,7 @@ def _check_name(name: str) -> None:
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows what would be removed, and asks in a terminal."""
+    """Shows the model, and asks in a terminal whether to remove it."""
     if not console.can_ask():
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "
@@ -186,21 +186,21 @@ def _builtin() -> dict[str, Any]:
     from mlxbert.folders.inspect import inspect
     from mlxbert.weights.model_source import BUILTIN, BUILTIN_QUALITY, builtin_folder
 
-    found = inspect(BUILTIN)
+    inspected = inspect(BUILTIN)
     return {
         "name": BUILTIN,
-        "family": found.family,
-        "parameters": found.parameters["total"],
-        "max_length": found.max_length,
-        "tasks": list(found.tasks),
+        "family": inspected.family,
+        "parameters": inspected.parameters["total"],
+        "max_length": inspected.max_length,
+        "tasks": list(inspected.tasks),
         "bytes": sum(path.stat().st_size for path in builtin_folder().rglob("*") if path.is_file()),
-        "folder": str(found.folder),
+        "folder": str(inspected.folder),
         "quality": BUILTIN_QUALITY,
     }
 
 
 def _cached(name: str) -> dict[str, Any] | None:
-    """What the cache holds of a model; `None` if no revision has a readable configuration."""
+    """Returns the facts of a cached model; `None` if no revision has a readable configuration."""
     from mlxbert.weights.hub import cache
 
     snapshots = {snapshot.commit: snapshot for snapshot in cache.snapshots(name)}

@@ -1,4 +1,4 @@
-"""`mlxbert pretrain` and `distill`, and the vocabulary of a new model."""
+"""`mlxbert pretrain`, `mlxbert distill` and `mlxbert vocabulary`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.loop.events import Event
 from mlxbert.training.options.loop_options import TrainingOptions
 
-Kind = Literal["wordpiece", "bpe", "unigram"]  # of a vocabulary
+Kind = Literal["wordpiece", "bpe", "unigram"]  # kinds of vocabularies
 _LORA = ("lora", "lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora")
 _LEFT_OUT = ("epochs", "eval_every", "patience", "freeze", "layer_decay")
 _SHARED = [
@@ -35,25 +35,25 @@ _SHARED = [
 ]
 
 
-def _pretrain(context: typer.Context, out: EventOptions, **given: Any) -> None:
-    name, source = given["model"], context.get_parameter_source("model")
-    if given["config"] is None:
+def _pretrain(context: typer.Context, out: EventOptions, **values: Any) -> None:
+    name, source = values["model"], context.get_parameter_source("model")
+    if values["config"] is None:
         session.note_builtin("pretrain", name)
-    elif source is None or source.name != "COMMANDLINE":  # of the environment, or the default
-        given["model"] = None
+    elif source is None or source.name != "COMMANDLINE":  # from the environment, or the default
+        values["model"] = None
     with ExitStack() as opened:
-        sinks = _sinks(out, given, opened)
+        sinks = _sinks(out, values, opened)
         from mlxbert.pretraining.pretrain import pretrain as train
 
-        _follow(train, given, name, sinks, opened)
+        _follow(train, values, name, sinks, opened)
 
 
-def _distill(out: EventOptions, **given: Any) -> None:
+def _distill(out: EventOptions, **values: Any) -> None:
     with ExitStack() as opened:
-        sinks = _sinks(out, given, opened)
+        sinks = _sinks(out, values, opened)
         from mlxbert.pretraining.distill import distill as train
 
-        _follow(train, given, given["teacher"], sinks, opened)
+        _follow(train, values, values["teacher"], sinks, opened)
 
 
 pretrain = with_options(
@@ -72,7 +72,7 @@ pretrain = with_options(
 )
 distill = with_options(
     _distill,
-    """Train a smaller model on plain text: to predict what a larger one predicts.
+    """Train a smaller model on plain text to predict what a larger one predicts.
 
     The student starts with every other layer of its teacher. If it is interrupted, the same command resumes it.
 
@@ -87,45 +87,47 @@ distill = with_options(
 )
 
 
-def _sinks(out: EventOptions, given: dict[str, Any], opened: ExitStack) -> list[Sink]:
-    return open_sinks(out, [*given["corpus"], *(given["valid"] or ())], dry=False, opened=opened)
+def _sinks(out: EventOptions, values: dict[str, Any], opened: ExitStack) -> list[Sink]:
+    return open_sinks(out, [*values["corpus"], *(values["valid"] or ())], dry=False, opened=opened)
 
 
 def _follow(
-    train: Callable[..., Iterator[Event]], given: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
+    train: Callable[..., Iterator[Event]], values: dict[str, Any], model: str, sinks: list[Sink], opened: ExitStack
 ) -> None:
-    """Trains, and shows how it continues."""
-    name = opened.enter_context(naming(sinks))
-    reading = opened.enter_context(progress.transfer("reading the corpus", before=lambda: name("")))
-    update = opened.enter_context(progress.download(model, before=lambda: name("")))
-    given = {name: value for name, value in given.items() if value is not None}  # defaults are those of the library
-    events = train(**given, on_progress=update, on_read=reading, on_phase=name)
-    with resumable(Path(given["output"]), opened):
-        send(events, sinks, lambda: name(""), train.__name__)
+    """Trains a model, and shows the events."""
+    set_phase = opened.enter_context(naming(sinks))
+    on_read = opened.enter_context(progress.transfer("reading the corpus", before=lambda: set_phase("")))
+    on_progress = opened.enter_context(progress.download(model, before=lambda: set_phase("")))
+    values = {name: value for name, value in values.items() if value is not None}  # the library has the defaults
+    events = train(**values, on_progress=on_progress, on_read=on_read, on_phase=set_phase)
+    with resumable(Path(values["output"]), opened):
+        send(events, sinks, lambda: set_phase(""), train.__name__)
 
 
 def vocabulary(
     out: OutputOptions,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
-    kind: Annotated[Kind, Option("Kind of vocabulary. They are those of BERT, RoBERTa and XLM-RoBERTa.")] = "wordpiece",
-    size: Annotated[int, Option("Number of tokens, special tokens included.", bounds=COUNT)] = 30_000,
-    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. The others always do.")] = False,
-    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank",
+    kind: Annotated[
+        Kind, Option("Kind of vocabulary. wordpiece is BERT's, bpe RoBERTa's, unigram XLM-RoBERTa's.")
+    ] = "wordpiece",
+    size: Annotated[int, Option("Number of tokens, including special tokens.", bounds=COUNT)] = 30_000,
+    cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. Other kinds always do.")] = False,
+    documents: Annotated[Documents, Option("Where documents end in .txt: at a blank line, or at each line.")] = "blank",
     field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",
     encoding: Encoding = UTF8,
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:
     """Train the vocabulary of a new model.
 
-    mlxbert.new_model and transformers open the folder. The same files give the same vocabulary.
+    mlxbert.new_model and transformers can open the folder. The same files give the same vocabulary.
 
     Example: mlxbert vocabulary articles.txt --size 8000 --output my-vocabulary
     """
     from mlxbert.pretraining.vocabulary import vocabulary as train
 
     with progress.transfer("reading the corpus twice") as update:
-        found = train(
+        trained = train(
             files,
             output,
             kind=kind,
@@ -137,5 +139,5 @@ def vocabulary(
             overwrite=overwrite,
             on_progress=update,
         )
-    value = {"folder": str(found.folder)} | found.to_dict()
-    session.show_object(value, lambda: views.vocabulary(found), out)
+    value = {"folder": str(trained.folder)} | trained.to_dict()
+    session.show_object(value, lambda: views.vocabulary(trained), out)

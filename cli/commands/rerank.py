@@ -30,23 +30,24 @@ def _rerank(
     from mlxbert.tasks.query_ranking import reranked
 
     check_output(out.output, out.overwrite, sources=source.input)
-    opened = open_ranking(texts or (), source)
+    records = open_ranking(texts or (), source)
     loaded = session.load_or_ask(_ENTRY.name, model)
-    how = {name: value for name, value in chosen.deciding().items() if name != "top_k"}  # which `write_ranking` keeps
+    settings = chosen.deciding()
+    del settings["top_k"]  # `write_ranking` applies it
 
-    def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+    def score(query: str, candidates: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
-            return loaded.scores(_ENTRY.name, query, others, usage, **how)
+            return loaded.scores(_ENTRY.name, query, candidates, usage, **settings)
         from mlxbert.tasks.query_ranking import with_query
         from mlxbert.tasks.rerank import RerankTask
 
         task = RerankTask(loaded, chosen, usage=usage)
         task.check_query(query)
-        return task.run(with_query(query, others), "return")
+        return task.run(with_query(query, candidates), "return")
 
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
-    made_of = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.deciding()})
-    write_ranking(texts or (), opened, out, draw, chosen.top_k, made_of, score, reranked)
+    manifest = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.deciding()})
+    write_ranking(texts or (), records, out, draw, chosen.top_k, manifest, score, reranked)
 
 
 _ENTRY = CATALOGUE["rerank"]

@@ -1,4 +1,4 @@
-"""`mlxbert search` and `mlxbert index`: files by meaning and by words, in an index that is kept up to date."""
+"""`mlxbert search` and `mlxbert index`: search in files by meaning and by words; the index is kept up to date."""
 
 import math
 import os
@@ -30,47 +30,70 @@ if TYPE_CHECKING:
     from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
     from mlxbert.weights.model_source import ModelRef
 
-_TICK = 500  # milliseconds between two looks at whether an update that another process held up can be done
+_TICK = 500  # milliseconds between attempts at an update that another process blocks
 _DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
-_SHOWN = 3  # tables whose column was guessed
+_SHOWN = 3  # guessed columns in a note
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
 
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """Which index, and what a new one is made of."""
+    """The choice of an index, and the settings of a new one."""
 
     panel: ClassVar[str] = "Index"
     index: Annotated[
-        Path | None, Option("File of the index. By default it lies in your data folder.", "FILE"), Written("file")
+        Path | None, Option("File of the index. By default it is in your data folder.", "FILE"), Written("file")
     ] = None
     model: Annotated[
         str | None,
         Option(
-            "Model of a new index: hub name, folder or 'builtin'. By default $MLXBERT_MODEL or 'builtin'. An index "
-            "keeps its model: another one is refused.",
+            "Model of a new index: hub name, folder or 'builtin'. By default, a new index uses $MLXBERT_MODEL or "
+            "'builtin'. An existing index refuses another model.",
             short="-m",
             usual="the index's",
         ),
     ] = None
     offline: Offline = False
-    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto"
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto"
     chunk_tokens: Annotated[
         int | None,
-        Option("Tokens of a chunk, at most.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
+        Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
     ] = None
-    no_titles: Annotated[bool, Option("Embed chunks without the titles that they stand under.")] = False
+    no_titles: Annotated[bool, Option("Embed chunks without the headings above them.")] = False
     include: Annotated[list[str] | None, Option("Only files that match, such as '*.md'. May be repeated.", "GLOB")] = (
         None
     )
-    exclude: Annotated[list[str] | None, Option("Leave out files that match. May be repeated.", "GLOB")] = None
-    text_column: Annotated[str | None, Option("Column of the text in tables; guessed if left out.")] = None
-    field: Annotated[list[str] | None, Option("Keep only this column to filter by. May be repeated.")] = None
+    exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
+    text_column: Annotated[str | None, Option("Column of the text in tables.", usual="guessed")] = None
+    field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """How a query is answered, and how its hits are shown."""
+
+    mode: Annotated[
+        Literal["hybrid", "vectors", "words"], Option("How to search. hybrid fuses the ranks of vectors and words.")
+    ] = "hybrid"
+    top_k: Annotated[int, Option("Show the N best passages.", bounds=COUNT)] = 10
+    all_chunks: Annotated[bool, Option("Show all good passages of a document, not only its best.")] = False
+    rerank: Annotated[str | None, Option("Cross-encoder that reranks the candidates.", "MODEL")] = None
+    candidates: Annotated[int, Option("Number of passages to rerank.", bounds=CANDIDATES)] = 50
+    where: Annotated[
+        list[str] | None,
+        Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
+    ] = None
+    min_score: Annotated[
+        float | None, Option("Drop passages with a lower score.", bounds=Bounds(-1_000_000, 1_000_000))
+    ] = None
+    context: Annotated[int, Option("Show N more lines of the file on each side.", bounds=Bounds(0, 1_000))] = 0
+    no_update: Annotated[bool, Option("Search the index as it is.")] = False
+    explain: Annotated[bool, Option("Show why a passage has its rank.")] = False
 
 
 @dataclass
 class IndexUpdate:
-    """What an update of some paths, as the index spells them, has done so far; `changed`: the index was modified."""
+    """The progress of an update of `paths`, as the index spells them; `changed`: the index was modified."""
 
     paths: Sequence[str] = ()
     scanned: "Scanned | None" = None
@@ -85,7 +108,7 @@ class IndexUpdate:
     chunks: int = 0
 
     def add(self, event: "Event") -> None:
-        """Takes what has happened into account."""
+        """Takes an event into account."""
         from mlxbert.search import update_events
 
         match event:
@@ -95,7 +118,7 @@ class IndexUpdate:
                 self.left_out.append(event)
             case update_events.FileFailed():
                 self.failed.append(event)
-                self.changed |= self.scanned is not None  # those before failed earlier
+                self.changed |= self.scanned is not None  # failures before the scan are from earlier updates
             case update_events.FileIndexed() | update_events.FileRemoved():
                 self.changed = True
                 self.files += isinstance(event, update_events.FileIndexed)
@@ -109,111 +132,97 @@ class IndexUpdate:
 
     @property
     def size(self) -> int:
-        """Bytes of the files that are done, about."""
+        """The approximate number of bytes of the files that are done."""
         return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
     @property
     def lacks_path(self) -> bool:
-        """Whether one of the paths was left out itself, or could not be read."""
-        told = {one.path for one in self.left_out} | {one.path for one in self.failed}
-        return not told.isdisjoint(self.paths)
+        """Whether one of the paths themselves was left out or could not be read."""
+        unread = {event.path for event in self.left_out} | {event.path for event in self.failed}
+        return not unread.isdisjoint(self.paths)
 
     @property
     def denied(self) -> str | None:
-        """The first folder that macOS keeps from this program by its settings."""
-        return next((one.path for one in self.left_out if one.reason == file_systems.FORBIDDEN), None)
+        """The first folder that the privacy settings of macOS keep from this program."""
+        return next((event.path for event in self.left_out if event.reason == file_systems.FORBIDDEN), None)
 
 
 def search(
+    how: QueryOptions,
     chosen: IndexOptions,
     out: OutputOptions,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")],
     paths: Paths = None,
-    mode: Annotated[
-        Literal["hybrid", "vectors", "words"], Option("Search by. hybrid fuses the ranks of vectors and words.")
-    ] = "hybrid",
-    top_k: Annotated[int, Option("Show the N best.", bounds=COUNT)] = 10,
-    all_chunks: Annotated[bool, Option("Show all good passages of a document, not only its best.")] = False,
-    rerank: Annotated[str | None, Option("Cross-encoder that orders the candidates anew.", "MODEL")] = None,
-    candidates: Annotated[int, Option("Passages that are reranked.", bounds=CANDIDATES)] = 50,
-    where: Annotated[
-        list[str] | None,
-        Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
-    ] = None,
-    min_score: Annotated[float | None, Option("Leave out lower scores.", bounds=Bounds(-1_000_000, 1_000_000))] = None,
-    context: Annotated[int, Option("Show N more lines of the file on each side.", bounds=Bounds(0, 1_000))] = 0,
-    no_update: Annotated[bool, Option("Search the index as it is.")] = False,
-    explain: Annotated[bool, Option("Show why a passage has its rank.")] = False,
 ) -> None:
     """Search files and folders by meaning and by words.
 
-    The first time, the files are read and embedded, which is kept in an index; later only what has changed is. Without
-    a path it searches the current folder. In a terminal it shows the passages, in a pipe JSON lines.
+    The first search reads and embeds the files, and keeps the result in an index; later searches update what has
+    changed. Without a path it searches the current folder. It prints passages in a terminal, JSON lines in a pipe.
 
     Example: mlxbert search "how do refunds work" docs/
     """
     from mlxbert.search.filters import make_filter
 
-    make_filter(where or ())  # refused before an index is made
+    make_filter(how.where or ())  # refuses a bad filter before an index is made
     if not query.strip():
         raise ArgumentError(f"query is {query!r}, expected a text")
-    found = _places(paths or (), chosen.index, may_make=not no_update)
-    if found is None:
+    searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)
+    if searched is None:
         console.say("note", "nothing was searched")
         return
-    with _opened(found, chosen, query) as index:
-        if not no_update:
-            _bring_up_to_date(index, found, out)
-        reranker = session.load("rerank", _computing(rerank, chosen)) if rerank is not None else None
+    with _opened(searched, chosen, query) as index:
+        if not how.no_update:
+            _bring_up_to_date(index, searched, out)
+        reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
         hits = index.search(
-            query, top_k=top_k, mode=mode, where=where or (), min_score=min_score, all_chunks=all_chunks,
-            rerank=reranker, candidates=candidates, paths=found,
+            query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
+            all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
         )  # fmt: skip
-        session.say_held()
+        session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
-        _show(index, hits, out, context=context, explain=explain)
+        _show(index, hits, out, context=how.context, explain=how.explain)
 
 
 def index(
     chosen: IndexOptions,
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
-    watch: Annotated[bool, Option("IndexUpdate it whenever files change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("Update it whenever files change, until Ctrl-C.")] = False,
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 
-    `mlxbert search` does this, too. With --watch the index follows every change.
+    `mlxbert search` does this, too. With --watch the index is updated after every change.
 
     Example: mlxbert index docs/ --exclude '*.log'
     """
-    with _opened(paths, chosen) as opened:
+    with _opened(paths, chosen) as target:
         if watch:
-            _watch(opened, paths, out)
+            _watch(target, paths, out)
         else:
-            done = _update(opened, [*opened.about.roots, *paths])
+            done = _update(target, [*target.about.roots, *paths])
             _report(done, out)
-            _summarize(opened, done, out)
+            _summarize(target, done, out)
             _check_read(done, paths)
 
 
-def _places(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
-    """What is searched: the paths, all of an index that is named, or the current folder; `None` if it is not to be."""
+def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
+    """Returns the paths to search, by default the current folder or all of `file`; `None` if the user declines."""
     from mlxbert.search import index_locations
 
-    found = paths if paths or file is not None else ["."]
-    known = index_locations.find_index(found) is not None if file is None else file.exists()
-    if known or (paths and may_make):
-        return found
+    searched = paths if paths or file is not None else ["."]
+    exists = index_locations.find_index(searched) is not None if file is None else file.exists()
+    if exists or (paths and may_make):
+        return searched
     if file is None and may_make and console.can_ask():
-        return found if console.ask(f"No index covers {os.getcwd()}. Make one?") else None
-    what = f"no index covers {' and '.join(paths) or os.getcwd()}" if file is None else f"{file}: no such index"
-    raise ArgumentError(what, hint="`mlxbert search QUERY PATH` makes one, of PATH")
+        return searched if console.ask(f"No index covers {os.getcwd()}. Make one?") else None
+    message = f"no index covers {' and '.join(paths) or os.getcwd()}" if file is None else f"{file}: no such index"
+    raise ArgumentError(message, hint="`mlxbert search QUERY PATH` makes an index of PATH")
 
 
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
-    """The index of some paths, open; a new one if none covers them. A query that is a path may stand in its place."""
+    """Opens the index of some paths; makes one if none covers them. An error says if query and path are swapped."""
     from mlxbert.search import index_locations, schema
     from mlxbert.search.index import open_index
 
@@ -232,20 +241,20 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
         include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
-    ) as found:  # fmt: skip
+    ) as opened:  # fmt: skip
         if not new:
-            _check_same(found.about, chosen)
+            _check_same(opened.about, chosen)
         try:
-            yield found
+            yield opened
         except InputError:  # nothing could be read
-            if new and not found.stats().files:
-                found.close()
-                schema.remove(found.path)
+            if new and not opened.stats().files:
+                opened.close()
+                schema.remove(opened.path)
             raise
 
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
-    """Refuses options that an index was not made with."""
+    """Refuses options that differ from those that the index was made with."""
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
@@ -254,16 +263,16 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
         ("text_column", chosen.text_column, about.text),
         ("field", chosen.field, [*(about.fields or ())]),
     )
-    for name, given, known in pairs:
-        if given is not None and given != known:
+    for name, value, actual in pairs:
+        if value is not None and value != actual:
             raise ArgumentError(
-                f"{name} is {_told(given)}, but the index was made with {_told(known)}",
-                hint="leave it out; or remove the index with `mlxbert indexes remove`, or make another: --index FILE",
+                f"{name} is {_typed(value)}, but the index was made with {_typed(actual)}",
+                hint="omit it, remove the index with `mlxbert indexes remove`, or make another one with --index FILE",
             )
 
 
-def _told(value: object) -> str:
-    """The value of an option as it is typed."""
+def _typed(value: object) -> str:
+    """Returns the value of an option as a user types it."""
     return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 
@@ -272,9 +281,9 @@ def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
 
 
 def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
-    """Updates an index before it is searched; where another process is doing this, it is searched as it is.
+    """Updates an index before a search; if another process is updating it, the index is searched as it is.
 
-    A path that cannot be looked at now is reported each time: what is found there is as old as the last look.
+    A path that cannot be read is reported each time: its passages are as old as the last update that could read it.
     """
     try:
         done = _update(index, paths or None)
@@ -287,7 +296,7 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
-    """Updates an index, with a bar if anything has changed. An interrupt says what is kept."""
+    """Updates an index, with a progress bar if anything has changed. An interrupt prints what is kept."""
     from mlxbert.search.index_locations import spelled
 
     roots = index.about.roots
@@ -304,69 +313,71 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
             kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
-            console.say("note", f"interrupted: {kept} are kept, the same command continues")
+            console.say("note", f"interrupted: {kept} are kept; the same command continues")
         raise
     return done
 
 
 def _report(done: IndexUpdate, out: OutputOptions) -> None:
-    """Says which columns were guessed, how many files were left out, by reason, and which could not be read."""
+    """Prints notes: guessed columns, how many files were left out and why, and how many could not be read."""
     if done.guessed:
-        shown = done.guessed if out.verbose else done.guessed[:_SHOWN]
-        told = ", ".join(f"{view.near(one.path)}: {one.guessed}" for one in shown)
-        more = f" and {len(done.guessed) - len(shown):,} more" * (shown != done.guessed)
-        console.say("note", f"columns of texts were guessed ({told}{more}); for a new index --text-column names one")
+        listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
+        description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
+        more = f" and {len(done.guessed) - len(listed):,} more" * (listed != done.guessed)
+        console.say(
+            "note", f"columns of texts were guessed ({description}{more}); --text-column of a new index names one"
+        )
     if done.left_out:
-        reasons = Counter(one.reason for one in done.left_out)
-        told = view.counted_reasons(dict(reasons.most_common()))
-        console.say("note", f"left out: {told}{'' if out.verbose else '; --verbose lists them'}")
+        reasons = Counter(event.reason for event in done.left_out)
+        description = view.counted_reasons(dict(reasons.most_common()))
+        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists them'}")
         if file_systems.IN_THE_CLOUD in reasons:
-            console.say("note", f"what is in the cloud is not downloaded: {_DOWNLOAD}")
+            console.say("note", f"a file in the cloud is not downloaded: {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
     if done.failed:
-        what = console.counted(len(done.failed), "file")
-        console.say("note", f"{what} could not be read{'' if out.verbose else '; --verbose lists them'}")
+        count = console.counted(len(done.failed), "file")
+        console.say("note", f"{count} could not be read{'' if out.verbose else '; --verbose lists them'}")
     if out.verbose:
-        for path, reason in [(one.path, one.reason) for found in (done.left_out, done.failed) for one in found]:
+        for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
             console.say("note", f"{view.near(path)}: {reason}")
 
 
 def _check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
-    """Refuses to go on where nothing could be read."""
+    """Raises an error if no file could be read."""
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
             raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
         hint = "--verbose lists what was left out, and why"
         if done.denied is not None:
             hint = PRIVACY
-        elif done.left_out and all(one.reason == file_systems.IN_THE_CLOUD for one in done.left_out):
+        elif done.left_out and all(event.reason == file_systems.IN_THE_CLOUD for event in done.left_out):
             hint = f"all are in the cloud: {_DOWNLOAD}"
         raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 
 def _summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints what an update did."""
+    """Prints the result of an update."""
     if done.finished is None:
         return
     facts = {"index": str(index.path), **vars(done.finished)}
-    facts |= {"failed": [{"path": one.path, "reason": one.reason} for one in done.failed]}
+    facts |= {"failed": [{"path": event.path, "reason": event.reason} for event in done.failed]}
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
 def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
-    """Updates an index whenever its files change. They are watched before the first update: no change is lost."""
+    """Updates an index whenever its files change. Watching starts before the first update, so no change is lost."""
     import watchfiles
 
     from mlxbert.search.index_locations import spelled
 
     due, first = True, True
     roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
-    known = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
-    own = os.path.abspath(index.path), file_systems.real_path(index.path)
+    watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
+    own_paths = os.path.abspath(index.path), file_systems.real_path(index.path)
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
-        watch_filter=lambda _, path: not path.startswith(own) and not _is_hidden(path, known),
+        watch_filter=lambda _, path: not path.startswith(own_paths) and not _is_hidden(path, watched),
     )  # fmt: skip
     for changed in changes:
         due = due or bool(changed)
@@ -374,7 +385,7 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
             continue
         try:
             done = _update(index, roots)
-        except BusyError:  # which is done soon
+        except BusyError:  # try again at the next tick
             continue
         if done.changed or first:
             _report(done, out)
@@ -383,9 +394,9 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
 
 
 def _is_hidden(path: str, roots: Sequence[str]) -> bool:
-    """Whether a path lies in a folder below a root that no update enters, or is hidden; `.gitignore` decides on others.
+    """Whether updates never read a path: it is hidden (except `.gitignore`), or in a skipped folder below a root.
 
-    On a Mac such a folder is `~/Library`, in which something changes all the time.
+    On a Mac `~/Library` is such a folder, in which something changes all the time.
     """
     from mlxbert.search.file_walk import reason_to_skip
     from mlxbert.search.index_locations import is_under
@@ -403,7 +414,7 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
 
 
 def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:
-    """The passages: drawn at a terminal, JSON lines in a pipe."""
+    """Shows passages: drawn in a terminal, as JSON lines in a pipe."""
     if not console.draws(out.json):
         for hit in hits:
             line = hit.to_dict(why=explain)
@@ -420,37 +431,39 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
 
 
 def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str]]:
-    """The lines before and after a passage in its document."""
-    whole = index.read(hit.chunk, around=lines).text  # a chunk has a line at least
-    start = max(whole.find(hit.text), 0)
-    before, after = whole[:start].split("\n"), whole[start + len(hit.text) :].split("\n")
+    """Returns the lines before and after a passage in its document."""
+    text = index.read(hit.chunk, around=lines).text  # a chunk has at least one line
+    start = max(text.find(hit.text), 0)
+    before, after = text[:start].split("\n"), text[start + len(hit.text) :].split("\n")
     return before[:-1][-lines:], after[1:][:lines]
 
 
 def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
-    """Hits as they are drawn: each with the sentence that is the closest by words, or by meaning if it shares none."""
+    """Yields hits for drawing, each with its best sentence: by shared words, or by meaning if there are none."""
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
 
     words = view.QueryWords(hits[0].query if hits else "")
     spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
-    texts = [[hit.text[start:end] for start, end in found] for hit, found in zip(hits, spans, strict=True)]
-    chosen = [max(range(len(found)), key=[*map(words.shared, found)].__getitem__) for found in texts]
-    lost = [
-        (number, place)
-        for number, found in enumerate(texts)
+    texts = [[hit.text[start:end] for start, end in pieces] for hit, pieces in zip(hits, spans, strict=True)]
+    chosen = [max(range(len(pieces)), key=[*map(words.shared, pieces)].__getitem__) for pieces in texts]
+    unmatched = [
+        (number, sentence)
+        for number, pieces in enumerate(texts)
         if not words.shared(hits[number].text)
-        for place in range(len(found))
+        for sentence in range(len(pieces))
     ]
-    if lost:
+    if unmatched:
         scores: dict[int, float] = {}
-        for one in similarity(index.model, hits[0].query, [texts[number][place] for number, place in lost]):
-            number, place = lost[one.index]
-            if one.score > scores.get(number, -math.inf):
-                scores[number], chosen[number] = one.score, place
-    most = max((hit.score for hit in hits), default=1.0)
-    for hit, found, place in zip(hits, spans, chosen, strict=True):
-        first, last = found[place]
+        for result in similarity(
+            index.model, hits[0].query, [texts[number][sentence] for number, sentence in unmatched]
+        ):
+            number, sentence = unmatched[result.index]
+            if result.score > scores.get(number, -math.inf):
+                scores[number], chosen[number] = result.score, sentence
+    best_score = max((hit.score for hit in hits), default=1.0)
+    for hit, pieces, sentence in zip(hits, spans, chosen, strict=True):
+        first, last = pieces[sentence]
         before, after = _around(index, hit, context) if context else ([], [])
         shift = sum(len(line) + 1 for line in before)
         yield view.DrawnPassage(
@@ -458,6 +471,6 @@ def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
             view.LINES + 2 * context,
-            hit.score / most if most > 0 else 0.0,
+            hit.score / best_score if best_score > 0 else 0.0,
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )

@@ -31,8 +31,8 @@ def serve(
 
     It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face, see
     docs/serve.md.
-    Clients ask for a model by its NAME; by default this is its name on the hub, or that of its folder. Without MODEL it
-    serves the model in MLXBERT_MODEL, or the built-in one.
+    Clients refer to a model by its NAME; by default this is its name on the hub, or the name of its folder. Without
+    MODEL it serves the model that MLXBERT_MODEL names, or the built-in one.
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
@@ -41,9 +41,9 @@ def serve(
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
     indexes = {name: Path(file) for name, file in _named(index or (), "index").items()}
     if missing := [file for file in indexes.values() if not file.is_file()]:
-        raise ArgumentError(f"index is {missing[0]}: there is no such file", hint="`mlxbert indexes list` shows them")
+        raise ArgumentError(f"index is {missing[0]}: no such file", hint="`mlxbert indexes list` shows the indexes")
     for file in indexes.values():
-        SqliteStore(file).close()  # a file that is not an index is refused now, not by the first search
+        SqliteStore(file).close()  # a file that is not an index is refused now, not at the first search
     from mlxbert.serve.http.server import serve as run
 
     refs = {name: ModelRef(source, None, None, offline, dtype, device) for name, source in sources.items()}
@@ -54,7 +54,7 @@ def serve(
 
 
 def _named(words: Sequence[str], what: str) -> dict[str, str]:
-    """Splits words that are NAME=VALUE; a value alone is named after its file or folder."""
+    """Splits words of the form NAME=VALUE; a value alone is named after its file or folder."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")

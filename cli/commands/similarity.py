@@ -35,52 +35,50 @@ def _similarity(
     model: ServedOptions,
     source: PairInputOptions,
     out: FileOptions,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="The query, and texts.")] = None,
-    vectors: Annotated[Path | None, Option("File with the vectors of the texts, from embed.", "FILE")] = None,
-    pairs: Annotated[bool, Option("Compare the two texts of each row, columns a and b.")] = False,
-    **given: Any,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="The query, and texts to rank.")] = None,
+    vectors: Annotated[Path | None, Option("File of the texts' vectors, written by embed.", "FILE")] = None,
+    pairs: Annotated[bool, Option("Compare the two texts of each row, in columns a and b.")] = False,
+    **values: Any,
 ) -> None:
-    top_k = given.pop("top_k")
+    top_k, arguments = values.pop("top_k"), texts or ()
     check_output(out.output, out.overwrite, sources=[*(source.input or []), *([str(vectors)] if vectors else [])])
-    if model.server is not None and (pairs or source.pair_column is not None or vectors is not None):
-        what = "--pairs" if vectors is None else "--vectors"
-        raise ArgumentError(f"{what} needs the model itself: it does not work with --server")
-    if pairs or source.pair_column is not None:
-        if vectors is not None:
-            raise ArgumentError("there are both --vectors and pairs of texts", hint="omit one of them")
-        return _pairs(model, source, given, out, texts or (), top_k)
-    if vectors is not None and len(texts or ()) != 1:
-        raise ArgumentError(f"there are {len(texts or ())} texts, --vectors needs one: the query")
+    pairs = pairs or source.pair_column is not None
+    _check(model, arguments, vectors, pairs=pairs)
+    if pairs:
+        return _pairs(model, source, values, out, arguments, top_k)
     stored = None if vectors is None else read_vectors(vectors)
-    opened = _opened(texts or (), source, vectors, stored)
+    records = _opened(arguments, source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):
-        given |= _options_of(vectors, stored, loaded, given)
-    _note_vectors(loaded, given)
+        values |= _stored_options(vectors, stored, loaded, values)
+    _note_vectors(loaded, values)
 
-    def score(query: str, others: Iterator[Any], usage: "Usage") -> Iterator[Any]:
+    def score(query: str, candidates: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
-            return loaded.scores("similarity", query, others, usage, **given)
+            return loaded.scores("similarity", query, candidates, usage, **values)
         from mlxbert.tasks.options import SimilarityOptions
         from mlxbert.tasks.similarity import score_texts, score_vectors
 
-        how = SimilarityOptions(**given, batch_tokens=model.batch_tokens)
+        options = SimilarityOptions(**values, batch_tokens=model.batch_tokens)
         if stored is None:
-            return score_texts(loaded, query, others, how, usage)
-        return score_vectors(loaded, query, _paired(others, stored.rows, f"{opened.name}, {vectors}"), how, usage)
+            return score_texts(loaded, query, candidates, options, usage)
+        paired = _paired(candidates, stored.rows, f"{records.name}, {vectors}")
+        return score_vectors(loaded, query, paired, options, usage)
 
-    asked = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
-    made_of = session.OutputManifest("similarity", loaded, model, given | asked)
+    more = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
+    manifest = session.OutputManifest("similarity", loaded, model, values | more)
     draw = _with_bars(view.draw_ranked, loaded)
-    write_ranking(texts or (), opened, out, draw, top_k, made_of, score, lambda query, one: Similarity(query, *one[:6]))
+    write_ranking(
+        arguments, records, out, draw, top_k, manifest, score, lambda query, text: Similarity(query, *text[:6])
+    )
 
 
 similarity = with_options(
     _similarity,
     """Rank texts by how similar they are to the first: by cosine, unless the model names another function.
 
-    The others may come from a file or a pipe; if A, the query, is not given, it is the first text of the file. The
-    index in the output counts the others, from 0. A terminal shows the 20 most similar texts of a file.
+    A is the query. The other texts may come from a file or a pipe; without A, the query is the first text of the file.
+    The index in the output counts the other texts from 0. A terminal shows the 20 most similar texts of a file.
 
     Example: mlxbert similarity "A man eats." "Someone is having lunch." "The sky is blue."
     """,
@@ -88,80 +86,94 @@ similarity = with_options(
 )
 
 
+def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, pairs: bool) -> None:
+    """Refuses options that do not work together."""
+    if model.server is not None and (pairs or vectors is not None):
+        option = "--pairs" if vectors is None else "--vectors"
+        raise ArgumentError(f"{option} needs the model itself: it does not work with --server")
+    if vectors is not None and pairs:
+        raise ArgumentError("there are both --vectors and pairs of texts", hint="omit one of them")
+    if vectors is not None and len(texts) != 1:
+        raise ArgumentError(f"there are {len(texts)} texts, --vectors needs one: the query")
+
+
 def _opened(
     texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
 ) -> RecordStream:
-    """The texts, see `open_ranking`; without others those that are stored with the vectors."""
+    """Opens the texts, see `open_ranking`; without an input file, the texts stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
-        opened = open_input(read_texts(vectors), source, "text")
-        opened.name = str(vectors)
-        return opened
+        records = open_input(read_texts(vectors), source, "text")
+        records.name = str(vectors)
+        return records
     return open_ranking(texts, replace(source, input=[str(vectors)]) if stored.has_texts else source, vectors)
 
 
-def _options_of(path: Path | None, stored: StoredVectors, model: "Model", given: dict[str, Any]) -> dict[str, Any]:
-    """What the file of the vectors says of how they were made, for the query; an option that is given goes first."""
+def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that stored vectors were made with, for the query, except those that the user gave."""
     if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
-        raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"give --model {name}")
+        raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"add --model {name}")
     options = json.loads(stored.about.get("options", "{}"))
-    return {name: options.get(name) for name in ("pooling", "dimensions") if given[name] is None}
+    return {name: options.get(name) for name in ("pooling", "dimensions") if values[name] is None}
 
 
 def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterator[Any]:
-    """Each text with its vector, or what is wrong with one of them."""
+    """Yields each text with its vector, or the error of one of them."""
     for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
         if text is None or vector is None:
-            what, other = ("vectors", "texts") if text is None else ("texts", "vectors")
+            more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
             raise InputError(
-                f"{names}: there are more {what} than {other}, which are {number:,}",
+                f"{names}: there are more {more} than {fewer}: {number:,} {fewer}",
                 hint="give the file that was embedded, unchanged: --input FILE",
             )
-        yield next((one for one in (text, vector) if isinstance(one, InputError)), (text, vector))
+        yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))
 
 
 def _pairs(
     model: ServedOptions,
     source: PairInputOptions,
-    given: dict[str, Any],
+    values: dict[str, Any],
     out: FileOptions,
     texts: Sequence[str],
     top_k: int | None,
 ) -> None:
-    """How similar the two texts of each pair are, in the order of the input."""
+    """Scores the two texts of each pair, in the order of the input."""
     if top_k is not None:
         raise ArgumentError(
-            "--top-k keeps the texts nearest to A, but --pairs does not rank texts", hint="omit one of them"
+            "--top-k keeps the texts most similar to A, but --pairs does not rank texts", hint="omit one of them"
         )
     if texts and len(texts) != 2:
         raise ArgumentError(f"there are {len(texts)} texts, expected two with --pairs", hint="quote each text")
-    opened = open_input(texts, source, ("a", "b"))
+    records = open_input(texts, source, ("a", "b"))
     loaded = session.load("embed", model)
     from mlxbert.tasks.pairs import similarity_pairs
 
-    _note_vectors(loaded, given)
-    how: dict[str, Any] = {"pairs": opened, "batch_tokens": model.batch_tokens, "on_error": opened.on_error}
-    results = similarity_pairs(loaded, **given, **how)
-    task = session.OutputManifest("similarity", loaded, model, given)
-    session.stream(opened, results, _with_bars(view.draw_pair, loaded), out, task=task)
+    _note_vectors(loaded, values)
+    arguments: dict[str, Any] = {"pairs": records, "batch_tokens": model.batch_tokens, "on_error": records.on_error}
+    results = similarity_pairs(loaded, **values, **arguments)
+    task = session.OutputManifest("similarity", loaded, model, values)
+    session.stream(records, results, _with_bars(view.draw_pair, loaded), out, task=task)
 
 
 def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:
-    """Draws bars for cosines; other scores may be of any size."""
+    """Adds bars to a view if scores are cosines; other scores may have any size."""
     return functools.partial(draw, bars=model.embedder.config.similarity == "cosine")
 
 
-def _note_vectors(model: "Model | RemoteModel", given: dict[str, Any]) -> None:
-    """Prints notes on what neither an option nor the model's files say, and on prompts that no option names."""
+def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
+    """Prints notes about an assumed pooling, scores that are not cosines, and the model's own prompts."""
     from mlxbert.tasks.prompt_kinds import own_prompt
 
-    note_assumed_pooling(model, given["pooling"])
+    note_assumed_pooling(model, values["pooling"])
     if (similarity := model.embedder.config.similarity) != "cosine":
         distance = f"the negative {similarity.capitalize()} distance"
-        what = "the dot product" if similarity == "dot" else distance
-        console.say("note", f"scores are {what} of vectors, as the files of the model say")
-    own = [own_prompt(model.embedder.config.prompts, kind) or "none" for kind in ("query", "document")]
-    if own != ["none", "none"] and all(value is None for name, value in given.items() if "prompt" in name):
-        first, others = own
-        console.say("note", f'prompts of the model: {first} for A, {others} for the others; --prompt "" omits them')
+        function = "the dot product" if similarity == "dot" else distance
+        console.say("note", f"scores are {function} of vectors, as the model's files say")
+    prompts = [own_prompt(model.embedder.config.prompts, kind) or "none" for kind in ("query", "document")]
+    if prompts != ["none", "none"] and all(value is None for name, value in values.items() if "prompt" in name):
+        query_prompt, document_prompt = prompts
+        console.say(
+            "note",
+            f'prompts of the model: {query_prompt} for A, {document_prompt} for the others; --prompt "" omits them',
+        )

@@ -1,7 +1,7 @@
-"""The commands of tasks whose results are shown one by one: each is made of the entry of its task in the catalogue.
+"""The commands of tasks with one result per item; each is made from its task's entry in the catalogue.
 
-A command consists of what it takes (`ITEMS`), the options of its task, and what is special to it (`SPECIAL`): how a
-result is drawn, and what is refused before a model is loaded.
+A command consists of its items (`ITEMS`), the options of its task, and its specifics (`SPECIAL`): how a result is
+drawn, and a check before the model is loaded.
 """
 
 import importlib
@@ -28,8 +28,8 @@ class TextItems:
     """Texts.
 
     Attributes:
-        source: The options of their files.
-        remembered: The options among these that results depend on.
+        source: The options of input files.
+        remembered: The fields of this class that results depend on; they are part of an output's manifest.
     """
 
     source: ClassVar[type[RecordOptions]] = RecordOptions
@@ -37,7 +37,7 @@ class TextItems:
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None
 
     def open(self, source: Any) -> RecordStream:
-        """The items, of arguments or of files."""
+        """Opens the items, from arguments or files."""
         return open_input(self.texts or (), source, "text")
 
 
@@ -47,22 +47,22 @@ class TextOrPairItems(TextItems):
 
     source = PairInputOptions
     remembered = ("pair",)
-    pair: Annotated[str | None, Option("A second text, for each of the texts.", "TEXT")] = None
+    pair: Annotated[str | None, Option("A second text that is paired with each text.", "TEXT")] = None
 
     def open(self, source: Any) -> RecordStream:
-        """The items, of arguments or of files."""
+        """Opens the items, from arguments or files."""
         return open_texts(self.texts or (), source, self.pair)
 
 
 @dataclass(frozen=True)
 class PairItems(TextItems):
-    """Pairs of texts; arguments are one pair."""
+    """Pairs of texts; the arguments form one pair."""
 
     source = PairInputOptions
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None
 
     def open(self, source: Any) -> RecordStream:
-        """The items, of arguments or of files."""
+        """Opens the items, from arguments or files."""
         if self.texts and len(self.texts) != 2:
             raise ArgumentError(
                 f"found {console.counted(len(self.texts), 'text')}, expected two: A and B", hint="quote each text"
@@ -80,7 +80,7 @@ class QuestionItems(TextItems):
     context_file: Annotated[str | None, Option("A file with the text; - is stdin.", "FILE")] = None
 
     def open(self, source: Any) -> RecordStream:
-        """The items, of arguments or of files."""
+        """Opens the items, from arguments or files."""
         return open_questions(self.texts or (), source, self.context, self.context_file)
 
 
@@ -90,7 +90,7 @@ ITEMS: Mapping[Items, type[TextItems]] = {
 
 
 class Typed(NamedTuple):
-    """What a user has typed: the model, the input, the items, and the options of the task."""
+    """The input of a user: the options of the model and of input files, the items, and the options of the task."""
 
     model: ServedOptions
     source: Any
@@ -104,11 +104,11 @@ def _nothing(typed: Typed) -> None:
 
 @dataclass(frozen=True)
 class Special:
-    """What is special to a command.
+    """The specifics of a command.
 
     Attributes:
-        draw: Gives for a model, and the options of the task, how a result is drawn.
-        check: Refuses what needs no model to be refused.
+        draw: Returns the function that draws a result, for a model and the options of the task.
+        check: Refuses bad input before a model is loaded.
     """
 
     draw: Callable[[Any, Any], session.Draw]
@@ -118,23 +118,23 @@ class Special:
 def _check_quotes(typed: Typed) -> None:
     """Refuses the words of a sentence that was not quoted."""
     texts = typed.items.texts or ()
-    without = [text for text in texts if "mask" not in text.lower()]
-    if without and len(texts) > 1 and not any(" " in text for text in texts):
+    unmasked = [text for text in texts if "mask" not in text.lower()]
+    if unmasked and len(texts) > 1 and not any(" " in text for text in texts):
         raise ArgumentError(
-            f"{len(without)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
+            f"{len(unmasked)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
             hint=f"mlxbert fill-mask {shlex.quote(' '.join(texts))}",
         )
 
 
 def _check_labels(typed: Typed) -> None:
-    """Refuses labels that cannot be, before a model of a gigabyte is downloaded; a server checks them itself."""
+    """Refuses invalid labels before a large model is downloaded; a server checks labels itself."""
     chosen = typed.chosen
     if chosen.labels is None:
         if chosen.hypothesis is not None or chosen.multi:
             raise ArgumentError(f"{'--multi' if chosen.multi else '--hypothesis'} works only with --labels")
         return
     if typed.items.pair is not None or typed.source.pair_column is not None:
-        raise ArgumentError("there are both --labels and pairs of texts", hint="--labels takes single texts")
+        raise ArgumentError("there are both --labels and pairs of texts", hint="--labels works only with single texts")
     if typed.model.server is None:
         from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
 
@@ -144,7 +144,7 @@ def _check_labels(typed: Typed) -> None:
 
 
 def _view(name: str) -> Any:
-    """The module of a view, which only its own command imports."""
+    """Imports the module of a view when its command runs."""
     return importlib.import_module(f"mlxbert.cli.views.{name}")
 
 
@@ -162,7 +162,7 @@ SPECIAL: Mapping[str, Special] = {
 
 
 def task_command(name: str) -> Callable[..., None]:
-    """The command of a task."""
+    """Makes the command of a task."""
     entry = CATALOGUE[name]
 
     def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any) -> None:
@@ -178,9 +178,9 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     special = SPECIAL[entry.name]
     check_output(out.output, out.overwrite, sources=typed.source.input)
     special.check(typed)
-    opened = typed.items.open(typed.source)
+    records = typed.items.open(typed.source)
     loaded = session.load_or_ask(entry.name, typed.model)
-    results = session.results(entry, loaded, opened, typed.chosen)
+    results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
-    made_of = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
-    session.stream(opened, results, special.draw(loaded, typed.chosen), out, task=made_of)
+    manifest = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)
+    session.stream(records, results, special.draw(loaded, typed.chosen), out, task=manifest)

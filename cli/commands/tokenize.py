@@ -20,19 +20,19 @@ def tokenize(
     chosen: TokenizeOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
 ) -> None:
-    """Show what the model sees: the tokens of a text, with their ids, segments and positions.
+    """Show what a model sees: the tokens of a text, with their ids, segments and positions.
 
     Example: mlxbert tokenize 'Hello, playwrights!' --pair 'Goodbye.'
     """
     check_output(out.output, out.overwrite, sources=source.input)
-    opened = open_input(texts or (), source, "text")
+    records = open_input(texts or (), source, "text")
     from mlxbert.loading import load_tokenizer_of
     from mlxbert.tasks.tokenize import tokenize as task
 
     with progress.download(model.model) as update:
         folder, tokenizer = load_tokenizer_of(ModelRef(model.model, None, model.revision, model.offline), update)
     session.keep(tokenizer)
-    how: dict[str, Any] = {**vars(chosen), "texts": opened, "on_error": opened.on_error}
-    results = task(tokenizer, **how)
-    made_of = session.OutputManifest("tokenize", folder, None, vars(chosen))
-    session.stream(opened, results, view.draw_tokens, out, task=made_of)
+    arguments: dict[str, Any] = {**vars(chosen), "texts": records, "on_error": records.on_error}
+    results = task(tokenizer, **arguments)
+    manifest = session.OutputManifest("tokenize", folder, None, vars(chosen))
+    session.stream(records, results, view.draw_tokens, out, task=manifest)

@@ -18,13 +18,13 @@ def verify(
     tolerance: Annotated[
         float | None,
         Option(
-            "How far outputs may differ. If tensors are equal only once rounded to float16 or bfloat16, the default is "
-            "0.02 or 0.2. Outputs of quantized models are judged only with this option.",
+            "Maximum difference of outputs. If tensors are equal only after rounding to float16 or bfloat16, the "
+            "default is 0.02 or 0.2. Outputs of quantized models are judged only with this option.",
             usual="0.0001",
             bounds=TOLERANCE,
         ),
     ] = None,
-    device: Annotated[Device, Option("Device. With auto it is the GPU if there is one.", panel="Model")] = "auto",
+    device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto",
 ) -> None:
     """Check whether two models agree, and show what differs.
 
@@ -35,6 +35,6 @@ def verify(
     from mlxbert.folders.verify import verify as compare
 
     with progress.download(f"{a} and {b}") as update:
-        found = compare(a, b, tolerance=tolerance, device=device, offline=offline, on_progress=update)
-    session.show_object(found.to_dict(), lambda: views.verification(found), out)
-    raise typer.Exit(0 if found.agree else 1)
+        verification = compare(a, b, tolerance=tolerance, device=device, offline=offline, on_progress=update)
+    session.show_object(verification.to_dict(), lambda: views.verification(verification), out)
+    raise typer.Exit(0 if verification.agree else 1)

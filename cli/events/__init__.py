@@ -1,1 +1,1 @@
-"""Where the events of training go besides the terminal."""
+"""Destinations of training events other than the terminal."""

@@ -1,4 +1,4 @@
-"""Events on their way: where they go is decided by the options, and an interruption reaches the training."""
+"""Routes events of training to the sinks that the options ask for, and interruptions to the training."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ from mlxbert.training.loop.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
-    """What the options ask for, to be closed by `opened`; nothing where another process of the run shows it."""
+    """Opens the sinks that the options ask for; `opened` closes them. Only the first of several processes has sinks."""
     sinks: list[Sink] = []
     if launched.rank():
         return sinks
@@ -37,13 +37,13 @@ def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: E
         add(TensorBoard(out.tensorboard))
     if out.log is not None:
         add(EventLog(out.log, inputs))
-    for sink in _shown(out, dry=dry):
+    for sink in _for_stdout(out, dry=dry):
         add(sink)
     return sinks
 
 
-def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
-    """What stdout gets; where no live view can be drawn, a few lines on stderr say how far training is."""
+def _for_stdout(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
+    """Yields the sink for stdout; where no live view can be drawn, also one that prints progress on stderr."""
     at_terminal, drawn = console.at_terminal(), console.draws(out.json)
     dumb = at_terminal and console.stdout().is_dumb_terminal
     sparse = console.may_draw() and (dumb if at_terminal and drawn else not at_terminal)
@@ -57,7 +57,7 @@ def _shown(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
 
 @contextmanager
 def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
-    """Yields what says what is done: in the live view, or where there is none next to a spinner."""
+    """Yields a function that shows the current phase: in the live view if there is one, else next to a spinner."""
     with progress.waiting() as wait:
 
         def name(phase: str) -> None:
@@ -68,20 +68,20 @@ def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
 
 
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], kind: str) -> None:
-    """Hands every event to every sink, after `begun` was called; the model is one for `models list` when it is done.
+    """Passes every event to every sink; registers a finished model for `models list`.
 
-    Training saves its state when it ends early; also if an interruption or an error hits a sink.
+    Training saves its state when it ends early, even if an interruption or an error occurs in a sink.
 
     Args:
         events: The events.
-        sinks: What takes them.
-        begun: Is called before each event is handed on.
-        kind: What trains.
+        sinks: The destinations of events.
+        begun: Called before each event is passed on.
+        kind: The command that trains, for `models list`.
     """
     try:
         for event in events:
             begun()
-            session.say_held()
+            session.say_queued()
             if isinstance(event, Finished):
                 remember(event.output, kind)
             for sink in sinks:
@@ -93,7 +93,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
 
 @contextmanager
 def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
-    """Says how to resume a run that is interrupted inside, unless `output` is `None`, after it closed the live view."""
+    """On an interrupt, closes the live view and prints how to resume the run, unless `output` is `None`."""
     try:
         yield
     except KeyboardInterrupt:
@@ -104,7 +104,7 @@ def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
 
 
 def _saved(output: Path) -> str:
-    """Where an interrupted run stands on disk, if it can be found out: `saved at step 12; `."""
+    """Returns the last saved step of an interrupted run, if it can be read: `saved at step 12; `."""
     try:
         states = output.with_name(f"{output.name}.partial").rglob("state.json")
         newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
@@ -114,5 +114,5 @@ def _saved(output: Path) -> str:
 
 
 def command_line() -> list[str]:
-    """The words that were typed."""
+    """Returns the command line as it was typed."""
     return ["mlxbert", *sys.argv[1:]]

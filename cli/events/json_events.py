@@ -1,4 +1,4 @@
-"""Events as JSON lines: on stdout, and in a log."""
+"""Sinks that write events as JSON lines: to stdout, and to a log."""
 
 import os
 import re
@@ -12,39 +12,39 @@ from mlxbert.paths import open_regular
 from mlxbert.results.json import to_json
 from mlxbert.training.loop.events import Event, Finished, Started
 
-_START = 100  # bytes of a log that say what it is
+_START = 100  # bytes of a log that identify it
 
 
 def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
-    """Whether a log ends within a line: that of a run that was killed."""
+    """Whether a log ends within a line, as after a killed run."""
     if identity(path) in map(identity, inputs):
         raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
     with open(path, "rb", opener=open_regular) as file:
         kinds = "|".join(kind.event for kind in Event.__subclasses__())
         if (start := file.read(_START)) and not re.match(rf'{{"event": "({kinds})"'.encode(), start):
-            said = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
-            raise ArgumentError(said, hint="name a new file, or a log of an earlier run")
+            message = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
+            raise ArgumentError(message, hint="name a new file, or a log of an earlier run")
         file.seek(-bool(start), os.SEEK_END)
         return file.read() not in (b"", b"\n")
 
 
 class JsonEvents:
-    """Writes events to stdout as they come; if `quiet`, only the last: `finished`, or `started` of a `dry` run."""
+    """Writes events to stdout as they arrive; if `quiet`, only `finished`, or `started` in a `dry` run."""
 
     def __init__(self, *, quiet: bool, dry: bool) -> None:
-        self._wanted: type[Event] = Event if not quiet else Started if dry else Finished
+        self._kind: type[Event] = Event if not quiet else Started if dry else Finished
 
     def write(self, event: Event) -> None:
         """Writes the event."""
-        if isinstance(event, self._wanted):
+        if isinstance(event, self._kind):
             json_lines.put_line(to_json(event.to_dict()))
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
 
 class EventLog:
-    """Appends all events to a file, each at once: a run that is resumed continues in the log of its beginning."""
+    """Appends every event to a file at once; a resumed run continues the log."""
 
     def __init__(self, path: Path, inputs: Iterable[str]) -> None:
         try:

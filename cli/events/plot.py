@@ -1,4 +1,4 @@
-"""The curves of training as a picture; needs the package `matplotlib`."""
+"""A sink that plots the curves of training; needs the package `matplotlib`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ _INCHES, _DOTS_PER_INCH = (10, 4.5), 150
 
 
 class Plot:
-    """Draws the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
+    """Plots the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
 
-    The ending of the file is the format; a file that is there is replaced.
+    The extension of the file decides on the format; an existing file is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class Plot:
         self._title = ""
 
     def write(self, event: Event) -> None:
-        """Notes the numbers of an event."""
+        """Records the numbers of an event."""
         match event:
             case Started():
                 self._losses.setdefault(event.run, []).extend(event.losses)
@@ -45,7 +45,7 @@ class Plot:
                 self._scores[event.run].append(event)
 
     def close(self) -> None:
-        """Writes the picture, if there is something to draw."""
+        """Writes the plot, if there is something to draw."""
         if any(self._losses.values()):
             with atomic_write(self._path, locked=False) as file:
                 self._figure().savefig(file, format=self._path.suffix[1:].lower(), dpi=_DOTS_PER_INCH)
@@ -57,11 +57,12 @@ class Plot:
         figure.suptitle(self._title, parse_math=False)
         loss, score = figure.subplots(1, 2)
         metric = "metric"
-        for run, found in self._scores.items():
+        for run, evaluations in self._scores.items():
             loss.plot(*zip(*self._losses[run], strict=True), linewidth=0.8, color=f"C{run}")
-            metric = found[-1].metric if found else metric
-            values = [event.metrics[event.metric] for event in found]
-            score.plot([event.step for event in found], values, marker="o", color=f"C{run}", label=self._names.get(run))
+            metric = evaluations[-1].metric if evaluations else metric
+            values = [event.metrics[event.metric] for event in evaluations]
+            steps = [event.step for event in evaluations]
+            score.plot(steps, values, marker="o", color=f"C{run}", label=self._names.get(run))
         for axes, name in ((loss, "training loss"), (score, f"validation {metric}")):
             axes.set_title(name, parse_math=False)
             axes.set_xlabel("step")

@@ -1,4 +1,4 @@
-"""What takes the events of training."""
+"""The interface of destinations for training events."""
 
 import importlib.util
 from typing import Protocol
@@ -8,17 +8,17 @@ from mlxbert.training.loop.events import Event
 
 
 class Sink(Protocol):
-    """Takes events in their order."""
+    """A destination of events, in their order."""
 
     def write(self, event: Event) -> None:
         """Takes the next event."""
 
     def close(self) -> None:
-        """Is called once, after the last event or when training was interrupted."""
+        """Ends the output; called once, after the last event or an interruption."""
 
 
 def require(package: str, option: str, extra: str) -> None:
-    """Checks that an optional package is there."""
+    """Raises an error if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise ArgumentError(
             f"{option} needs the package {package}, which is not installed",

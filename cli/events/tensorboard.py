@@ -1,4 +1,4 @@
-"""Events for TensorBoard, as scalars; needs the package `tensorboard`."""
+"""A sink that writes scalars for TensorBoard; needs the package `tensorboard`."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from mlxbert.training.loop.events import Evaluated, Event, Started, Step
 
 
 class TensorBoard:
-    """Writes losses, learning rates and metrics; each run into a folder of its own if there are several."""
+    """Writes losses, learning rates and metrics; several runs have a folder each."""
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", "--tensorboard", "tensorboard")
@@ -38,7 +38,7 @@ class TensorBoard:
                 self._writer.flush()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes buffered values and closes the file."""
         if self._writer is not None:
             self._writer.close()
 

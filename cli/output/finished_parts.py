@@ -9,15 +9,15 @@ from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
 from mlxbert.results.result import Failure
 
-# Results; a multiple of the window of inputs that are batched together: a resumed run makes the same batches. Where the
-# window does not divide it, `FileOutput.begin_windows` makes parts larger.
+# Results per part: a multiple of the window of inputs that are batched together, so that a resumed run makes the same
+# batches. For a window that does not divide it, `FileOutput.begin_windows` makes parts larger.
 PART = 512
 
 
 class FinishedParts:
-    """The finished parts in a folder; an iterable of their paths. Next to each is a record of its counts and its hash.
+    """The finished parts in a folder, as an iterable of their paths; a record next to each holds its counts and hash.
 
-    A part of another owner, a JSON value, counts as damaged.
+    `owner` is a JSON value; a part of another owner counts as damaged.
     """
 
     def __init__(self, folder: Path, format: OutputFormat, owner: object) -> None:
@@ -31,11 +31,11 @@ class FinishedParts:
         return self.folder / f"part-{number:06}{self._format.part_ending}"
 
     def total(self, name: str) -> int:
-        """The sum of one of the counts."""
+        """Returns the sum of one of the counts over all parts."""
         return sum(counts[name] for counts in self.counts)
 
     def find(self) -> "FinishedParts":
-        """Counts the parts after those that are counted, up to the first that is missing or damaged."""
+        """Counts further parts on disk, up to the first that is missing or damaged."""
         with suppress(OSError, DamagedError):
             while True:
                 path = self._path(len(self.counts))
@@ -62,6 +62,6 @@ class FinishedParts:
 
 
 def _tokens(result: Any) -> int:
-    """The tokens of a result, which counts them or lists them."""
-    found = getattr(result, "tokens", 0)
-    return found if isinstance(found, int) else len(found)
+    """Returns the number of tokens of a result, whose field is a number or a list."""
+    tokens = getattr(result, "tokens", 0)
+    return tokens if isinstance(tokens, int) else len(tokens)

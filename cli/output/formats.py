@@ -1,4 +1,4 @@
-"""Output formats by the ending of the file."""
+"""Output formats by file extension."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS as FORMATS_READ, FormatName
 
 JSON_LINES = FORMATS_READ[FormatName.jsonl].endings
-RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # the endings for results other than vectors
+RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # extensions for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
-WORDS = (*JSON_LINES, ".parquet")  # for vectors of words
+WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
 
 
 class JsonLines(OutputFormat):
@@ -25,19 +25,19 @@ class JsonLines(OutputFormat):
     ending = part_ending = ".jsonl"
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """A line for each result."""
+        """Writes a line for each result."""
         for result, values in zip(results, kept, strict=True):
             file.write(to_line(result, values).encode() + b"\n")
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The parts, one after the other."""
+        """Concatenates the parts."""
         for path in parts:
             with path.open("rb") as part:
                 shutil.copyfileobj(part, file, CHUNK)
 
 
 class Ndjson(JsonLines):
-    """The same by another name."""
+    """`.ndjson`: JSON lines under another name."""
 
     ending = ".ndjson"
 
@@ -47,7 +47,7 @@ FORMATS = {kind.ending: kind for kind in _KINDS}
 
 
 def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
-    """The format that a file's ending names."""
+    """Returns the format of a file extension."""
     ending = path.suffix.lower()
     if ending not in allowed:
         if path.is_dir():
@@ -67,12 +67,12 @@ def choose(
     words: bool = False,
     keep: Sequence[str] | None = None,
 ) -> OutputFormat:
-    """The format that a file's ending names; without a file, JSON lines.
+    """Makes the format of a file extension; without a file, JSON lines.
 
-    `width` is D where results are vectors, `whole` makes them int8, `words` says that they are of words; `metadata` is
-    stored if the format can.
+    `width` is D if results are vectors, `whole` makes them int8, `words` means vectors of words; `metadata` is stored
+    if the format supports it.
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
-        raise ArgumentError(f"--output {path}: has no place for --keep, expected .jsonl, .csv, .sqlite or .parquet")
+        raise ArgumentError(f"--output {path}: cannot store --keep, expected .jsonl, .csv, .sqlite or .parquet")
     return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)

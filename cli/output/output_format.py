@@ -1,7 +1,7 @@
-"""The interface of output formats, and what formats of vectors share.
+"""The interface of output formats, and helpers for vectors.
 
 A format writes parts from lists of results, and assembles the file from its parts with only a piece of a part in memory
-at a time. The bytes depend on the results only. D is the width of a vector.
+at a time. The bytes depend only on the results. D is the width of a vector.
 """
 
 from abc import ABC, abstractmethod
@@ -22,20 +22,20 @@ class OutputFormat(ABC):
     """A format of output files.
 
     Attributes:
-        ending: Of the file.
-        part_ending: Of its parts.
-        holds_errors: Whether the file says why an input failed; otherwise stderr does.
-        keeps: Whether it has a place for what is kept of the records.
+        ending: The extension of the file.
+        part_ending: The extension of its parts.
+        holds_errors: Whether the file stores why an input failed; otherwise stderr shows it.
+        keeps: Whether the file can store the kept fields of records.
         failures: Where failures are described, or what they look like.
-        whole: Whether vectors are whole numbers, int8, in place of float32.
-        words: Whether vectors are those of words.
+        whole: Whether vectors are int8 instead of float32.
+        words: Whether vectors are of words.
     """
 
     ending: str
     part_ending: str
     holds_errors = True
     keeps = True
-    failures = "each says why in its place in the output"
+    failures = "the output has an error in place of each"
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class OutputFormat(ABC):
 
     @property
     def width(self) -> int:
-        """D, which formats of vectors need in advance."""
+        """D; formats of vectors need it in advance."""
         assert self._width is not None, f"{self.ending} needs the width of its vectors"
         return self._width
 
     @property
     def dtype(self) -> str:
-        """The dtype of vectors, little-endian, as NumPy writes it."""
+        """NumPy's name of the vectors' dtype, little-endian."""
         return "|i1" if self.whole else "<f4"
 
     @classmethod  # noqa: B027 - most formats need no check
@@ -66,26 +66,26 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """Writes one or more results, some of them failures, and what is kept of their records."""
+        """Writes results, which may be failures, with the kept fields of their records."""
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the file; `parts` come in order and can be iterated over again, `results` is N of all parts."""
+        """Writes the file; `parts` are in order and can be iterated repeatedly, `results` is the N of all parts."""
 
 
 def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":
-    """(len(results), D) in the dtype of the format; a failure is a row of NaN, or of 0 among whole numbers."""
+    """Returns (len(results), D) in the format's dtype; a failure is a row of NaN, or of 0 in int8."""
     import numpy as np
 
     width = format.width
-    found = np.full((len(results), width), 0 if format.whole else np.nan, dtype=format.dtype)
+    stacked = np.full((len(results), width), 0 if format.whole else np.nan, dtype=format.dtype)
     for row, result in enumerate(results):
         if not isinstance(result, Failure):
             assert result.embedding.shape == (width,), f"a vector of {result.embedding.shape}, expected ({width},)"
-            found[row] = result.embedding
-    return found
+            stacked[row] = result.embedding
+    return stacked
 
 
 def utf8(text: str) -> bytes:
-    """The text as UTF-8; halves of surrogate pairs, which errors may quote, as escapes."""
+    """Encodes a text as UTF-8; lone surrogates, which errors may quote, become escapes."""
     return text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Vectors in a table: the .parquet output, which needs pyarrow."""
+"""The .parquet output, a table of vectors; needs pyarrow."""
 
 import errno
 import json
@@ -15,9 +15,9 @@ from mlxbert.results.result import Failure
 
 
 class Parquet(OutputFormat):
-    """`.parquet`: columns text, embedding, tokens, truncated, error, and what is kept of each record, as strings.
+    """`.parquet`: columns text, embedding, tokens, truncated, error, and the kept fields of each record as strings.
 
-    Of words there are also word, start and end, and each word is a row.
+    Vectors of words have a row per word, with the additional columns word, start and end.
 
     A failure has an error, an embedding of NaN (of 0 in int8), and null elsewhere. Its embedding cannot be null:
     pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null
@@ -34,7 +34,7 @@ class Parquet(OutputFormat):
             import pyarrow.parquet  # noqa: F401
         except ImportError:
             raise MlxbertError(
-                f"--output {path}: a .parquet file is written with pyarrow, which is not installed",
+                f"--output {path}: writing a .parquet file needs pyarrow, which is not installed",
                 hint='pip install "mlxbert[parquet]", or: pip install pyarrow',
             ) from None
 
@@ -45,14 +45,14 @@ class Parquet(OutputFormat):
         types = {"text": pa.string()}
         types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.words else {}
         types |= {"embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
-        if twice := types.keys() & set(self.keep):
-            raise ArgumentError(f"--keep {min(twice)}: the output has a column of this name")
+        if taken := types.keys() & set(self.keep):
+            raise ArgumentError(f"--keep {min(taken)}: the output has a column with this name")
         types |= dict.fromkeys(self.keep, pa.string())
         fields = [pa.field(name, kind) for name, kind in types.items()]
         return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """An Arrow file, which is fast to read back."""
+        """Writes an Arrow file, which is fast to read back."""
         import pyarrow as pa
 
         schema = self._schema()
@@ -60,25 +60,25 @@ class Parquet(OutputFormat):
         with _arrow_errors():
             numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
             vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
-            own = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
-            own.insert(schema.names.index("embedding"), vectors)
+            columns = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
+            columns.insert(schema.names.index("embedding"), vectors)
             with pa.ipc.new_file(file, schema) as writer:
-                writer.write_table(pa.table(own, schema=schema))
+                writer.write_table(pa.table(columns, schema=schema))
 
-    def _cell(self, name: str, row: Any, values: Mapping[str, Any]) -> Any:
+    def _cell(self, name: str, row: Any, kept: Mapping[str, Any]) -> Any:
         if name in self.keep:
-            return _as_text(values.get(name))
+            return _as_text(kept.get(name))
         if isinstance(row, Failure):
             return _as_text(row.error.message) if name == "error" else None
-        found = getattr(row, name, None)
-        return _as_text(found) if isinstance(found, str) else found
+        value = getattr(row, name, None)
+        return _as_text(value) if isinstance(value, str) else value
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """A row group for each part."""
+        """Writes a row group for each part."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Vectors hardly ever repeat: a dictionary of them would be useless.
+        # Vectors hardly ever repeat, so a dictionary would be useless.
         with _arrow_errors(), pq.ParquetWriter(file, self._schema(), use_dictionary=False) as writer:
             for path in parts:
                 with path.open("rb") as part, pa.ipc.open_file(part) as reader:
@@ -87,20 +87,20 @@ class Parquet(OutputFormat):
 
 
 def _rows(result: Any) -> list[Any]:
-    """One for each word of a text, or one."""
+    """Returns a row for each word of a text, or the result itself as the only row."""
     if not isinstance(result, Words):
         return [result]
     return [SimpleNamespace(text=result.text, truncated=result.truncated, **vars(word)) for word in result.words]
 
 
 def _as_text(value: Any) -> str | None:
-    """A kept value; what is not a string as JSON."""
+    """Returns a value as a string; values of other types as JSON."""
     return value if value is None else utf8(value if isinstance(value, str) else json.dumps(value)).decode()
 
 
 @contextmanager
 def _arrow_errors() -> Iterator[None]:
-    """Errors of pyarrow as errors of writing a file."""
+    """Turns errors of pyarrow into errors of writing a file."""
     import pyarrow as pa
 
     try:

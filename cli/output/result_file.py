@@ -1,10 +1,10 @@
 """Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
 
-`X` is made in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and numbered
-parts. A part has `PART` results, or those of a GPU's window of inputs where that is larger. A small file with counts
-and a hash is written after each part: a part without it is unfinished. The same command finds the parts and resumes
-after the last one that is whole; of the batches after that, those that were written meanwhile are not computed again.
-`X` itself appears whole or not at all.
+`X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
+numbered parts. A part has `PART` results, or those of a GPU's window of inputs if the window is larger. A small file
+with counts and a hash is written after each part; a part without it is unfinished. The same command finds the parts and
+resumes after the last complete one; batches after it that were already saved are not computed again. `X` itself
+appears complete or not at all.
 """
 
 import os
@@ -31,7 +31,7 @@ from mlxbert.results.result import Failure
 from mlxbert.version import __version__
 
 _WHOLE = "whole"
-_MOST_PRINTED = 20  # failures, on stderr
+_MAX_PRINTED = 20  # failures on stderr
 
 
 def check_output(
@@ -44,37 +44,37 @@ def check_output(
 ) -> None:
     """Refuses an output file that cannot be written; a command calls it before it loads a model.
 
-    Of several processes that share the work (`shared`), the first one writes; without, several are refused.
+    If several processes share the work (`shared`), the first one writes; otherwise several processes are refused.
     """
     if path is None:
         return
     if launched.rank():
         return
     if launched.is_launched() and not shared:
-        raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start mlxbert alone")
+        raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start only one process")
     kind = find(path, allowed)
     check_path(path, overwrite, sources or ())
     kind.check(path)
 
 
 def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option: str = "output") -> None:
-    """Refuses a path of an output file that cannot be written; the part of `check_output` that knows no formats.
+    """Refuses the path of an output file that cannot be written: the checks of `check_output` for any format.
 
     Args:
         path: The path.
-        overwrite: Whether a file that is there may be replaced.
-        sources: The files that are read.
+        overwrite: Whether an existing file may be replaced.
+        sources: The input files.
         option: The option that names the path.
     """
     check_written(option, path, "file")
     with writing(path):
         if path.exists() and identity(path) in map(identity, sources):
-            raise ArgumentError(f"--{option} {path}: is the input")
+            raise ArgumentError(f"--{option} {path}: is an input")
         _refuse_existing(path, overwrite)
         folder = file_to_write(path).parent if path.is_symlink() else path.parent
         if not folder.exists():
             hint = f"make it with: mkdir -p {shlex.quote(str(folder))}"
-            raise ArgumentError(f"--{option} {path}: there is no folder {folder}", hint=hint)
+            raise ArgumentError(f"--{option} {path}: the folder {folder} does not exist", hint=hint)
         if not folder.is_dir():
             raise NotADirectoryError(0, f"{folder} is not a folder")
         if not may_write(folder):
@@ -84,17 +84,17 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
-        raise ArgumentError(f"--output {path}: exists already", hint="--overwrite replaces it")
+        raise ArgumentError(f"--output {path}: already exists", hint="--overwrite replaces it")
 
 
 class Dropped:
-    """Where the results go in a process that is not the first: nowhere. Attributes as of `FileOutput`."""
+    """Replaces `FileOutput` in processes other than the first: drops results, with the same attributes."""
 
     done = failed = truncated = only_unknown = 0
     hint = None
 
     def begin_windows(self, size: int) -> None:
-        """Does nothing: there are no parts."""
+        """Does nothing, as there are no parts."""
 
     def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
@@ -104,15 +104,15 @@ class Dropped:
 
 
 class _Folder(PartialFolder):
-    """The folder of parts."""
+    """The folder that holds the parts."""
 
     names = rf"{_WHOLE}|part-\d+\.\w+|batches-[\d-]+\.json"
     work = ("*-*", f"{_WHOLE}*")
     begun = "*-*.json"
-    hint = "finish that one with its own input, model and options; --overwrite drops it and starts over"
+    hint = "finish that run with its own input, model and options; --overwrite discards it and starts over"
 
     def resumable(self, manifest: Mapping[str, Any]) -> bool:
-        """Without an input file nobody can."""
+        """Whether the input is a file: only then can a run be resumed."""
         return manifest.get("input", "") is not None
 
 
@@ -120,7 +120,7 @@ class FileOutput:
     """Writes results to `path`; a context manager.
 
     Attributes:
-        hint: What to do about the first failure of this run, where the file holds the reasons.
+        hint: What to do about the first failure of this run, if the file stores the reasons.
     """
 
     def __init__(
@@ -137,64 +137,64 @@ class FileOutput:
         self._kept: list[Mapping[str, Any]] = []
         self.hint: str | None = None
         self._printed = 0
-        self._part: int | None = None  # results of a part, where they are not `PART`
+        self._part_size: int | None = None  # results per part, if not `PART`
         self._lock = ExitStack()
 
     @property
     def done(self) -> int:
-        """How many results finished parts hold: as many records of the input are skipped."""
+        """The number of results in finished parts, which is the number of records that a resumed run skips."""
         return self._parts.total("results")
 
     @property
     def failed(self) -> int:
-        """How many of them are failures."""
+        """The number of failures among these results."""
         return self._parts.total("failed")
 
     @property
     def truncated(self) -> int:
-        """How many of them are of inputs that were truncated."""
+        """The number of these results whose input was truncated."""
         return self._parts.total("cut")
 
     @property
     def only_unknown(self) -> int:
-        """How many of them are of texts in which the vocabulary knows nothing."""
+        """The number of these results whose text has no known token."""
         return self._parts.total("unknown")
 
     @property
     def tokens(self) -> int:
-        """How many tokens the model read for them, where results count tokens."""
+        """The number of tokens that the model read for these results, if results count tokens."""
         return self._parts.total("tokens")
 
     def __enter__(self) -> "FileOutput":
         dropped = self._lock.enter_context(self._folder.locked(overwrite=self.overwrite))
         if dropped is not None:
-            console.say("note", f"{self.partial}: {dropped}; it is dropped")
-        for pattern in ("*.unfinished", _WHOLE):  # what was being written when a run was killed
+            console.say("note", f"{self.partial}: {dropped}; it is discarded")
+        for pattern in ("*.unfinished", _WHOLE):  # files that a killed run was writing
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         self._batches.begin(len(self._parts.find().counts))
         if len(self._batches):
-            console.say("note", "resumed: the outputs of batches of an earlier run are there")
+            console.say("note", "resumed: the outputs of an earlier run's batches are kept")
         return self
 
     def _new_parts(self) -> FinishedParts:
         return FinishedParts(self.partial, self.format, self.manifest)
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """The outputs of a batch, see `UnfinishedPart.remember`."""
+        """Returns the outputs of a batch, see `UnfinishedPart.remember`."""
         with writing(self.partial):
             return self._batches.remember(key, compute)
 
     def begin_windows(self, size: int) -> None:
         """Makes parts end with windows of `size` inputs: a run that resumes after a part makes the same windows.
 
-        The windows of a run that resumes with another size, on another GPU, begin after the last part, too: nothing is
-        left out or computed twice, and batches that are kept count only where the same texts make them.
+        A run that resumes with another size, on another GPU, also begins its windows after the last part: nothing is
+        left out or computed twice, and a saved batch is used only if the same texts form it.
         """
-        self._part = -(-PART // size) * size
+        self._part_size = -(-PART // size) * size
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Takes one result, and what is kept of its record; writes a part to disk when it is full."""
+        """Takes one result and the kept fields of its record; writes a part to disk when it is full."""
         if isinstance(result, Failure):
             if self.format.holds_errors:
                 self.hint = self.hint or result.error.hint
@@ -202,18 +202,18 @@ class FileOutput:
                 self._print_failure(result)
         self._results.append(result)
         self._kept.append(kept)
-        if len(self._results) == (self._part or PART):
+        if len(self._results) == (self._part_size or PART):
             self._flush()
 
     def _print_failure(self, failure: Failure) -> None:
-        """Prints why an input failed, for formats that do not store it; of many failures only the first."""
+        """Prints why an input failed, for formats that do not store it; only for the first `_MAX_PRINTED` failures."""
         self._printed += 1
-        if self._printed <= _MOST_PRINTED:
+        if self._printed <= _MAX_PRINTED:
             console.say("error", f"input {failure.index}: {failure.error.message}")
             if self._printed == 1 and failure.error.hint:
                 console.say("hint", failure.error.hint)
-        elif self._printed == _MOST_PRINTED + 1:
-            console.say("note", "more inputs fail; .jsonl and .csv store the reason for each")
+        elif self._printed == _MAX_PRINTED + 1:
+            console.say("note", "more inputs failed; .jsonl and .csv store the reason for each")
 
     def _flush(self) -> None:
         with writing(self.partial):
@@ -238,10 +238,10 @@ class FileOutput:
             self._lock.close()
 
     def _keep(self, problem: BaseException) -> None:
-        """Keeps what can be resumed, with a hint: that of the error, if it has none of its own."""
-        # Counted on disk: an interrupt may come after a part is finished and before it is counted.
+        """Saves unfinished batches, and hints at resuming: in the error, unless it has a hint of its own."""
+        # Counts the parts on disk: an interrupt may come after a part is finished and before it is counted.
         self._parts.find()
-        if not isinstance(problem, Exception) or len(self._batches):  # an error at the start leaves nothing
+        if not isinstance(problem, Exception) or len(self._batches):  # an error at the start saves nothing
             with suppress(OSError):
                 self._batches.write()
         done, batches = self.done, len(self._batches)
@@ -250,12 +250,12 @@ class FileOutput:
             if isinstance(problem, KeyboardInterrupt) and not done:
                 console.say("note", "interrupted before there was anything to keep; nothing is written")
             elif isinstance(problem, KeyboardInterrupt):
-                why = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
-                console.say("note", f"interrupted; {why}: nothing is kept")
+                reason = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
+                console.say("note", f"interrupted; {reason}: nothing is kept")
             return
         kept = console.counted(done, "result is", "results are") if done else "the first batches are"
-        again = " if the input is what it was" if isinstance(problem, ChangedError) else ""
-        hint = f"{kept} kept in {self.partial}: the same command resumes there{again}"
+        condition = " if the input is what it was" if isinstance(problem, ChangedError) else ""
+        hint = f"{kept} kept in {self.partial}: the same command resumes there{condition}"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
         else:
@@ -265,20 +265,20 @@ class FileOutput:
         if self._results:
             self._flush()
         if self.done and self.failed == self.done and not self.format.holds_errors:
-            failed = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
-            raise MlxbertError(f"{failed} failed: {self.path} is not written")
-        whole = self.partial / _WHOLE
+            subject = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
+            raise MlxbertError(f"{subject} failed: {self.path} is not written")
+        assembled = self.partial / _WHOLE
         if self._new_parts().find().counts != self._parts.counts:
             raise MlxbertError(f"{self.partial}: a part has changed since it was written")
-        with writing(self.partial), atomic_write(whole) as file:
+        with writing(self.partial), atomic_write(assembled) as file:
             self.format.assemble(file, self._parts, self.done)
         with writing(self.path):
             try:
-                _refuse_existing(self.path, self.overwrite)  # it may have appeared during the run
+                _refuse_existing(self.path, self.overwrite)  # the file may have appeared during the run
                 self.format.check(self.path)
-                replace_file(whole, self.path)
+                replace_file(assembled, self.path)
             except (OSError, ArgumentError):
-                whole.unlink()
+                assembled.unlink()
                 raise
         fsync_dir(self.path.parent)
         self._folder.remove()

@@ -1,7 +1,7 @@
-"""Results as the rows of a table, one for each input: the .csv and .sqlite outputs. D is the width of a vector.
+"""The .csv and .sqlite outputs: a table with a row for each input. D is the width of a vector.
 
-Columns are what is kept of the records, the fields of the results, and `error`, which says why an input failed. A list,
-such as the labels or the entities of a text, is JSON in one cell.
+Columns are the kept fields of the records, the fields of the results, and `error`, which says why an input failed. A
+list, such as the labels or the entities of a text, is JSON in one cell.
 """
 
 import codecs
@@ -20,30 +20,30 @@ from mlxbert.errors import ArgumentError
 from mlxbert.results.json import to_json
 from mlxbert.results.result import Failure
 
-_MOST = 2**63  # whole numbers of SQLite are smaller
+_SQLITE_LIMIT = 2**63  # SQLite's integers are smaller
 
 
 class _Table(OutputFormat):
-    """A part is lines of JSON: which columns there are is known at the end."""
+    """A table, whose parts are JSON lines: the columns are known only at the end."""
 
     part_ending = ".jsonl"
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """A row for each result, with the most probable label of a text in columns of its own."""
+        """Writes a row for each result; the most probable label of a text has its own columns."""
         for result, values in zip(results, kept, strict=True):
             row = merged(result, values)
-            row.pop("unknown_tokens", None)  # which most texts do not have
+            row.pop("unknown_tokens", None)  # most texts do not have this field
             labels = getattr(result, "labels", ())
             top = {"top_label": labels[0].label, "top_score": labels[0].score} if labels else {}
-            # SQLite does not tell names apart by case.
+            # SQLite ignores the case of names.
             names = [name.lower() for name in (*row, *top, *([] if isinstance(result, Failure) else ["error"]))]
-            if twice := [name for name in values if names.count(name.lower()) > 1]:
-                raise ArgumentError(f"--keep {twice[0]}: the output has a column of this name")
+            if clashes := [name for name in values if names.count(name.lower()) > 1]:
+                raise ArgumentError(f"--keep {clashes[0]}: the output has a column with this name")
             file.write(to_json(row | top).encode() + b"\n")
 
 
 def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:
-    """The columns and the rows of all parts, which are read twice."""
+    """Returns the columns and the rows of all parts; reads the parts twice."""
 
     def rows() -> Iterator[dict[str, Any]]:
         for path in parts:
@@ -56,7 +56,7 @@ def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a table has it: a list or an object as JSON."""
+    """Converts a list or an object to JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
@@ -66,7 +66,7 @@ class Csv(_Table):
     ending = ".csv"
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The header and the rows; texts are quoted, as they may hold a carriage return."""
+        """Writes the header and the rows; texts are quoted, as they may contain a carriage return."""
         columns, rows = _table(parts)
         text = codecs.getwriter("utf-8")(file, "backslashreplace")
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -86,14 +86,14 @@ class Sqlite(_Table):
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Refuses a database that has a journal: SQLite would take what is there for changes of the new one."""
+        """Refuses a database that has a journal: SQLite would apply the journal to the new database."""
         for journal in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
             if journal.exists():
                 hint = f"close the programs that use the database; if there are none, remove {journal}"
-                raise ArgumentError(f"--output {path}: {journal.name} has changes of the database there", hint=hint)
+                raise ArgumentError(f"--output {path}: {journal.name} has changes to the existing database", hint=hint)
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The tables; `file` is new and stays in its place, so nothing needs to be undone or forced to disk here."""
+        """Writes the tables; `file` is new, and the caller syncs it to disk: SQLite needs no journal and no sync."""
         columns, rows = _table(parts)
         table, names = _quoted(self.metadata.get("task", "results").replace("-", "_")), map(_quoted, columns)
         places = ", ".join("?" * len(columns))
@@ -116,16 +116,16 @@ class Sqlite(_Table):
 
             return np.array(value, self.dtype).tobytes()
         value = _plain(value)
-        large = isinstance(value, int) and not -_MOST <= value < _MOST
+        large = isinstance(value, int) and not -_SQLITE_LIMIT <= value < _SQLITE_LIMIT
         return utf8(str(value)).decode() if large or isinstance(value, str) else value
 
 
 class Db(Sqlite):
-    """`.db`: the same by another name."""
+    """`.db`: SQLite under another name."""
 
     ending = ".db"
 
 
 def _quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """Quotes a name for SQL."""
     return '"' + utf8(name).decode().replace('"', '""') + '"'

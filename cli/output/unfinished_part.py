@@ -1,7 +1,7 @@
 """The outputs of batches since the last finished part: written every few seconds, so that little is computed twice.
 
-Texts of similar length share a batch, so nearly all batches of a window have to be computed before its first texts have
-all theirs: finished results alone would keep next to nothing of it.
+Texts of similar length share a batch, so nearly all batches of a window must be computed before its first texts are
+done: finished results alone would save next to nothing of a window.
 """
 
 import base64
@@ -16,42 +16,42 @@ from typing import Any
 from mlxbert.files import DamagedError, read_record, write_record
 
 SECONDS = 10.0  # between two files
-_MOST = 2**28  # characters that are kept: a text of any length is one result
+_LIMIT = 2**28  # characters to keep: a single result may be a text of any length
 
 
 class UnfinishedPart:
-    """What is kept of the batches after a part; files of another owner, a JSON value, count as damaged."""
+    """The saved batches after a part. `owner` is a JSON value; files of another owner count as damaged."""
 
     def __init__(self, folder: Path, owner: object) -> None:
         self._folder, self._owner = folder, owner
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Begins with the batches after that many parts, with those that an interrupted run has kept."""
+        """Starts with the batches after `part` parts, including those that an interrupted run saved."""
         self._part, self._files, self._size = part, 0, 0
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()
-        self._stored = self._found()
-        self._used: list[tuple[str, Sequence[Any]]] = []  # of the file that is being used
+        self._stored = self._read()
+        self._used: list[tuple[str, Sequence[Any]]] = []  # reused batches of the file that is being read
 
     def __len__(self) -> int:
-        """How many files there are."""
+        """Returns the number of files."""
         return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """The outputs of the next batch: those that are kept under its key, or else computed ones, which are kept."""
+        """Returns the outputs of the next batch: those saved under its key, or else computed ones, which it saves."""
         stored = next(self._stored, None)
         if stored is not None and stored[0] == key:
             outputs: Sequence[Any] = stored[1]
             self._used.append((key, outputs))
             return outputs
-        if stored is not None:  # from here on other batches were made: what is left of the files is of no use
+        if stored is not None:  # the batches differ from here on: the rest of the files is useless
             self._stored, self._files, self._new = iter(()), self._files - 1, self._used
             for path in self._folder.glob(f"batches-{self._part:06}-*.json"):
                 if path >= self._path(self._files):
                     path.unlink(missing_ok=True)
         outputs = compute()
-        if self._size < _MOST:
+        if self._size < _LIMIT:
             self._new.append((key, outputs))
         if time.monotonic() - self._written >= SECONDS:
             self.write()
@@ -73,8 +73,8 @@ class UnfinishedPart:
     def _path(self, number: int) -> Path:
         return self._folder / f"batches-{self._part:06}-{number:06}.json"
 
-    def _found(self) -> Iterator[Any]:
-        """The batches in the files up to the first that is missing or damaged."""
+    def _read(self) -> Iterator[Any]:
+        """Yields the batches in the files, up to the first file that is missing or damaged."""
         with suppress(OSError, DamagedError):
             while True:
                 content = read_record(self._path(self._files), self._owner)["batches"]
@@ -83,7 +83,7 @@ class UnfinishedPart:
 
 
 def _encoded(value: Any) -> Any:
-    """Arrays and spans as JSON, to the bit."""
+    """Converts arrays and spans to JSON without any loss."""
     from mlxbert.text.answer_spans import Spans
 
     if isinstance(value, Spans):

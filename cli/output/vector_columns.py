@@ -1,4 +1,4 @@
-"""Vectors as plain numbers: the .npy and .safetensors outputs. N results, D width of a vector."""
+"""The .npy and .safetensors outputs: vectors as plain numbers. N results, D width of a vector."""
 
 import errno
 import hashlib
@@ -15,56 +15,56 @@ _HASH = hashlib.sha256().digest_size
 
 
 class _ColumnFormat(OutputFormat):
-    """A part is its columns one after the other, without a header; its size says how many rows it has."""
+    """A format of columns. A part is its columns one after the other, without a header; its size gives its rows."""
 
     part_ending = ".columns"
     holds_errors = keeps = False
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.failures = f"each is a row of {0 if self.whole else 'NaN'} in the output"
 
     @property
     def vector_bytes(self) -> int:
-        """The bytes of a vector."""
+        """The number of bytes of a vector."""
         return (1 if self.whole else 4) * self.width
 
     @property
     @abstractmethod
     def row_bytes(self) -> tuple[int, ...]:
-        """The bytes of a row in each column."""
+        """The number of bytes of a row in each column."""
 
     def copy_column(self, file: IO[bytes], parts: Iterable[Path], column: int) -> None:
-        """One column of all parts."""
-        before, here, whole = sum(self.row_bytes[:column]), self.row_bytes[column], sum(self.row_bytes)
+        """Copies one column of all parts."""
+        before, width, row_width = sum(self.row_bytes[:column]), self.row_bytes[column], sum(self.row_bytes)
         for path in parts:
-            rows, rest = divmod(path.stat().st_size, whole)
+            rows, rest = divmod(path.stat().st_size, row_width)
             if rest:
                 raise OSError(errno.EIO, f"{path.name} is damaged")
             with path.open("rb") as part:
                 part.seek(rows * before)
-                left = rows * here
-                while left and (chunk := part.read(min(CHUNK, left))):
+                remaining = rows * width
+                while remaining and (chunk := part.read(min(CHUNK, remaining))):
                     file.write(chunk)
-                    left -= len(chunk)
+                    remaining -= len(chunk)
 
 
 class Npy(_ColumnFormat):
-    """`.npy`: float32 or int8 (N, D); a failure is a row of NaN or 0, so that row numbers are those of the inputs."""
+    """`.npy`: float32 or int8 (N, D); a failure is a row of NaN or 0, so that rows have the numbers of the inputs."""
 
     ending = ".npy"
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
-        """The vectors."""
+        """The size of a vector."""
         return (self.vector_bytes,)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """The vectors, little-endian."""
+        """Writes the vectors, little-endian."""
         file.write(stack(results, self).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """A header written by numpy, and the vectors."""
+        """Writes NumPy's header, and the vectors."""
         from numpy.lib import format as npy
 
         header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
@@ -83,11 +83,11 @@ class Safetensors(_ColumnFormat):
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
-        """The vectors, the hashes, the tokens."""
+        """The sizes of a vector, a hash and a number of tokens."""
         return (self.vector_bytes, _HASH, 4)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """The three columns, little-endian."""
+        """Writes the three columns, little-endian."""
         import numpy as np
 
         file.write(stack(results, self).tobytes())
@@ -98,7 +98,7 @@ class Safetensors(_ColumnFormat):
         file.write(np.array(tokens, "<i4").tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """The header, and each tensor from all parts."""
+        """Writes the header, and each tensor from all parts."""
         tensors = {
             "embeddings": ("I8" if self.whole else "F32", [self.width]),
             "text_sha256": ("U8", [_HASH]),
@@ -110,8 +110,8 @@ class Safetensors(_ColumnFormat):
         for (name, (kind, shape)), size in zip(tensors.items(), self.row_bytes, strict=True):
             start, end = end, end + results * size
             header[name] = {"dtype": kind, "shape": [results, *shape], "data_offsets": [start, end]}
-        written = json.dumps(header, separators=(",", ":")).encode()
-        written += b" " * (-len(written) % 8)  # the data starts at a multiple of 8
-        file.write(len(written).to_bytes(8, "little") + written)
+        encoded = json.dumps(header, separators=(",", ":")).encode()
+        encoded += b" " * (-len(encoded) % 8)  # the data starts at a multiple of 8
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
         for column in range(len(tensors)):
             self.copy_column(file, parts, column)

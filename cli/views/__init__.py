@@ -1,1 +1,1 @@
-"""How results look; the only place with colours."""
+"""Views of results in a terminal; the only place with colours."""

@@ -1,4 +1,4 @@
-"""The answers to a question, and the paragraphs where they stand."""
+"""Draws the answers to a question, and the paragraphs that contain them."""
 
 import re
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, Indented, PlainTable
 from mlxbert.results.answer import Answer, Span
 
-_AROUND = 300  # code points of the paragraph that are shown on each side
+_CONTEXT = 300  # code points of the paragraph that are shown on each side
 _BLANK = re.compile(r"\n[^\S\n]*\n")
 _COLUMNS = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column(), Column())
 
 
 def draw(result: Answer) -> Iterator["rich.RenderableType"]:
-    """The question, the spans with their scores and places, and below them each paragraph once, with its spans."""
+    """Draws the question, the spans with their scores and places, then each paragraph once, with its spans marked."""
     yield rich.Text(console.shortened(result.question), style="dim")
-    none = result.answer is None
-    rows = [_row("no answer", result.no_answer_score, "bold yellow", "yellow")] if none else []
+    unanswered = result.answer is None
+    rows = [_row("no answer", result.no_answer_score, "bold yellow", "yellow")] if unanswered else []
     for number, span in enumerate(result.spans):
-        before = "not sure enough: " if none else ""
-        styles = ("", "dim") if none or number else ("bold green", "green")
+        before = "not sure enough: " if unanswered else ""
+        styles = ("", "dim") if unanswered or number else ("bold green", "green")
         rows.append(_row(console.visible(span.answer), span.score, *styles, before, _place(result, span)))
     yield PlainTable(_COLUMNS, rows)
     for number, (start, end) in enumerate(_paragraphs(result)):
@@ -34,26 +34,26 @@ def _row(name: str, score: float, style: str, bar: str, before: str = "", place:
 
 
 def _place(result: Answer, span: Span) -> str:
-    """Where a span stands: its offsets, and the line if there are several."""
+    """Returns the offsets of a span, and its line if the context has several."""
     lines = result.context.count("\n", 0, span.start) + 1
     line = f", line {lines:,}" if "\n" in result.context else ""
     return f"{span.start:,} to {span.end:,}{line}"
 
 
 def _paragraphs(result: Answer) -> list[tuple[int, int]]:
-    """The parts of the context that are shown, in their order: what overlaps is one."""
-    found: list[tuple[int, int]] = []
+    """Returns the parts of the context to show, in their order; overlapping parts are merged."""
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(_around(result.context, span) for span in result.spans):
-        earlier = found.pop() if found and start <= found[-1][1] else (start, end)
-        found.append((earlier[0], max(end, earlier[1])))
-    return found
+        earlier = merged.pop() if merged and start <= merged[-1][1] else (start, end)
+        merged.append((earlier[0], max(end, earlier[1])))
+    return merged
 
 
 def _around(context: str, span: Span) -> tuple[int, int]:
-    """Where the paragraph around a span starts and ends; a long one is shortened on both sides, between words."""
-    near = max(span.start - _AROUND, 0)
-    before, after = context[near : span.start], context[span.end : span.end + _AROUND]
-    start = near + max((found.end() for found in _BLANK.finditer(before)), default=0)
+    """Returns the start and end of the paragraph around a span; a long paragraph is shortened on both sides."""
+    near = max(span.start - _CONTEXT, 0)
+    before, after = context[near : span.start], context[span.end : span.end + _CONTEXT]
+    start = near + max((match.end() for match in _BLANK.finditer(before)), default=0)
     blank = _BLANK.search(after)
     end = span.end + (len(after) if blank is None else blank.start())
     if start == near > 0:
@@ -64,7 +64,7 @@ def _around(context: str, span: Span) -> tuple[int, int]:
 
 
 def _marked(result: Answer, start: int, end: int) -> "rich.Text":
-    """A part of the context, in which the best span stands out, and others are underlined."""
+    """Returns a part of the context with the best span highlighted, and other spans underlined."""
     places = {place for span in result.spans for place in (span.start, span.end) if start < place < end}
     # A paragraph begins and ends at a line break.
     text = rich.Text("…" if start and result.context[start - 1] != "\n" else "")

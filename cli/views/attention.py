@@ -1,4 +1,4 @@
-"""What tokens attend to: a heat map that fits the terminal, or the strongest links."""
+"""Draws what tokens attend to: a heat map if it fits the terminal, or else the strongest links."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,66 +17,66 @@ _LINKS = 20
 _COLUMNS = (Column(wraps=True), Column(), Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column())
 
 
-def draw(found: "Attention") -> Iterator["RenderableType"]:
-    """The mean over the layers and heads; a row for each token."""
+def draw(result: "Attention") -> Iterator["RenderableType"]:
+    """Draws the mean over the layers and heads."""
     from rich.text import Text
 
-    count = len(found.tokens)
-    yield Text(_title(found), style="bold")
+    count = len(result.tokens)
+    yield Text(_title(result), style="bold")
     if _NAME + 4 + _CELL * count <= console.stdout().width:
-        yield from _map(found)
+        yield from _map(result)
     else:
-        yield from _links(found)
+        yield from _links(result)
 
 
-def _title(found: "Attention") -> str:
-    def named(what: str, numbers: tuple[int, ...]) -> str:
-        return f"{what} {numbers[0]}" if len(numbers) == 1 else f"mean of {len(numbers)} {what}s"
+def _title(result: "Attention") -> str:
+    def named(noun: str, numbers: tuple[int, ...]) -> str:
+        return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"mean of {len(numbers)} {noun}s"
 
-    return f"Attention: {named('layer', found.layers)}, {named('head', found.heads)}"
+    return f"Attention: {named('layer', result.layers)}, {named('head', result.heads)}"
 
 
-def _map(found: "Attention") -> Iterator["RenderableType"]:
-    """Each token looks along its row; columns have the numbers of the tokens."""
+def _map(result: "Attention") -> Iterator["RenderableType"]:
+    """Draws a row for each token, with its attention to the tokens whose numbers head the columns."""
     from rich.text import Text
 
-    mean, special = found.mean, [token.start == token.end for token in found.tokens]
-    # Much attention goes to special tokens, where it does nothing; the shades are for the rest.
-    largest = float(mean[:, [not one for one in special]].max(initial=0.0)) or 1.0
-    numbers = "".join(f"{number:>{_CELL}}" for number in range(len(found.tokens)))
+    mean, special = result.mean, [token.start == token.end for token in result.tokens]
+    # Much attention goes to special tokens, where it has no effect; the shades are scaled to the rest.
+    largest = float(mean[:, [not is_special for is_special in special]].max(initial=0.0)) or 1.0
+    numbers = "".join(f"{number:>{_CELL}}" for number in range(len(result.tokens)))
     yield Text(" " * (_NAME + 4) + numbers, style="dim")
-    for number, token in enumerate(found.tokens):
+    for number, token in enumerate(result.tokens):
         line = Text().append(f"{number:>3} ", "dim").append(_fitted(token.token), "dim" if special[number] else "bold")
         for weight in mean[number]:
             shade = _SHADES[min(round(float(weight) / largest * (len(_SHADES) - 1)), len(_SHADES) - 1)]
             line.append(" " + shade * 2, "cyan")
         yield line
-    yield Text(f"{_SHADES[-1] * 2} is {largest:.0%} of the attention of a token, or more", style="dim")
+    yield Text(f"{_SHADES[-1] * 2} is at least {largest:.0%} of a token's attention", style="dim")
 
 
 def _fitted(token: str) -> str:
-    """A token in a fixed number of columns of the terminal."""
+    """Pads or truncates a token to a fixed number of terminal columns."""
     from rich.cells import set_cell_size
 
     return set_cell_size(console.visible(token), _NAME)
 
 
-def _links(found: "Attention") -> Iterator["RenderableType"]:
-    """The strongest links between different tokens of the text."""
+def _links(result: "Attention") -> Iterator["RenderableType"]:
+    """Draws the strongest links between different tokens of the text."""
     from rich.text import Text
 
-    mean, real = found.mean, [number for number, token in enumerate(found.tokens) if token.start != token.end]
-    links = sorted(((mean[a, b], a, b) for a in real for b in real if a != b), reverse=True)[:_LINKS]
+    mean, text_tokens = result.mean, [number for number, token in enumerate(result.tokens) if token.start != token.end]
+    links = sorted(((mean[a, b], a, b) for a in text_tokens for b in text_tokens if a != b), reverse=True)[:_LINKS]
     rows = [
         (
-            Text(console.visible(found.tokens[a].token), "bold"),
+            Text(console.visible(result.tokens[a].token), "bold"),
             Text("→", "dim"),
-            Text(console.visible(found.tokens[b].token), "bold"),
+            Text(console.visible(result.tokens[b].token), "bold"),
             console.bar_of(float(weight), "cyan"),
             Text(f"{weight:6.1%}"),
         )
         for weight, a, b in links
     ]
     yield PlainTable(_COLUMNS, rows)
-    note = f"the {len(rows)} strongest links of {len(found.tokens)} tokens; --output FILE.html shows all"
+    note = f"the {len(rows)} strongest links of {len(result.tokens)} tokens; --output FILE.html shows all"
     yield Text(note, style="dim")

@@ -1,4 +1,4 @@
-"""What was measured of this machine."""
+"""Draws the measurements of `mlxbert bench`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from mlxbert.cli.views.table import Column, PlainTable
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
 _UNITS = {"encoding": "texts", "training": "updates"}
 _NONE = "–"  # noqa: RUF001
-_NARROW = 7  # columns of a number: so the row of a library fits a terminal of 80
+_NARROW = 7  # columns of a number, so that the row of a library fits 80 columns
 
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure that libraries are compared by.
+    """A figure for comparing libraries.
 
     Attributes:
-        name: Its name, with its unit unless the values have it.
-        shown: Its values by library.
-        ratio: How many times as good mlxbert's is as the peer's; empty without a peer, and where they differ in kind.
+        name: The name, with the unit unless the values have it.
+        values: The formatted values by library.
+        ratio: How many times better mlxbert is than the peer; empty without a peer, and for values of different kinds.
     """
 
     name: str
-    shown: Mapping[str, str]
+    values: Mapping[str, str]
     ratio: str = ""
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The machine, a row for each library, and their speeds in detail."""
+    """Draws the machine, a row for each library, and their speeds in detail."""
     parts = _parts(report)
     yield from console.facts("mlxbert bench", _facts(report, parts))
     batches = f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens"
@@ -42,7 +42,7 @@ def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 
 
 def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The machine, the versions, the model."""
+    """Yields facts about the machine, the versions and the model."""
     machine, peer = report["machine"], report["peer"]
     yield "mlxbert", report["mlxbert"]
     yield from ((named(name), machine[name]) for name in _MACHINE)
@@ -55,13 +55,13 @@ def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _counted(kinds: Mapping[str, str]) -> str:
-    """What the peaks of memory count, which on MPS is not the same for both libraries."""
-    others = [f"{side}: of the {kind}" for side, kind in kinds.items() if kind != kinds[OURS]]
-    return "; ".join([f"of the {kinds[OURS]}", *others])
+    """Returns what each library's peak memory counts; on MPS it is not the same for both."""
+    different = [f"{side}: of the {kind}" for side, kind in kinds.items() if kind != kinds[OURS]]
+    return "; ".join([f"of the {kinds[OURS]}", *different])
 
 
 def line(report: dict[str, Any]) -> str:
-    """A row of the table of machines."""
+    """Returns a row for the table of machines."""
     machine, parts = report["machine"], _parts(report)
     dtypes = {name: part["dtype"] for name, part in parts.items()}
     differs = len({*dtypes.values()}) > 1
@@ -69,13 +69,13 @@ def line(report: dict[str, Any]) -> str:
         f"{machine['chip']}, {machine['cores']} cores", machine["device"],
         dtypes["encoding"] + (f", training {dtypes['training']}" if differs else ""),
         report["mlxbert"], machine["mlx"], _peer(report), f"{report['layers']} x {report['width']}",
-        *(one.shown.get(OURS, _NONE) + (f" ({one.ratio})" if one.ratio else "") for one in _figures(report)),
+        *(each.values.get(OURS, _NONE) + (f" ({each.ratio})" if each.ratio else "") for each in _figures(report)),
     )  # fmt: skip
     return f"| {' | '.join(map(str, columns))} |"
 
 
 def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, without what failed."""
+    """Returns the parts whose measurement succeeded."""
     return {name: report[name] for name in _UNITS if "speeds" in report.get(name, {})}
 
 
@@ -85,9 +85,9 @@ def _peer(report: Mapping[str, Any]) -> str:
 
 
 def _figures(report: Mapping[str, Any]) -> list[_Figure]:
-    """The figures that libraries are compared by; those that were not measured have no values."""
+    """Returns the figures for comparing libraries; figures that were not measured have no values."""
     encoding, training = (_parts(report).get(name, {}) for name in _UNITS)
-    speeds = {one["shape"]: one for one in encoding.get("speeds", ())}
+    speeds = {speed["shape"]: speed for speed in encoding.get("speeds", ())}
     update: Mapping[str, Any] = next(iter(training.get("speeds", ())), {})
     return [
         *(_rate(f"{tokens} tokens", speeds.get(f"{texts} x {tokens}", {}), "texts") for texts, tokens in PASSES),
@@ -100,7 +100,7 @@ def _figures(report: Mapping[str, Any]) -> list[_Figure]:
 
 
 def _rate(name: str, speed: Mapping[str, Any], unit: str) -> _Figure:
-    values = {side: one[f"{unit}_per_second"] for side, one in speed.items() if isinstance(one, dict)}
+    values = {side: measured[f"{unit}_per_second"] for side, measured in speed.items() if isinstance(measured, dict)}
     return _Figure(name, {side: _number(value) for side, value in values.items()}, _ratio(speed))
 
 
@@ -123,19 +123,19 @@ def _number(value: float) -> str:
 
 
 def _compared(report: Mapping[str, Any]) -> PlainTable:
-    """A row for each library, and one for the ratios."""
+    """Makes a table with a row for each library, and one for the ratios."""
     figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
-    rows = [[side, *(one.shown.get(side, _NONE) for one in figures)] for side in sides]
-    rows += [["ratio", *(one.ratio for one in figures)]] if len(sides) > 1 else []
+    rows = [[side, *(figure.values.get(side, _NONE) for figure in figures)] for side in sides]
+    rows += [["ratio", *(figure.ratio for figure in figures)]] if len(sides) > 1 else []
     columns = [
         Column(),
-        *(Column(one.name, wraps=True, most=max(_NARROW, *map(len, one.name.split()))) for one in figures),
+        *(Column(figure.name, wraps=True, most=max(_NARROW, *map(len, figure.name.split()))) for figure in figures),
     ]
     return PlainTable(columns, [[rich.Text(console.visible(cell)) for cell in row] for row in rows])
 
 
 def _speeds(name: str, part: Mapping[str, Any]) -> PlainTable:
-    """The speeds of a part, with the slowest and the fastest round."""
+    """Makes a table of a part's speeds, with the slowest and the fastest round."""
     sides = [*part["peak_memory_bytes"]]
     several = len(sides) > 1
     headers = (
@@ -153,10 +153,10 @@ def _speeds(name: str, part: Mapping[str, Any]) -> PlainTable:
 
 
 def _row(name: str, speed: Mapping[str, Any], side: str, several: bool) -> tuple[object, ...]:
-    one, rate = speed[side], f"{_UNITS[name]}_per_second"
-    count = one[rate] * one["seconds"]  # in a batch
+    run, rate = speed[side], f"{_UNITS[name]}_per_second"
+    count = run[rate] * run["seconds"]  # per batch
     return (
-        speed["shape"], *((side,) if several else ()), _number(one[rate]), _number(count / one["slowest_seconds"]),
-        _number(count / one["fastest_seconds"]), _number(one["tokens_per_second"]), f"{one['gflops']:,}",
-        f"{one['share']:.0%}", *((_ratio(speed) if side == OURS else "",) if several else ()),
+        speed["shape"], *((side,) if several else ()), _number(run[rate]), _number(count / run["slowest_seconds"]),
+        _number(count / run["fastest_seconds"]), _number(run["tokens_per_second"]), f"{run['gflops']:,}",
+        f"{run['share']:.0%}", *((_ratio(speed) if side == OURS else "",) if several else ()),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The labels of a text with bars, or its number."""
+"""Draws the labels of a text with bars, or its number."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from mlxbert.cli.views.table import Column, PlainTable
 from mlxbert.labels.labels import Labels
 from mlxbert.results.classify import Classification, Label, Regression
 
-MOST = 5  # labels shown, besides chosen ones, where nothing else is asked for
+SHOWN = 5  # labels shown by default, besides chosen ones
 _COLUMNS = (
     *(Column(), Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column()),  # mark, label, bar, score
     Column(secondary=1),  # threshold
@@ -18,14 +18,14 @@ _COLUMNS = (
 def drawing(
     top_k: int | None, known: Labels | None
 ) -> Callable[[Classification | Regression], Iterator["rich.RenderableType"]]:
-    """How results of a model with these labels look; `top_k` labels of each are shown."""
-    return functools.partial(draw, most=top_k or MOST, known=known)
+    """Returns the drawing function for results of a model with these labels; it shows `top_k` labels of each."""
+    return functools.partial(draw, most=top_k or SHOWN, known=known)
 
 
 def draw(
-    result: Classification | Regression, most: int = MOST, known: Labels | None = None
+    result: Classification | Regression, most: int = SHOWN, known: Labels | None = None
 ) -> Iterator["rich.RenderableType"]:
-    """The text or the pair, and below it what the model says: `most` labels, and all chosen ones."""
+    """Draws the text or the pair, and below it `most` labels and all chosen ones, or the number."""
     if result.pair is None:
         yield rich.Text(console.shortened(result.text), style="dim")
     else:
@@ -41,13 +41,13 @@ def draw(
 
 
 def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> PlainTable:
-    """A bar for each label, next to its threshold; chosen ones stand out: the first, or those with a check mark."""
+    """Draws a bar and the threshold of each label; chosen labels stand out: the first, or those with a check mark."""
     rows = []
     for place, label in enumerate(labels):
-        several = label.chosen is not None
-        chosen = label.chosen if several else place == 0
+        multi_label = label.chosen is not None
+        chosen = label.chosen if multi_label else place == 0
         cells = (
-            rich.Text("✓" if several and chosen else "", style="bold green"),
+            rich.Text("✓" if multi_label and chosen else "", style="bold green"),
             rich.Text(console.visible(label.label), style="bold" if chosen else ""),
             console.bar_of(label.score, "green" if chosen else "dim"),
             rich.Text(f"{label.score:6.1%}"),
@@ -58,7 +58,7 @@ def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> PlainTable:
 
 
 def _numbers(result: Regression, known: Labels | None) -> "rich.Text | PlainTable":
-    """Each number after its name; a single one without it where it has only that of its place."""
+    """Draws each number after its name; a single number has no name if its name is only a default."""
     if not result.values:
         name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
         before = f"{console.visible(name)}  " if name else ""

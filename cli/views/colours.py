@@ -1,16 +1,16 @@
-"""Colours that can be read on white and on black, whatever the sixteen colours of a terminal are.
+"""Colours that are readable on white and on black, whatever a terminal's palette of sixteen colours is.
 
-Views say `green`. As one of the sixteen, green, yellow and cyan are too pale on white in most palettes, and blue is too
-dark on black; Terminal.app, which is white at first, draws bold ones brighter still. Terminals with 256 colours or more
-draw a fixed colour of the same name in their place, and those with sixteen only red and magenta. Whatever a colour says
-is said in another way, too.
+Views use names such as `green`. In most palettes green, yellow and cyan are too pale on white, and blue is too dark on
+black; Terminal.app, white by default, draws bold colours brighter still. Terminals with 256 colours or more get a fixed
+colour in place of each name, and terminals with sixteen only red and magenta. A colour is never the only carrier of
+information.
 """
 
 import re
 
 from mlxbert.cli.views import rich
 
-# Numbers of xterm's 256 colours, of middle luminance: their contrast to white and to black is at least 3.5.
+# Numbers of xterm's 256 colours with medium luminance: their contrast to white and to black is at least 3.5.
 FIXED = {
     "red": "color(196)",
     "green": "color(28)",
@@ -18,10 +18,10 @@ FIXED = {
     "blue": "color(33)",
     "magenta": "color(164)",
     "cyan": "color(30)",
-    "white": "color(231)",  # on a background that is fixed, too
+    "white": "color(231)",  # only on a fixed background
 }
-SIXTEEN = {"red": "red", "magenta": "magenta", "yellow": "magenta"}  # the others are the default colour
-OF_RICH = {  # in its progress bars
+SIXTEEN = {"red": "red", "magenta": "magenta", "yellow": "magenta"}  # other names become the default colour
+OF_RICH = {  # rich's styles of progress bars
     "bar.back": "dim",
     "bar.complete": "magenta",
     "bar.finished": "green",
@@ -35,10 +35,10 @@ _BACKGROUND = re.compile(r"\bwhite on #\w+")
 
 
 class Console(rich.Console):
-    """A console that draws the colours of views by what its terminal has."""
+    """A console that maps the colours of views to those that its terminal has."""
 
     def get_style(self, name: str | rich.Style, *, default: str | rich.Style | None = None) -> rich.Style:
-        """The style of a name, or of words such as `bold green`."""
+        """Returns the style of a name, or of words such as `bold green`."""
         if isinstance(name, str):
             words, link, target = OF_RICH.get(name, name).partition("link ")
             name = f"{self._fitting(words)}{link}{target}"
@@ -47,5 +47,5 @@ class Console(rich.Console):
     def _fitting(self, words: str) -> str:
         if self.color_system in ("standard", "windows"):
             words = _BACKGROUND.sub("", words)
-            return _WORDS.sub(lambda found: SIXTEEN.get(found[0], "default"), words)
-        return _WORDS.sub(lambda found: FIXED[found[0]], words)
+            return _WORDS.sub(lambda match: SIXTEEN.get(match[0], "default"), words)
+        return _WORDS.sub(lambda match: FIXED[match[0]], words)

@@ -1,7 +1,7 @@
-"""The terminal: notes on stderr, and the tables, bars and lists that views are made of.
+"""The terminal: notes on stderr, and the tables, bars and lists that views consist of.
 
-Texts are data: they are put into rich's `Text` objects, never into its markup, and invisible characters in them are
-escaped, so that no text can steer the terminal or look like another.
+Texts are data: they go into rich's `Text` objects, never into its markup, and their invisible characters are escaped,
+so that no text can control the terminal or look like another text.
 """
 
 import ast
@@ -18,28 +18,28 @@ from mlxbert.errors import MlxbertError
 from mlxbert.invisible import INVISIBLE
 
 BAR_WIDTH = 20
-BESIDE = (Column(), Column(wraps=True))  # a name, or numbers, and a text
+BESIDE = (Column(), Column(wraps=True))  # a name or numbers, next to a text
 LESS_MEMORY = (
     "--lora, --checkpointing, a smaller --max-length, or a smaller --batch-size with --gradient-accumulation takes less"
 )
 _SHOWN = 300  # characters of a text
-_SAID = 4000  # characters of a line on stderr, which may repeat a name of any length
+_MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
-_MOST = 9999  # columns or lines that a terminal may be said to have
-# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence; a path may contain something like them.
+_LIMIT = 9999  # columns or lines that the environment may claim a terminal to have
+# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
 )
 _CALL = re.compile(r"mlxbert\.[a-z_]+\(")
-_COMMANDS = {"load": "models download", "open_index": "index"}  # where they are not the names of functions
+_COMMANDS = {"load": "models download", "open_index": "index"}  # functions whose commands have other names
 _OPTIONS = {"path": "--index", "paths": ""}
 _quiet = False
 _live: "rich.Console | None" = None
 
 
 def stdout() -> "rich.Console":
-    """A rich console on stdout; in a pipe or a file, lines do not end with spaces."""
+    """Returns a rich console on stdout; in a pipe or a file, trailing spaces are removed."""
     from mlxbert.cli.views.colours import Console
     from mlxbert.cli.views.trimmed import Trim
 
@@ -50,21 +50,21 @@ def stdout() -> "rich.Console":
 
 
 def stderr() -> "rich.Console":
-    """A rich console on stderr, which leaves long lines to the terminal; that of the live view while one is drawn."""
+    """Returns a rich console on stderr that does not wrap lines; during a live view, the console of the view."""
     from mlxbert.cli.views.colours import Console
 
     return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
 
 
 def _environment() -> dict[str, str]:
-    """The environment without sizes of the terminal that cannot be: its real size counts, or else 80 columns."""
+    """Returns the environment without impossible terminal sizes: rich then uses the real size, or 80 columns."""
     sizes = {name: os.environ.get(name, "") for name in ("COLUMNS", "LINES")}
-    wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _MOST)}
+    wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _LIMIT)}
     return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
 def require_stdout() -> None:
-    """Refuses to draw where there is no stdout: rich would drop what it draws."""
+    """Raises an error if there is no stdout: rich would silently drop its output."""
     if sys.stdout is None:
         raise MlxbertError("stdout is closed")
 
@@ -75,18 +75,18 @@ def at_terminal() -> bool:
 
 
 def draws(json: bool | None) -> bool:
-    """Whether results are drawn: as `--json` or `--no-json` says, and else at a terminal."""
+    """Whether results are drawn: as `--json` or `--no-json` says, by default in a terminal."""
     return at_terminal() if json is None else not json
 
 
 def may_draw() -> bool:
-    """Whether stderr is a terminal to draw progress on, and `--quiet` is not given."""
+    """Whether progress may be drawn: stderr is a terminal, and `--quiet` was not given."""
     return not _quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
 def live(screen: "rich.Console") -> Iterator[None]:
-    """While a live view is drawn on a console, notes appear above it."""
+    """Makes notes appear above a live view while it is drawn on a console."""
     global _live
     before, _live = _live, screen
     try:
@@ -96,76 +96,76 @@ def live(screen: "rich.Console") -> Iterator[None]:
 
 
 def set_quiet(quiet: bool) -> None:
-    """With `quiet`, neither notes nor progress are printed from now on."""
+    """Turns notes and progress off or on."""
     global _quiet
     _quiet = quiet
 
 
 def can_ask() -> bool:
-    """Whether there is somebody to ask: stdin and stderr are terminals."""
+    """Whether a user can be asked: stdin and stderr are terminals."""
     return sys.stdin is not None and sys.stderr is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(question: str) -> bool:
-    """Whether the answer to a question is yes.
+    """Asks a question on stderr, and returns whether the answer is yes.
 
-    typer's own question goes to stdout, which is for data, when stdout is not a terminal.
+    typer's own prompt goes to stdout, which is for data.
     """
     print(f"{visible(question)} [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def is_heard(kind: str) -> bool:
-    """Whether lines of a kind are printed on stderr; see `say`."""
+    """Whether lines of a kind are printed; see `say`."""
     return sys.stderr is not None and not (_quiet and kind == "note")
 
 
 def say(kind: str, text: str, command: str = "") -> None:
-    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`; nothing where stderr cannot be written.
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`. Ignores a stderr that cannot be written.
 
-    In a terminal it is wrapped between words.
+    In a terminal the line is wrapped between words.
 
-    A `command` that follows the text is to be copied: it stays in one piece, on a line of its own if it is long.
+    A `command` that follows the text is meant to be copied: it is never wrapped, and has its own line if it is long.
 
-    Hints of the library name arguments of Python; they are printed as options.
+    The library's hints name arguments of Python; they are printed as options.
     """
     if not is_heard(kind):
         return
-    if len(text) > _SAID:
-        text = f"{text[: _SAID // 2]} … {text[-_SAID // 2 :]}"
-    shown, command = visible(to_options(text) if kind == "hint" else text), visible(command)
-    with suppress(OSError):  # a terminal that was closed: what runs is to end as it would
-        _print(kind, shown, command)
+    if len(text) > _MAX_NOTE:
+        text = f"{text[: _MAX_NOTE // 2]} … {text[-_MAX_NOTE // 2 :]}"
+    message, command = visible(to_options(text) if kind == "hint" else text), visible(command)
+    with suppress(OSError):  # a closed terminal must not change how the program ends
+        _print(kind, message, command)
 
 
 def to_options(text: str) -> str:
-    """A hint of the library as one for the command line.
+    """Converts a hint of the library to a hint for the command line.
 
     `dtype='float32'` becomes `--dtype float32`, `overwrite=True` becomes `--overwrite`, `top_k=` becomes `--top-k`.
     A call becomes a command: `mlxbert.finetune('tag', train=FILE)` becomes `mlxbert finetune tag --train FILE`. A call
-    that no command can say, as one with a call among its arguments, stays as it is.
+    that no command can express, such as one with a call among its arguments, remains unchanged.
     """
-    if (found := _CALL.search(text)) is None:
+    if (match := _CALL.search(text)) is None:
         return _ARGUMENT.sub(_option, text)
-    shown, rest = _command(found[0], text[found.end() :])
-    return _ARGUMENT.sub(_option, text[: found.start()]) + shown + to_options(rest)
+    command, rest = _command(match[0], text[match.end() :])
+    return _ARGUMENT.sub(_option, text[: match.start()]) + command + to_options(rest)
 
 
-def _option(found: re.Match[str]) -> str:
-    name, truth, *values = found.groups()
+def _option(match: re.Match[str]) -> str:
+    name, truth, *values = match.groups()
     no = "no-" if truth == "False" else ""
     value = next((f" {shlex.quote(value)}" for value in values if value), "")
     return f"--{no}{name.replace('_', '-')}{value}"
 
 
 def _command(start: str, rest: str) -> tuple[str, str]:
-    """The command for a call of a function of the package, and what follows; variables, in small letters, are left out.
+    """Returns the command for a call of a function of the package, and the text after it; omits lowercase variables.
 
     Args:
-        start: The name of the function, and a parenthesis.
-        rest: What follows it.
+        start: The name of the function, and the opening parenthesis.
+        rest: The text after it.
     """
-    for bracket in re.finditer(r"\)", rest):  # the first one may stand in a string
+    for bracket in re.finditer(r"\)", rest):  # the first one may be inside a string
         call = start + rest[: bracket.end()]
         with suppress(SyntaxError, ValueError):
             return _words(ast.parse(call, mode="eval").body) or call, rest[bracket.end() :]
@@ -173,20 +173,20 @@ def _command(start: str, rest: str) -> tuple[str, str]:
 
 
 def _words(call: ast.expr) -> str | None:
-    """The words of a command, or `None` if it has no such words."""
+    """Returns the command for a call, or `None` if no command can express it."""
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     name = call.func.attr
     try:
         words = ["mlxbert", _COMMANDS.get(name, name.replace("_", "-")), *map(_word, call.args)]
-        for one in call.keywords:
-            words += _flag_or_option(one.arg or "", one.value)
+        for keyword in call.keywords:
+            words += _flag_or_option(keyword.arg or "", keyword.value)
     except ValueError:  # not a name or a literal
         return None
     return " ".join(filter(None, words))
 
 
 def _flag_or_option(name: str, value: ast.expr) -> list[str]:
-    """The option for an argument with a value; a flag has none."""
+    """Returns the option for an argument with its value; a flag has no value."""
     flag = name.replace("_", "-")
     match value:
         case ast.Constant(value=True):
@@ -205,21 +205,21 @@ def _word(value: ast.expr) -> str:
     return shlex.quote(str(ast.literal_eval(value)))
 
 
-def _print(kind: str, shown: str, command: str) -> None:
+def _print(kind: str, message: str, command: str) -> None:
     if sys.stderr.isatty():
         screen, style = stderr(), "" if "NO_COLOR" in os.environ else _STYLES.get(kind, "dim")
-        whole = f"{kind}: {shown}"
-        if command and rich.cell_len(whole) + rich.cell_len(command) < screen.width:
-            whole, command = f"{whole} {command}", ""
-        message = rich.Text("\n".join([*wrapped(whole, screen.width), *([command] if command else [])]))
-        message.stylize(style, 0, len(kind) + 1)
-        screen.print(message, soft_wrap=True)
+        line = f"{kind}: {message}"
+        if command and rich.cell_len(line) + rich.cell_len(command) < screen.width:
+            line, command = f"{line} {command}", ""
+        styled = rich.Text("\n".join([*wrapped(line, screen.width), *([command] if command else [])]))
+        styled.stylize(style, 0, len(kind) + 1)
+        screen.print(styled, soft_wrap=True)
     else:
-        print(f"{kind}: {shown}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
+        print(f"{kind}: {message}{' ' if command else ''}{command}", file=sys.stderr)  # noqa: T201 - everything on stderr comes through here
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a paragraph, wrapped between words; words too long for a line, such as paths, stay whole."""
+    """Wraps a paragraph between words; a word too long for a line, such as a path, is not split."""
     lines: list[str] = []
     for gap, word in re.findall("( *)([^ ]+)", text):
         if lines and rich.cell_len(lines[-1]) + len(gap) + rich.cell_len(word) <= width:
@@ -230,39 +230,39 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def counted(number: float, what: str, several: str = "") -> str:
-    """A number of things: `1 text`, `2,000 texts`; `several` is their name if that is not the one with an s."""
+    """Formats a count: `1 text`, `2,000 texts`; `several` is the plural if it does not just add an s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def visible(text: str) -> str:
-    """The text with its invisible characters made visible: `␛` for ASCII's, U+ and a number for others."""
+    """Makes invisible characters visible: `␛` for an ASCII control character, an escape with its number for others."""
     return INVISIBLE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return chr(0x2400 + code) if code < 32 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text with its invisible characters made visible."""
+    """Returns the beginning of a text, with invisible characters made visible."""
     return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
 def line(text: str, limit: int = 1000) -> str:
-    """The beginning of a text, on one line and with its invisible characters made visible."""
+    """Returns the beginning of a text on one line, with invisible characters made visible."""
     joined = visible(" ".join(text[: 4 * limit].split()))
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
 def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:
-    """Two texts, each on a line."""
+    """Draws two texts, each on its own line."""
     texts = (("A", first), ("B", second))
     yield PlainTable(BESIDE, [(rich.Text(name, "dim"), rich.Text(shortened(text))) for name, text in texts])
 
 
 def size(count: int) -> str:
-    """A number of bytes in powers of 1000, for example 90.9 MB."""
+    """Formats a number of bytes in powers of 1000: `90.9 MB`."""
     for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
@@ -270,31 +270,31 @@ def size(count: int) -> str:
 
 
 def portion(count: int, whole: int) -> str:
-    """A number of bytes of a whole, for example 3.1 of 16.0 GB."""
+    """Formats a number of bytes out of a total: `3.1 of 16.0 GB`."""
     number, there = size(count), size(whole)
     amount, unit = number.split(" ")
     return f"{amount if there.endswith(f' {unit}') else number} of {there}"
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:
-    """A bar of eighths of a character; `share` from 0 to 1."""
+    """Draws a bar in eighths of a character; `share` is from 0 to 1."""
     eighths = round(share * width * 8)
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(width)
 
 
 def bar_of(share: float, style: str) -> Bar:
-    """A bar for a cell of a table; `share` is 0 where it is negative."""
+    """Makes a bar for a cell of a table; a negative `share` counts as 0."""
     return lambda width: rich.Text(bar(min(max(share, 0.0), 1.0), width), style)
 
 
 def meter(before: "rich.Text", share: float, style: str, after: str = "") -> PlainTable:
-    """A line: a text, a bar if the terminal has room for all of it, and what follows."""
+    """Draws a line: a text, a bar if it fits the terminal, and the text `after` it."""
     columns = (Column(), Column(bar=True, most=BAR_WIDTH), Column())
     return PlainTable(columns, [(before, bar_of(share, style), rich.Text(after))])
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.RenderableType"]:
-    """A heading and a list of names and values."""
+    """Draws a heading and a list of names and values."""
 
     def cells(name: str, value: object) -> tuple["rich.Text", "rich.Text"]:
         return rich.Text(visible(name), "dim"), rich.Text("-", "dim") if value is None else rich.Text(
@@ -306,6 +306,6 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Iterator["rich.Rend
 
 
 def listing(headers: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> PlainTable:
-    """A table with a header line."""
+    """Makes a table with a header line."""
     columns = [Column(header, wraps=True) for header in headers]
     return PlainTable(columns, [[rich.Text(visible(str(value))) for value in row] for row in rows])

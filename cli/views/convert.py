@@ -1,4 +1,4 @@
-"""How a conversion looks in a terminal."""
+"""Draws the result of a conversion."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mlxbert.folders.compare.reports import Conversion
 
 _SHOWN = 3  # names
-# The state of an optimizer and counters of training, by the last part of a name.
+# Optimizer states and training counters, by the last part of a tensor's name.
 TRAINING = re.compile(
     r"(.*[/.])?(adam\w*|lamb\w*|momentum\w*|exp_avg\w*|ExponentialMovingAverage"
     r"|global_step|beta\d_power|(current_)?loss_scale\w*|(good|bad)_steps\w*)",
@@ -19,25 +19,25 @@ TRAINING = re.compile(
 )
 
 
-def conversion(found: "Conversion") -> Iterator["rich.RenderableType"]:
-    """What was written, and how far it is from the source."""
+def conversion(result: "Conversion") -> Iterator["rich.RenderableType"]:
+    """Draws what was written, and how it differs from the source."""
     rows: list[tuple[str, object]] = [
-        ("from", f"{found.source} ({found.family}, {found.format})"),
-        ("files", f"{len(found.written)} and a manifest, {console.size(found.bytes)}"),
+        ("from", f"{result.source} ({result.family}, {result.format})"),
+        ("files", f"{len(result.written)} and a manifest, {console.size(result.bytes)}"),
     ]
-    rows += [("changed", sentence) for sentence in found.changed or ("nothing",)]
-    training = [name for name in found.left_out if TRAINING.fullmatch(name)]
-    others = [name for name in found.left_out if not TRAINING.fullmatch(name)]
-    rows += [("left out", _named(console.counted(len(others), "tensor"), others))] if others else []
-    rows += [("left out", _named(f"{len(training):,} of an optimizer", training))] if training else []
-    yield from console.facts(str(found.folder), rows)
-    apart = found.difference
-    if not apart.agree:
+    rows += [("changed", sentence) for sentence in result.changed or ("nothing",)]
+    optimizer = [name for name in result.left_out if TRAINING.fullmatch(name)]
+    tensors = [name for name in result.left_out if not TRAINING.fullmatch(name)]
+    rows += [("left out", _named(console.counted(len(tensors), "tensor"), tensors))] if tensors else []
+    rows += [("left out", _named(f"{len(optimizer):,} of an optimizer", optimizer))] if optimizer else []
+    yield from console.facts(str(result.folder), rows)
+    comparison = result.difference
+    if not comparison.agree:
         yield from console.facts("the result does not agree with its source", [])
-        yield from differences(apart)
-    if apart.notes:
-        yield from console.facts("notes on source (A) and result (B)", [("", note) for note in apart.notes])
-    yield from measured(apart, " against the source")
+        yield from differences(comparison)
+    if comparison.notes:
+        yield from console.facts("notes on source (A) and result (B)", [("", note) for note in comparison.notes])
+    yield from measured(comparison, " against the source")
 
 
 def _named(what: str, names: list[str]) -> str:

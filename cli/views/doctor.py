@@ -1,4 +1,4 @@
-"""What mlxbert runs on, and what a check of it found."""
+"""Draws the facts of `mlxbert doctor` about this machine, and the result of its check."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from mlxbert.cli.views.anonymous import anonymous, without_paths
 
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
 _NOT_DRAWN = ("packages", "problems", "system")  # the last is part of `platform`
-_MOST = 10  # operations at fault that are shown
-_TIMES = 10  # what is allowed: from there on an error is shown as a multiple, not in percent
-_MOST_FOLLOWING = 5  # names of what follows from them
-# What a report for others has of the machine: nothing that names its owner, its host or a folder.
-_TOLD = (
+_MAX_FAULTS = 10  # faulty operations shown
+_MULTIPLES = 10  # an error from this many times the allowed one on is shown as a multiple, not in percent
+_MAX_CONSEQUENCES = 5  # names shown
+# The facts of a public report: nothing that identifies the owner, the host or a folder.
+_PUBLIC_FACTS = (
     "chip", "system", "macos", "mlxbert", "wheel_for", "python", "device", "dtype", "float32_products",
     "attention_gradient", "cores", "memory_gib", "memory_limit_gib", "batch_tokens",
 )  # fmt: skip
@@ -22,83 +22,83 @@ Fault = dict[str, Any]
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The facts of a report and the versions of packages; its problems are printed as hints."""
+    """Draws the facts of a report and the versions of packages; problems are printed as hints elsewhere."""
     rows = [(named(key), value) for key, value in report.items() if key not in _NOT_DRAWN]
     rows += [(f"package {name}", version) for name, version in report["packages"].items()]
     yield from console.facts("mlxbert doctor", rows)
 
 
 def named(key: str) -> str:
-    """The name of a fact about the machine, for people: `memory, GiB` of `memory_gib`."""
+    """Returns the readable name of a fact about the machine: `memory, GiB` for `memory_gib`."""
     return key.replace("_gib", ", GiB").replace("gflops", "GFLOP/s").replace("_", " ")
 
 
-def draw_check(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """What was checked, in a line each: operations, families, training with the built-in model, speed; the faults."""
-    groups = found["groups"]
+def draw_check(check: dict[str, Any]) -> Iterator["rich.RenderableType"]:
+    """Draws a line each for operations, families, training with the built-in model and speed; then the faults."""
+    groups = check["groups"]
     kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, _SPEED)]
     runs = [name for name in _RUNS if name in groups]  # a quick check trains nothing
     parts = (("operations", kernels), ("families x heads", _MODELS), (", ".join(runs), runs))
     rows = [(title, _line([groups[name] for name in names if name in groups])) for title, names in parts]
     rows = [row for row in rows if row[1]]
-    if not found["quick"]:
-        rows.append((_SPEED, _speed(found)))
-    yield from console.facts(f"{_kind(found)} in {found['seconds']:.0f} s", rows)
-    faults = _by_operation(found["faults"])
-    for operation, wrong in faults[:_MOST]:
+    if not check["quick"]:
+        rows.append((_SPEED, _speed(check)))
+    yield from console.facts(f"{_kind(check)} in {check['seconds']:.0f} s", rows)
+    faults = _by_operation(check["faults"])
+    for operation, wrong in faults[:_MAX_FAULTS]:
         yield from console.facts(f"FAULT: {operation}", [*_described(wrong), ("hint", _main(wrong)["hint"])])
-    if len(faults) > _MOST:
-        yield from console.facts(f"faults of {len(faults) - _MOST:,} more: --json lists all", [])
-    if found["consequences"]:
-        yield from console.facts("follow from them", [("wrong, too", following(found["consequences"]))])
+    if len(faults) > _MAX_FAULTS:
+        yield from console.facts(f"faults of {len(faults) - _MAX_FAULTS:,} more: --json lists all", [])
+    if check["consequences"]:
+        yield from console.facts("follow from them", [("wrong, too", following(check["consequences"]))])
 
 
-def _kind(found: dict[str, Any]) -> str:
-    return "quick check" if found["quick"] else "full check"
+def _kind(check: dict[str, Any]) -> str:
+    return "quick check" if check["quick"] else "full check"
 
 
 def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
-    names = dict.fromkeys(one["operation"] for one in faults)
-    return [(name, [one for one in faults if one["operation"] == name]) for name in names]
+    names = dict.fromkeys(fault["operation"] for fault in faults)
+    return [(name, [fault for fault in faults if fault["operation"] == name]) for name in names]
 
 
-def _main(wrong: Sequence[Fault]) -> Fault:
-    """The fault of an operation that matters most: one without a result, or the largest error; of published models."""
+def _main(faults: Sequence[Fault]) -> Fault:
+    """Returns an operation's worst fault: first of published models, then one without a result or the largest error."""
 
     def weight(fault: Fault) -> tuple[bool, float]:
         missing = fault["error"] is None
         return fault["published_models"], math.inf if missing else fault["error"] / (fault["allowed"] or 1e-9)
 
-    return max(wrong, key=weight)
+    return max(faults, key=weight)
 
 
-def _described(wrong: Sequence[Fault]) -> list[tuple[str, str]]:
-    """What is wrong with an operation: its dtypes, an example with its error, how many checks, whom it concerns."""
-    main = _main(wrong)
+def _described(faults: Sequence[Fault]) -> list[tuple[str, str]]:
+    """Describes an operation's faults: the dtypes, an example with its error, the number of checks, the models."""
+    main = _main(faults)
     error = main["problem"] or f"error {main['error']:.1e}, expected at most {main['allowed']:.0e}"
-    more = f"; and {console.counted(len(wrong) - 1, 'more check')}" if len(wrong) > 1 else ""
+    more = f"; and {console.counted(len(faults) - 1, 'more check')}" if len(faults) > 1 else ""
     return [
-        ("dtype", ", ".join(dict.fromkeys(one["dtype"] for one in wrong))),
+        ("dtype", ", ".join(dict.fromkeys(fault["dtype"] for fault in faults))),
         ("found", f"{main['name']}: {error}{more}"),
         ("concerns", "published models" if main["published_models"] else "no published model"),
     ]
 
 
 def following(consequences: Sequence[dict[str, Any]]) -> str:
-    """The first names of what is wrong because of something else, and how many others there are."""
-    names = list(dict.fromkeys(one["operation"] for one in consequences))
-    more = len(names) - _MOST_FOLLOWING
-    return "; ".join(names[:_MOST_FOLLOWING]) + (f"; and {more:,} more" if more > 0 else "")
+    """Lists the first operations that are wrong because of a fault, and counts the others."""
+    names = list(dict.fromkeys(fault["operation"] for fault in consequences))
+    more = len(names) - _MAX_CONSEQUENCES
+    return "; ".join(names[:_MAX_CONSEQUENCES]) + (f"; and {more:,} more" if more > 0 else "")
 
 
-def _speed(found: dict[str, Any]) -> str:
-    speed = found["speed"]
+def _speed(check: dict[str, Any]) -> str:
+    speed = check["speed"]
     if speed is None:
         return "failed"
     return (
         f"{speed['gflops']:,} GFLOP/s in {speed['dtype']}, copies {speed['copy_gb_per_s']:,} GB/s, 16 texts the "
         f"first time in {speed['first_pass_seconds']:.2f} s, then in {speed['second_pass_seconds']:.2f} s, peak memory "
-        f"{console.size(found['memory'])}"
+        f"{console.size(check['memory'])}"
     )
 
 
@@ -108,51 +108,51 @@ def _line(groups: list[dict[str, Any]]) -> str:
     checks, faults, following = (sum(group[name] for group in groups) for name in ("checks", "faults", "consequences"))
     worst = max(group["worst"] for group in groups)
     more = f", {following:,} follow from faults" if following else ""
-    said = f"{console.counted(checks, 'check')}, {console.counted(faults, 'fault') if faults else 'no faults'}{more}"
-    return f"{said}; largest error {_share(worst)}{' of' if worst < _TIMES else ''} what is allowed"
+    counts = f"{console.counted(checks, 'check')}, {console.counted(faults, 'fault') if faults else 'no faults'}{more}"
+    return f"{counts}; largest error {_share(worst)}{' of' if worst < _MULTIPLES else ''} what is allowed"
 
 
 def _share(worst: float) -> str:
-    return f"{worst:.0%}" if worst < _TIMES else f"{worst:,.0f} times"
+    return f"{worst:.0%}" if worst < _MULTIPLES else f"{worst:,.0f} times"
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """A report with its check, to paste into an issue: what concerns the device and nothing about its user."""
-    found = report["check"]
-    rows = [(named(key), report[key]) for key in _TOLD if report.get(key) is not None]
+    """Formats a report with its check to paste into an issue: facts about the device, nothing about its user."""
+    check = report["check"]
+    rows = [(named(key), report[key]) for key in _PUBLIC_FACTS if report.get(key) is not None]
     rows.insert(0, ("MLX", _mlx(report)))
     rows += [("to fix", anonymous(problem)) for problem in report["problems"]]
-    rows.append((_kind(found), f"{found['seconds']:.0f} s; {_line([*found['groups'].values()])}"))
-    if not found["quick"]:
-        rows.append((_SPEED, _speed(found)))
+    rows.append((_kind(check), f"{check['seconds']:.0f} s; {_line([*check['groups'].values()])}"))
+    if not check["quick"]:
+        rows.append((_SPEED, _speed(check)))
     lines = ["**mlxbert doctor --report**", "", *_table(("", ""), rows), ""]
     groups = [
-        (name, *(one[key] for key in ("checks", "faults", "consequences")), _share(one["worst"]))
-        for name, one in found["groups"].items()
+        (name, *(group[key] for key in ("checks", "faults", "consequences")), _share(group["worst"]))
+        for name, group in check["groups"].items()
     ]
     lines += _table(
         ("group", "checks", "faults", "wrong because of a fault", "largest error, of what is allowed"), groups
     )
-    if found["faults"]:
+    if check["faults"]:
         faults = [
             (operation, *(anonymous(text) for _, text in _described(wrong)))
-            for operation, wrong in _by_operation(found["faults"])
+            for operation, wrong in _by_operation(check["faults"])
         ]
         lines += ["", *_table(("fault", "dtype", "found", "concerns"), faults)]
-    if found["consequences"]:
-        lines += ["", f"Wrong because of them: {anonymous(following(found['consequences']))}."]
+    if check["consequences"]:
+        lines += ["", f"Wrong because of them: {anonymous(following(check['consequences']))}."]
     return "\n".join(lines)
 
 
 def _mlx(report: dict[str, Any]) -> str:
-    """The version of MLX, and the wheel of its library: `0.32.4 (mlx-cpu)`; with its version if that is another one."""
+    """Returns MLX's version and its wheel: `0.32.4 (mlx-cpu)`, with the wheel's version if it differs."""
     version, wheel = report["packages"].get("mlx"), report["wheel"] or "no wheel"
     return f"{version} ({wheel.removesuffix(f' {version}')})"
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """A table in Markdown; paths are left out of every cell, wherever they come from."""
-    shown = [[console.line(without_paths(str(value)), 300) for value in row] for row in (headers, *rows)]
-    cells = [[text.replace("|", "\\|") for text in row] for row in shown]
+    """Formats a Markdown table; removes paths from every cell."""
+    texts = [[console.line(without_paths(str(value)), 300) for value in row] for row in (headers, *rows)]
+    cells = [[text.replace("|", "\\|") for text in row] for row in texts]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], "|---" * len(headers) + "|", *lines[1:]]

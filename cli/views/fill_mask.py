@@ -1,4 +1,4 @@
-"""The words for each mask, as a table."""
+"""Draws the words for each mask as a table."""
 
 from collections.abc import Iterator
 
@@ -8,30 +8,30 @@ from mlxbert.results.fill_mask import Fill, FillMask, Mask
 
 EXCERPT = 60  # characters shown on each side of a mask
 _COLUMNS = (Column(), Column(bar=True, most=console.BAR_WIDTH), Column(), Column())
-_BESIDE = 24  # columns of a terminal that bars, scores and the space between columns take
+_OTHER_COLUMNS = 24  # columns of a terminal for bars, scores and the space between columns
 
 
 def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
-    """A table per mask: words, probabilities, the filled sentences; where these are too long, the text once above."""
+    """Draws a table per mask: words, probabilities, filled sentences; if these do not fit, the text once above."""
     for number, mask in enumerate(result.masks, 1):
         sentences = [_sentence(result, mask, fill) for fill in mask.fills]
         tokens = [rich.Text(console.visible(fill.token.strip()), style="bold") for fill in mask.fills]
         longest, word = (max((text.cell_len for text in texts), default=0) for texts in (sentences, tokens))
-        shown = len(_COLUMNS) if longest + word + _BESIDE <= console.stdout().width else len(_COLUMNS) - 1
-        if len(result.masks) > 1 or shown < len(_COLUMNS):
+        column_count = len(_COLUMNS) if longest + word + _OTHER_COLUMNS <= console.stdout().width else len(_COLUMNS) - 1
+        if len(result.masks) > 1 or column_count < len(_COLUMNS):
             left, right = _excerpt(result.text, mask.start, mask.end)
-            here = console.visible(result.text[mask.start : mask.end])
+            mask_text = console.visible(result.text[mask.start : mask.end])
             name = f"mask {number} of {len(result.masks)}: " if len(result.masks) > 1 else ""
-            yield rich.Text.assemble((name, "dim"), left, (here, "bold yellow"), right)
+            yield rich.Text.assemble((name, "dim"), left, (mask_text, "bold yellow"), right)
         rows = [
-            (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:shown]
+            (token, console.bar_of(fill.score, "green"), rich.Text(f"{fill.score:6.1%}"), sentence)[:column_count]
             for token, fill, sentence in zip(tokens, mask.fills, sentences, strict=True)
         ]
-        yield PlainTable(_COLUMNS[:shown], rows)
+        yield PlainTable(_COLUMNS[:column_count], rows)
 
 
 def _sentence(result: FillMask, mask: Mask, fill: Fill) -> "rich.Text":
-    """The text around a mask with a word in its place."""
+    """Returns the text around a mask, filled with a word."""
     token = fill.token.strip()
     filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
     end = len(filled) - len(result.text[mask.end :])

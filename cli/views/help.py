@@ -1,7 +1,7 @@
-"""The help of a command: a line for each option, in the same order everywhere; `mlxbert help` also has the details.
+"""The help of a command: a line per option, in the same order everywhere; `mlxbert help` also has the details.
 
-typer's own help has no short form: of `embed` it is 104 lines of 80 columns, of `finetune classify` 193. It shows types
-of Python (`<str>`), and takes half as long again.
+typer's own help has no short form: it is 104 lines of 80 columns for `embed`, 193 for `finetune classify`. It shows
+Python types (`<str>`), and takes 50% longer.
 """
 
 import re
@@ -11,14 +11,14 @@ from typing import Any
 
 from mlxbert.cli.views import console, rich
 
-# The commands of typer's own click are not public, hence `Any`.
+# typer's vendored click classes are not public, hence `Any`.
 _PANELS = ("", "Input", "Data", "Index", "Zero-shot", "Vectors", "Training", "Adapters", "Saving", "Model", "Output")
 _CLAUSE = re.compile(r"\.(?:\s|$)|[:;] ")
 _SENTENCE = re.compile(r"\.(?:\s|$)")
-_NAMES = 28  # columns of the names of options, at most, where they have columns
-_WIDE, _WIDEST = 64, 100  # columns of a terminal that has room for two columns; of lines that are read easily
-_LISTED = 40  # characters of the choices that a line has room for
-# typer's own words for these are as long as two lines.
+_NAMES_WIDTH = 28  # the maximum width of the column of names
+_WIDE, _MAX_WIDTH = 64, 100  # terminal columns needed for two columns; the maximum for readable lines
+_MAX_CHOICES = 40  # characters of choices that fit a line
+# typer's own texts for these options take two lines.
 _COMPLETION = {
     "install_completion": "Set up completion in your shell (or name one: zsh).",
     "show_completion": "Print the completion script (or name a shell: zsh).",
@@ -27,7 +27,7 @@ _COMPLETION = {
 
 @dataclass(frozen=True)
 class _Row:
-    """An option, an argument or a command: what is typed, and what it does."""
+    """A row for an option, an argument or a command: what a user types, and its explanation."""
 
     name: str
     metavar: str
@@ -39,8 +39,8 @@ class _Row:
 
 
 def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
-    """The help of a command or a group: a sentence for each option, or all that there is to say if `whole`."""
-    width = min(console.stdout().width, _WIDEST)
+    """Draws the help of a command or a group: a sentence for each option, or the whole text if `whole`."""
+    width = min(console.stdout().width, _MAX_WIDTH)
     yield rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())
     about = (command.help or "").split("\n\n")
     for paragraph in about if whole else [about[0], *about[1:][-1:]]:
@@ -49,7 +49,7 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
     yield rich.Text()
     panels = _panels(command, whole=whole)
     longest = max((len(row.left) for rows in panels.values() for row in rows), default=0)
-    indent = min(longest + 4, _NAMES) if width >= _WIDE else 6
+    indent = min(longest + 4, _NAMES_WIDTH) if width >= _WIDE else 6
     for panel, rows in panels.items():
         yield from [rich.Text(panel, "bold")] if panel else []
         for row in rows:
@@ -59,7 +59,7 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
 
 
 def _more(path: str, command: Any) -> str:
-    """How to get more."""
+    """Says how to get more help."""
     program, *words = path.split(maxsplit=1)
     if hasattr(command, "commands"):
         explains = " ".join([program, "help", *words, "COMMAND"])
@@ -68,21 +68,21 @@ def _more(path: str, command: Any) -> str:
 
 
 def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
-    """The rows of each panel; those without a panel are the command's own, and what is required stands there."""
+    """Returns the rows of each panel; the first panel, without a name, has required and command-specific options."""
     commands: dict[str, list[_Row]] = {}
     for name in command.list_commands(None) if hasattr(command, "commands") else ():
         child = command.commands[name]
         if not child.hidden:
             commands.setdefault(child.rich_help_panel or "Commands", []).append(_Row(name, "", _first(child)))
     options: dict[str, list[_Row]] = {}
-    for parameter in (one for one in command.params if not one.hidden):
+    for parameter in (option for option in command.params if not option.hidden):
         panel = "Options" if commands else "" if parameter.required else parameter.rich_help_panel or ""
         options.setdefault(panel, []).append(_row(parameter, whole=whole))
     return commands | {panel: options[panel] for panel in (*_PANELS, *options) if panel in options}
 
 
 def _first(command: Any) -> str:
-    """What a command does: the beginning of its first sentence."""
+    """Returns the beginning of the first sentence of a command's help."""
     return _CLAUSE.split(command.help or "", maxsplit=1)[0]
 
 
@@ -102,24 +102,24 @@ def _row(parameter: Any, *, whole: bool) -> _Row:
 
 
 def metavar_of(parameter: Any) -> str:
-    """What stands for the value of an option."""
+    """Returns the placeholder for the value of an option."""
     if parameter.metavar:
         return str(parameter.metavar)
     return "N" if takes(parameter, "int") else "X" if takes(parameter, "float") else "NAME"
 
 
 def takes(parameter: Any, kind: str) -> bool:
-    """Whether the values of an option are of a kind, `int` or `float`, perhaps within limits."""
+    """Whether the values of an option are of a kind, `int` or `float`, with or without bounds."""
     return parameter.type.name in (kind, f"{kind} range")
 
 
 def choices_of(parameter: Any) -> list[str]:
-    """The values that an option can have; none if they cannot be listed."""
+    """Returns the values that an option can have; empty if they cannot be listed."""
     return [str(getattr(choice, "value", choice)) for choice in getattr(parameter.type, "choices", ())]
 
 
 def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
-    """What there is to know of a parameter besides a text: its choices, its default, its environment variable."""
+    """Yields facts about a parameter that its text does not have: choices, default, environment variable."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
@@ -129,22 +129,22 @@ def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
         yield f"default: {'yes' if default is True else default}"
     choices = choices_of(parameter)
     listed = ", ".join(choice for choice in choices if choice != default)
-    if not all(choice in text for choice in choices) and (whole or len(listed) <= _LISTED):
+    if not all(choice in text for choice in choices) and (whole or len(listed) <= _MAX_CHOICES):
         yield f"or {listed}" if default in choices else listed
     if whole and parameter.envvar:
         yield f"or ${parameter.envvar}"
 
 
 def usage(command: Any) -> str:
-    """The arguments of a command."""
+    """Returns the arguments of a command."""
     if hasattr(command, "commands"):
         return "COMMAND …"
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    return " ".join(str(one.metavar) if one.required else f"[{one.metavar}]" for one in arguments)
+    arguments = [argument for argument in command.params if argument.param_type_name == "argument"]
+    return " ".join(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments)
 
 
 def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
-    """The name of a row and what it does, next to it or, on a narrow terminal, below it."""
+    """Draws the name of a row, with its text next to it or, on a narrow terminal, below it."""
     left = rich.Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
     lines = console.wrapped(row.text, width - indent)
     if left.cell_len < indent and lines:

@@ -1,4 +1,4 @@
-"""How the inspection of a model looks in a terminal."""
+"""Draws the inspection of a model."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,46 +13,57 @@ if TYPE_CHECKING:
 
 _Rows = Iterator[tuple[str, object]]
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
-_MOST_NAMES = 6  # in the short form
-_COLUMNS = 30  # of a line, for dtype, shape and the space between columns
+_MAX_NAMES = 6  # in the short form
+_OTHER_COLUMNS = 30  # columns of a terminal for dtype, shape and the space between columns
 
 
-def short(found: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
-    """What a model is, its size, what it can do, what it takes and gives, and what is wrong with it: ten lines."""
-    yield from console.facts(name, _short_rows(found))
+def short(model: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
+    """Draws ten lines about a model: its kind, size, tasks, inputs and outputs, and its problems."""
+    yield from console.facts(name, _short_rows(model))
     yield rich.Text("--all shows the configuration, all parts and what each tensor becomes", style="dim")
 
 
-def _short_rows(found: "Inspection") -> _Rows:
+def _short_rows(model: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding
 
-    config, weights, tokenizer, embedding = found.config, found.weights, found.tokenizer, found.embedding
-    named = f" ({_first(found.architectures)})" if found.architectures else ""
+    config, weights, tokenizer, embedding = (
+        model.config,
+        model.weights,
+        model.tokenizer,
+        model.embedding,
+    )
+    architectures = f" ({_first(model.architectures)})" if model.architectures else ""
     layers = console.counted(len(config.layer_schedule), "layer")
-    yield "is", f"{found.family}{named}: {layers} of {config.hidden_size} values"
+    yield "is", f"{model.family}{architectures}: {layers} of {config.hidden_size} values"
     here = "" if weights.here else ", on the hub, not downloaded"
-    yield "size", f"{found.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}"
-    yield "can", _shown(found.tasks)
-    if found.lacking:
-        yield "cannot", _shown(tuple(found.lacking))
+    yield (
+        "size",
+        f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
+    )
+    yield "can", _as_text(model.tasks)
+    if model.lacking:
+        yield "cannot", _as_text(tuple(model.lacking))
     vectors = None if isinstance(embedding, NoEmbedding) else embedding.max_length
-    limit = "" if vectors in (None, found.max_length) else f", for vectors {vectors}"
+    limit = "" if vectors in (None, model.max_length) else f", for vectors {vectors}"
     lower = ", lower-cased" if tokenizer.lower_case else ""
-    yield "input", f"up to {found.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
+    yield "input", f"up to {model.max_length} tokens{limit}; {tokenizer.kind} of {tokenizer.vocab_size:,}{lower}"
     if not isinstance(embedding, NoEmbedding):
         unit = ", scaled to length 1" if embedding.unit else ""
         yield "vectors", f"{embedding.size} values by {'+'.join(embedding.poolings)} pooling{unit}"
-    yield "memory", _fit(found.fit)
-    if found.labels:
-        yield "labels", _first(tuple(found.labels.values()) if isinstance(found.labels, Mapping) else found.labels)
-    if found.unused:
-        count = len(found.unused)
-        yield "not used", _example(console.counted(count, "tensor"), found.unused[0].name, count)
-    yield "problems", "; ".join(_problems(found)) or "none"
+    yield "memory", _fit(model.fit)
+    if model.labels:
+        yield (
+            "labels",
+            _first(tuple(model.labels.values()) if isinstance(model.labels, Mapping) else model.labels),
+        )
+    if model.unused:
+        count = len(model.unused)
+        yield "not used", _example(console.counted(count, "tensor"), model.unused[0].name, count)
+    yield "problems", "; ".join(_problems(model)) or "none"
 
 
 def _fit(fit: "Fit") -> str:
-    """Whether the model can be used, and trained, in the memory of this machine, in a line."""
+    """Says in one line whether this machine has enough memory to run and train the model."""
     longest = _longest(fit)
     needed = f"about {console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
@@ -65,14 +76,14 @@ def _fit(fit: "Fit") -> str:
 
 
 def _longest(fit: "Fit") -> str:
-    """What the longest text takes, where that is more than a batch."""
+    """Says how much memory the longest text takes; empty if a batch takes more."""
     if fit.longest <= fit.batch:
         return ""
     return f"{console.size(fit.weights + fit.longest)} with a text of {fit.longest_tokens:,} tokens, "
 
 
 def _fit_rows(fit: "Fit") -> _Rows:
-    """Whether the model can be used, and trained, in the memory of this machine."""
+    """Yields rows about the memory that running and training the model take."""
     from mlxbert.memory import TEXT, TEXTS
 
     parts = f"{console.size(fit.weights)} of weights in {fit.dtype}, {console.size(fit.batch)} for a batch"
@@ -90,86 +101,86 @@ def _fits(needed: int, available: int | None) -> str:
 
 
 def _first(names: Iterable[object]) -> str:
-    shown = [str(name) for name in names]
-    more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
-    return ", ".join(shown[:_MOST_NAMES]) + more
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - _MAX_NAMES} more" if len(texts) > _MAX_NAMES else ""
+    return ", ".join(texts[:_MAX_NAMES]) + more
 
 
-def _example(what: str, name: str | None, count: int) -> str:
-    return f"{what}{', for example' if count > 1 else ':'} {name}"
+def _example(subject: str, name: str | None, count: int) -> str:
+    return f"{subject}{', for example' if count > 1 else ':'} {name}"
 
 
-def _problems(found: "Inspection") -> Iterator[str]:
-    """What keeps a part of the model from being used."""
+def _problems(model: "Inspection") -> Iterator[str]:
+    """Yields the problems that keep a part of the model from being used."""
     from mlxbert.folders.inspection import NoEmbedding
     from mlxbert.nn.heads import titles
 
-    tokenizer = found.tokenizer
+    tokenizer = model.tokenizer
     if tokenizer.vocab_size > tokenizer.word_embeddings:
         yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
-    if isinstance(found.embedding, NoEmbedding):
-        yield f"no vectors: {found.embedding.problem}"
-    for part, facts in found.parts.items():
+    if isinstance(model.embedding, NoEmbedding):
+        yield f"no vectors: {model.embedding.problem}"
+    for part, facts in model.parts.items():
         if facts.problem:
             yield f"the {titles([part])} cannot be loaded: {facts.problem}"
 
 
-def inspection(found: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
-    """All that is known of a model; `whole` lists every tensor instead of one line for all layers."""
-    yield from console.facts(f"{found.family} in {found.folder}", _summary(found))
-    yield from console.facts("configuration", _config_rows(found.config))
-    tokenizer = found.tokenizer
+def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
+    """Draws all facts about a model; `whole` lists every tensor instead of one line for all layers."""
+    yield from console.facts(f"{model.family} in {model.folder}", _summary(model))
+    yield from console.facts("configuration", _config_rows(model.config))
+    tokenizer = model.tokenizer
     rows: list[tuple[str, object]] = [
         ("kind", tokenizer.kind),
         ("vocabulary", f"{tokenizer.vocab_size} tokens for {tokenizer.word_embeddings} word embeddings"),
-        ("special", _shown(tokenizer.special)),
-        ("lower-cases", _shown(tokenizer.lower_case)),
+        ("special", _as_text(tokenizer.special)),
+        ("lower-cases", _as_text(tokenizer.lower_case)),
     ]
     yield from console.facts("tokenizer", rows)
-    yield from console.facts("vectors", _vector_rows(found.embedding))
-    yield from console.facts("parts", _part_rows(found.parts.items()))
-    total = found.parameters["total"]
+    yield from console.facts("vectors", _vector_rows(model.embedding))
+    yield from console.facts("parts", _part_rows(model.parts.items()))
+    total = model.parameters["total"]
     yield from console.facts(
-        "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in found.parameters.items()]
+        "parameters", [(part, f"{count:>14,}  {count / total:6.1%}") for part, count in model.parameters.items()]
     )
-    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in found.memory.items()])
-    yield from console.facts("this machine", _fit_rows(found.fit))
-    if unused := list(_unused_rows(found)):
+    yield from console.facts("memory", [(dtype, f"{console.size(size):>14}") for dtype, size in model.memory.items()])
+    yield from console.facts("this machine", _fit_rows(model.fit))
+    if unused := list(_unused_rows(model)):
         yield from console.facts("not used", unused)
-    yield _tensors(found.tensors if whole else by_layer(found.tensors))
+    yield _tensors(model.tensors if whole else by_layer(model.tensors))
 
 
-def _summary(found: "Inspection") -> _Rows:
+def _summary(model: "Inspection") -> _Rows:
     from mlxbert.folders.inspection import NoEmbedding
 
-    weights, embedding = found.weights, found.embedding
+    weights, embedding = model.weights, model.embedding
     files = console.counted(len(weights.files), "file")
-    yield "because", found.because
-    yield "architectures", _shown(found.architectures)
-    yield "can", _shown(found.tasks)
-    for task, reason in found.lacking.items():
+    yield "because", model.because
+    yield "architectures", _as_text(model.architectures)
+    yield "can", _as_text(model.tasks)
+    for task, reason in model.lacking.items():
         yield f"cannot {task}", reason
-    places = " and ".join({"config": "positions"}.get(name, name) for name in found.limited_by)
-    yield "longest input", f"{found.max_length} tokens, by its {places}"
-    if found.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
+    places = " and ".join({"config": "positions"}.get(name, name) for name in model.limited_by)
+    yield "longest input", f"{model.max_length} tokens, by its {places}"
+    if model.limits.sentence_transformers is not None and not isinstance(embedding, NoEmbedding):
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
-    if found.adapters:
-        yield "adapters", _shown(found.adapters)
-    if found.labels:
-        yield "labels", _shown(found.labels)
+    if model.adapters:
+        yield "adapters", _as_text(model.adapters)
+    if model.labels:
+        yield "labels", _as_text(model.labels)
 
 
-def _shown(value: object) -> object:
-    """A value on one line: a list by its entries, a table by its names and values, a dataclass by its name."""
+def _as_text(value: object) -> object:
+    """Formats a value on one line: the entries of a tuple or mapping, the name and the fields of a dataclass."""
     if is_dataclass(value) and not isinstance(value, Mapping):
-        facts = ", ".join(f"{field.name} {_shown(getattr(value, field.name))}" for field in fields(value))
+        facts = ", ".join(f"{field.name} {_as_text(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({facts})" if facts else type(value).__name__
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(fact)}" for name, fact in value.items()) or "none"
+        return ", ".join(f"{name} {_as_text(fact)}" for name, fact in value.items()) or "none"
     if isinstance(value, tuple):
-        return ", ".join(str(_shown(entry)) for entry in value) or "none"
+        return ", ".join(str(_as_text(entry)) for entry in value) or "none"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
@@ -182,11 +193,11 @@ def _config_rows(config: "EncoderConfig") -> _Rows:
             yield "layers", f"{len(value)}" if stored == len(value) else f"{len(value)} steps through {stored} stored"
         elif key in ("heads", "biases"):
             facts = value if isinstance(value, dict) else vars(value)
-            yield from ((f"{key}.{name}", _shown(fact)) for name, fact in facts.items() if fact is not None)
+            yield from ((f"{key}.{name}", _as_text(fact)) for name, fact in facts.items() if fact is not None)
         elif key == "type_vocab_size":
             yield key, value or "0 (no segments)"
         else:
-            yield key, _shown(value)
+            yield key, _as_text(value)
 
 
 def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
@@ -196,14 +207,14 @@ def _vector_rows(embedding: "EmbeddingFacts | NoEmbedding") -> _Rows:
         yield "impossible", embedding.problem
         return
     stated = "" if embedding.stated else " (default: no sentence-transformers files)"
-    yield "pooling", f"{_shown(embedding.poolings)}{stated}"
+    yield "pooling", f"{_as_text(embedding.poolings)}{stated}"
     for module in embedding.modules:
         shapes = "; ".join(f"{name} {_size(shape)}" for name, shape in module.shapes.items())
         yield "then", f"{module.kind} {shapes}"
     yield "size", f"{embedding.size} values{', scaled to length 1' if embedding.unit else ''}"
     for key in ("similarity", "prompts", "default_prompt_name", "include_prompt", "lower_case"):
         value = getattr(embedding, key)
-        yield key, "none" if value is None else _shown(value)
+        yield key, "none" if value is None else _as_text(value)
 
 
 def _part_rows(parts: Iterable[tuple[str, "PartFacts"]]) -> _Rows:
@@ -212,10 +223,10 @@ def _part_rows(parts: Iterable[tuple[str, "PartFacts"]]) -> _Rows:
         yield part, f"{facts.in_file} → {facts.in_network}, {console.counted(facts.tensors, 'tensor')}{problem}"
 
 
-def _unused_rows(found: "Inspection") -> _Rows:
-    for tensor in found.unused:
+def _unused_rows(model: "Inspection") -> _Rows:
+    for tensor in model.unused:
         yield tensor.name, tensor.why
-    count, example = found.skipped.count, found.skipped.example
+    count, example = model.skipped.count, model.skipped.example
     if count:
         yield console.counted(count, "more entry", "more entries"), _example("not weights of the model", example, count)
 
@@ -225,25 +236,25 @@ def _size(shape: Iterable[int]) -> str:
 
 
 def _names(tensor: "TensorFacts") -> list[str]:
-    """The names of a tensor from the file to the network."""
+    """Returns the names of a tensor, from the file to the network."""
     return [name for name in (tensor.stored_as, tensor.name, tensor.becomes) if name is not None]
 
 
 def _tensors(rows: Iterable["TensorFacts"]) -> "rich.RenderableType":
-    """Dtype and shape first; on a narrow terminal each further name of a tensor has a line of its own."""
+    """Draws dtypes, shapes and names; on a narrow terminal each further name of a tensor has its own line."""
     rows = list(rows)
-    wide = max(len(" → ".join(_names(row))) for row in rows) + _COLUMNS <= console.stdout().width
+    wide = max(len(" → ".join(_names(row))) for row in rows) + _OTHER_COLUMNS <= console.stdout().width
     lines: list[tuple[str, ...]] = []
     for row in rows:
-        name, *others = _names(row)
-        more = [f"→ {other}" for other in others]
-        lines.append((row.dtype, _size(row.shape), " ".join([name, *more]) if wide else name))
-        lines += [] if wide else [("", "", f"  {other}") for other in more]
+        name, *other_names = _names(row)
+        arrows = [f"→ {other}" for other in other_names]
+        lines.append((row.dtype, _size(row.shape), " ".join([name, *arrows]) if wide else name))
+        lines += [] if wide else [("", "", f"  {other}") for other in arrows]
     return console.listing(("dtype", "shape", "tensor → becomes"), lines)
 
 
 def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
-    """One row for all tensors that differ only in the number of their layer."""
+    """Merges the rows of tensors that differ only in the number of their layer."""
     groups: dict[tuple[object, ...], list[TensorFacts]] = {}
     for row in tensors:
         name, becomes = (_LAYER.sub("{}", text) for text in (row.name, row.becomes))
@@ -252,11 +263,11 @@ def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
 
 
 def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
-    """One row for several tensors; their names in the file may have nothing in common."""
-    first, every = rows[0], f"{{0…{len(rows) - 1}}}"
+    """Merges rows; the names of tensors in the file may have nothing in common."""
+    first, layers = rows[0], f"{{0…{len(rows) - 1}}}"
     stored_as = first.stored_as
     if stored_as is not None:
         alike = len({_LAYER.sub("{}", row.stored_as or "") for row in rows}) == 1
-        stored_as = _LAYER.sub(every, stored_as) if alike else f"{stored_as}, …"
+        stored_as = _LAYER.sub(layers, stored_as) if alike else f"{stored_as}, …"
     becomes = _LAYER.sub("{}", first.becomes)
-    return replace(first, name=_LAYER.sub(every, first.name), stored_as=stored_as, becomes=becomes)
+    return replace(first, name=_LAYER.sub(layers, first.name), stored_as=stored_as, becomes=becomes)

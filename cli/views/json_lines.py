@@ -1,4 +1,4 @@
-"""JSON lines on stdout, for programs."""
+"""Prints JSON lines for other programs."""
 
 import sys
 from collections.abc import Container, Mapping
@@ -10,17 +10,19 @@ from mlxbert.results.json import to_json
 
 
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
-    """The line of a result, see `merged`."""
+    """Returns the line of a result, see `merged`."""
     return to_json(merged(result, kept, left_out))
 
 
 def merged(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> dict[str, Any]:
-    """What is kept of the record of a result, and then the fields of the result."""
-    own = {name: value for name, value in result.to_dict().items() if name not in left_out}
+    """Returns the kept fields of a result's record, followed by the fields of the result."""
+    fields = {name: value for name, value in result.to_dict().items() if name not in left_out}
     for name in kept:
-        if name in own:
-            raise ArgumentError(f"--keep {name}: results have a field of this name; result fields are {', '.join(own)}")
-    return {**kept, **own}
+        if name in fields:
+            raise ArgumentError(
+                f"--keep {name}: results have a field with this name; their fields: {', '.join(fields)}"
+            )
+    return {**kept, **fields}
 
 
 class OutputClosedError(Exception):
@@ -28,7 +30,7 @@ class OutputClosedError(Exception):
 
 
 def put_line(text: str) -> None:
-    """One line on stdout, written at once."""
+    """Prints a line on stdout and flushes it."""
     console.require_stdout()
     try:
         sys.stdout.write(text + "\n")

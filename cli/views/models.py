@@ -1,4 +1,4 @@
-"""Models on this machine."""
+"""Draws the models on this machine."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,35 +8,35 @@ from mlxbert.cli.views import console, rich
 _COMPLETE = {True: "yes", False: "no", None: "not known"}
 
 
-def draw_list(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The built-in model, the folder of the cache, a line for each revision in it, and one for each model made here."""
-    builtin, *cached = found["models"]
+def draw_list(listing: dict[str, Any]) -> Iterator["rich.RenderableType"]:
+    """Draws the built-in model, the cache with a line for each revision, and a line for each model made here."""
+    builtin, *cached = listing["models"]
     yield from draw_facts(builtin["name"], builtin)
-    yield from console.facts("hub cache", [("folder", found["cache"])])
+    yield from console.facts("hub cache", [("folder", listing["cache"])])
     if cached:
         rows = [_revision(model, revision) for model in cached for revision in model["revisions"]]
         yield console.listing(("name", "family", "size", "revision", "complete"), rows)
-    if found["written"]:
+    if listing["written"]:
         yield rich.Text("written on this machine", style="bold")
-        yield console.listing(("folder", "by", "family", "size", "date"), map(_written, found["written"]))
+        yield console.listing(("folder", "by", "family", "size", "date"), map(_written, listing["written"]))
 
 
-def draw_verified(found: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """A line for each revision, and one for each file that is damaged or missing."""
-    yield from console.facts("hub cache", [("folder", found["cache"])])
+def draw_verified(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
+    """Draws a line for each revision, and one for each damaged or missing file."""
+    yield from console.facts("hub cache", [("folder", report["cache"])])
     kinds = ("checked", "unknown", "damaged", "missing")
-    rows = [(model["name"], _reference(model), *(len(model[kind]) for kind in kinds)) for model in found["models"]]
+    rows = [(model["name"], _reference(model), *(len(model[kind]) for kind in kinds)) for model in report["models"]]
     if rows:
         yield console.listing(("name", "revision", *kinds), rows)
-    for model in found["models"]:
-        wrong = model["damaged"] | dict.fromkeys(model["missing"], "is missing")
-        yield from console.facts(f"{model['name']}, {_reference(model)}", list(wrong.items())) if wrong else ()
+    for model in report["models"]:
+        problems = model["damaged"] | dict.fromkeys(model["missing"], "is missing")
+        yield from console.facts(f"{model['name']}, {_reference(model)}", list(problems.items())) if problems else ()
 
 
 def draw_facts(title: str, facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The facts of one model, without its name."""
+    """Draws the facts of one model, without its name."""
     rows = [
-        ("size", console.size(value)) if key == "bytes" else (key.replace("_", " "), _shown(value))
+        ("size", console.size(value)) if key == "bytes" else (key.replace("_", " "), _as_text(value))
         for key, value in facts.items()
     ]
     return console.facts(title, [row for row in rows if row[0] != "name"])
@@ -56,7 +56,7 @@ def _reference(revision: dict[str, Any]) -> str:
     return ", ".join(revision["names"]) or str(revision["commit"][:12])
 
 
-def _shown(value: object) -> object:
+def _as_text(value: object) -> object:
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):

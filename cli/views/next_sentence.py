@@ -1,4 +1,4 @@
-"""Whether text B follows text A."""
+"""Draws whether text B follows text A."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from mlxbert.results.related import NextSentence
 
 
 def draw(result: NextSentence) -> Iterator["rich.RenderableType"]:
-    """The answer with its probability, and the two texts."""
+    """Draws the answer with its probability, and the two texts."""
     answer, colour = ("follows", "green") if result.is_next else ("does not follow", "red")
     share = result.score if result.is_next else 1 - result.score
     yield console.meter(rich.Text(answer, f"bold {colour}"), share, colour, f"{share:.1%}")

@@ -8,61 +8,61 @@ from contextlib import ExitStack, contextmanager
 from mlxbert.cli.views import console, rich
 from mlxbert.progress import OnProgress
 
-_LEAST, _MOST = 4, 40  # columns of a bar
-_BESIDE = 52  # columns of what stands next to it
-_ROOM = 50  # columns of a terminal that has room for all of it
-_RECENT, _BETWEEN, _SOONEST = 10, 1.0, 3.0  # measurements that make a rate; seconds between them, and of them all
+_MIN_BAR, _MAX_BAR = 4, 40  # columns of a bar
+_OTHER_COLUMNS = 52  # columns for the texts next to a bar
+_WIDE = 50  # columns of a terminal from which on a line has a bar and texts
+_MEASUREMENTS, _INTERVAL, _MIN_SPAN = 10, 1.0, 3.0  # measurements for a rate; seconds between two, and over all
 
 
 class RemainingTime:
-    """How long the rest will take, from the rate of late: the mean over the last measurements."""
+    """Estimates the remaining time from the mean rate over the last measurements."""
 
     def __init__(self) -> None:
-        self._measured: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._measured: deque[tuple[float, int]] = deque(maxlen=_MEASUREMENTS)
 
     def add(self, done: int) -> None:
-        """Measures what is done now, if the last measurement was some time ago."""
+        """Adds a measurement, unless the last one is very recent."""
         now = time.monotonic()
-        if not self._measured or now - self._measured[-1][0] >= _BETWEEN:
+        if not self._measured or now - self._measured[-1][0] >= _INTERVAL:
             self._measured.append((now, done))
 
     def left(self, total: float | None) -> float | None:
-        """Seconds; `None` where too little is measured to tell, or everything should be done by now."""
+        """Returns the remaining seconds; `None` without enough measurements, or if the work is overdue."""
         if total is None or not self._measured:
             return None
         (start, before), (end, done) = self._measured[0], self._measured[-1]
-        if end - start < _SOONEST or done <= before:
+        if end - start < _MIN_SPAN or done <= before:
             return None
-        left = (total - done) * (end - start) / (done - before) - (time.monotonic() - end)
-        return left if left > 0 else None
+        seconds = (total - done) * (end - start) / (done - before) - (time.monotonic() - end)
+        return seconds if seconds > 0 else None
 
 
 @contextmanager
 def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
-    """What is downloaded, and a bar of bytes in a terminal; nothing until the first bytes arrive (done, in all).
+    """Shows a download: a note, and a bar of bytes in a terminal; nothing until the first bytes (done, total) arrive.
 
-    An interrupt says what is kept. `before` is called before anything is printed.
+    An interrupt prints how much is kept. `before` is called before anything is printed.
     """
     kept = total = 0
 
-    def count(done: int, of: int) -> None:
+    def count(done: int, size: int) -> None:
         nonlocal kept, total
-        kept, total = done, of
-        show(done, of)
+        kept, total = done, size
+        show(done, size)
 
     with transfer(f"downloading {name}", before) as show:
         try:
             yield count
         except KeyboardInterrupt:
             if 0 < kept < total:
-                say = f"interrupted: {console.size(kept)} of {console.size(total)} are kept, the same command continues"
-                console.say("note", say)
+                amount = f"{console.size(kept)} of {console.size(total)}"
+                console.say("note", f"interrupted: {amount} are kept; the same command continues")
             raise
 
 
 @contextmanager
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
-    """A line that says what is done with how many bytes, and a bar of them in a terminal; nothing until the first call.
+    """Shows work on bytes: a note with their number, and a bar in a terminal; nothing until the first call.
 
     `before` is called before anything is printed.
     """
@@ -78,7 +78,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[O
             if update is not None:
                 update(done, total)
             if done >= total:
-                drawn.close()  # the bar goes as soon as everything is there
+                drawn.close()  # the bar disappears when everything is done
                 update = None
 
         yield show
@@ -86,25 +86,25 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 @contextmanager
 def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
-    """A line with a spinner where stderr is a terminal, nothing elsewhere.
+    """Shows a line with a spinner if stderr is a terminal.
 
-    Yields what changes the text; an empty one removes the line.
+    Yields a function that changes the text; an empty text removes the line.
     """
     with ExitStack() as drawn:
-        shown: rich.Spinner | None = None
+        spinner: rich.Spinner | None = None
 
         def show(text: str) -> None:
-            nonlocal shown
+            nonlocal spinner
             if not text:
                 drawn.close()
-                shown = None
-            elif shown is not None:
-                shown.update(text=rich.Text(text, "dim"))
+                spinner = None
+            elif spinner is not None:
+                spinner.update(text=rich.Text(text, "dim"))
             elif console.may_draw():
-                screen, shown = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
+                screen, spinner = console.stderr(), rich.Spinner("dots", rich.Text(text, "dim"))
                 drawn.enter_context(console.live(screen))  # notes appear above it
                 drawn.enter_context(
-                    rich.Live(shown, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
+                    rich.Live(spinner, console=screen, transient=True, redirect_stdout=False, redirect_stderr=False)
                 )
 
         show(text)
@@ -113,7 +113,7 @@ def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def counted(what: str) -> Iterator[OnProgress]:
-    """A bar in a terminal, nothing elsewhere; it appears with the first count (done, in all)."""
+    """Shows a bar in a terminal from the first count (done, total) on."""
     with ExitStack() as drawn:
         update: OnProgress | None = None
 
@@ -128,17 +128,17 @@ def counted(what: str) -> Iterator[OnProgress]:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar of steps in a terminal, nothing elsewhere; yields what updates it (what is done, steps done, in all)."""
+    """Shows a bar of steps in a terminal; yields a function that updates it (current step, steps done, total)."""
     if not console.may_draw():
         yield lambda what, done, total: None
         return
-    with _drawing(*_count_columns()) as drawn:
+    with _drawing(*_count_columns()) as progress:
         pace = RemainingTime()
-        task = drawn.add_task("", total=None, pace=pace)
+        task = progress.add_task("", total=None, pace=pace)
 
         def update(what: str, done: int, total: int) -> None:
             pace.add(done)
-            drawn.update(task, completed=done, total=total, description=what)
+            progress.update(task, completed=done, total=total, description=what)
 
         yield update
 
@@ -156,13 +156,13 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
     if not console.may_draw():
         yield lambda done, total: None
         return
-    with _drawing(*columns()) as drawn:
+    with _drawing(*columns()) as progress:
         pace = RemainingTime()
-        task = drawn.add_task(what, total=total, pace=pace)
+        task = progress.add_task(what, total=total, pace=pace)
 
         def update(done: int, total: int) -> None:
             pace.add(done)
-            drawn.update(task, completed=done)
+            progress.update(task, completed=done)
 
         yield update
 
@@ -171,40 +171,40 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
 def records(
     total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0), what: str = "done"
 ) -> Iterator[OnProgress]:
-    """A bar in a terminal: the share of the input whose results are there, how many these are, and their rate.
+    """Shows a bar in a terminal: the share of the input that has results, the number of results, and their rate.
 
-    The results of a window come late, and then at once: the time left is that of whole windows. `before` are bytes
-    and results of an earlier run: the bar begins there, the rate counts the rest. `what` follows the number of results.
-    Yields a function of the same two.
+    The results of a window all arrive at its end, so the remaining time is measured in whole windows. `before` are the
+    bytes and results of an earlier run: the bar begins there, the rate excludes them. `what` follows the number of
+    results. Yields a function that takes the bytes and results so far.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
         return
     from mlxbert.text.batch import WINDOW
 
-    of = "" if total is None else f"of {console.size(total)}, "
-    shown_rate = f"{of}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
-    with _drawing(rich.TextColumn(shown_rate, markup=False), percent=total is not None) as drawn:
-        pace, measured = RemainingTime(), before[1]
+    total_text = "" if total is None else f"of {console.size(total)}, "
+    template = f"{total_text}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
+    with _drawing(rich.TextColumn(template, markup=False), percent=total is not None) as progress:
+        pace, results_at_measurement = RemainingTime(), before[1]
         pace.add(before[0])
-        task = drawn.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
+        task = progress.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
 
         def update(done: int, results: int) -> None:
-            nonlocal measured
-            if results - measured >= WINDOW:
+            nonlocal results_at_measurement
+            if results - results_at_measurement >= WINDOW:
                 pace.add(done)
-                measured = results
-            elapsed = drawn.tasks[0].elapsed or 1e-9
-            drawn.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
+                results_at_measurement = results
+            elapsed = progress.tasks[0].elapsed or 1e-9
+            progress.update(task, completed=done, results=results, rate=(results - before[1]) / elapsed)
 
         yield update
 
 
 @contextmanager
 def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator["rich.Progress"]:
-    """A bar, the percentage, the columns and the time left in one line; on a narrow terminal the percentage alone.
+    """Draws a bar, the percentage, the columns and the time left in one line; only the percentage if it is narrow.
 
-    Notes appear above it. stdout is left alone: rich would send what is written there to stderr, too.
+    Notes appear above the line. rich does not redirect stdout: it would send stdout's text to stderr, too.
     """
 
     class TimeLeft(rich.ProgressColumn):
@@ -214,18 +214,18 @@ def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator[
             return rich.Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
 
     screen = console.stderr()
-    bar = rich.BarColumn(bar_width=max(_LEAST, min(_MOST, screen.width - _BESIDE)))
+    bar = rich.BarColumn(bar_width=max(_MIN_BAR, min(_MAX_BAR, screen.width - _OTHER_COLUMNS)))
     share = (rich.TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
-    shown = (bar, *share, *columns, TimeLeft())
-    if screen.width < _ROOM:
-        shown = share or columns
-    drawn = rich.Progress(*shown, console=screen, transient=True, redirect_stdout=False)
-    with console.live(screen), drawn:
-        yield drawn
+    parts = (bar, *share, *columns, TimeLeft())
+    if screen.width < _WIDE:
+        parts = share or columns
+    progress = rich.Progress(*parts, console=screen, transient=True, redirect_stdout=False)
+    with console.live(screen), progress:
+        yield progress
 
 
 def _clock(seconds: float | None) -> str:
-    """`1:02:03` or `02:03`; `--:--` for an unknown time."""
+    """Formats a time as `1:02:03` or `02:03`; `--:--` if it is unknown."""
     if seconds is None:
         return "--:--"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""What the views use of rich, imported when it is first used: results for programs do not wait for it."""
+"""The names of rich that views use, imported at first use: JSON output does not wait for rich."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from rich.table import Table as Table
     from rich.text import Text as Text
 else:
-    _MODULES = {  # others are called like theirs
+    _MODULES = {  # names whose module has another name
         "cell_len": "cells", "set_cell_size": "cells", "Group": "console", "RenderHook": "console",
     }  # fmt: skip
 
     def __getattr__(name: str) -> Any:
         module = "progress" if name.endswith("Column") else _MODULES.get(name, name.lower())
-        globals()[name] = found = getattr(importlib.import_module(f"rich.{module}"), name)
-        return found
+        globals()[name] = value = getattr(importlib.import_module(f"rich.{module}"), name)
+        return value

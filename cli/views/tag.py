@@ -1,4 +1,4 @@
-"""Entities in their text with a legend; words with their tags below them."""
+"""Draws entities in their text with a legend, or words with their tags below them."""
 
 import functools
 from collections import Counter
@@ -13,16 +13,16 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words
 
 
-def drawing(known: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
-    """How results of a model with these labels look."""
-    names = known.names if known is not None else ()
+def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
+    """Returns the drawing function for results of a model with these labels."""
+    names = labels.names if labels is not None else ()
     return functools.partial(draw, labels=types_of(names), words=not marks_entities(names))
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
-    """The text with what was found in it; `labels` keep their colours, `words` all have tags."""
-    known = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
-    styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(known)}
+    """Draws entities in their text, or with `words` every word with its tag; `labels` have fixed colours."""
+    all_labels = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
+    styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(all_labels)}
     if words:
         yield _TagLines(result.entities, styles)
         return
@@ -31,23 +31,23 @@ def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> 
     if not counts:
         yield rich.Text("nothing found", style="dim")
         return
-    parts = [(f"{console.visible(label)} {counts[label]}", styles[label]) for label in known if counts[label]]
+    parts = [(f"{console.visible(label)} {counts[label]}", styles[label]) for label in all_labels if counts[label]]
     yield rich.Text("  ").join(rich.Text(text, style=style) for text, style in parts)
 
 
 def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
-    """The text, with brackets around each entity and its type, which can be read without colours, too."""
-    shown, last = rich.Text(), 0
+    """Returns the text with brackets around each entity and its type, readable even without colours."""
+    text, last = rich.Text(), 0
     for entity in result.entities:
-        shown.append(console.visible(result.text[last : entity.start]))
-        shown.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
+        text.append(console.visible(result.text[last : entity.start]))
+        text.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
         last = entity.end
-    shown.append(console.visible(result.text[last:]))
-    return shown
+    text.append(console.visible(result.text[last:]))
+    return text
 
 
 class _TagLines:
-    """Words with their tags below them, as many in a row as there is room for."""
+    """Words with their tags below them, wrapped to the width of the terminal."""
 
     def __init__(self, entities: Sequence[Entity], styles: dict[str, str]) -> None:
         self._entities, self._styles = entities, styles
@@ -66,7 +66,7 @@ class _TagLines:
             above.append(gap + rich.set_cell_size(word, width))
             below.append(gap + rich.set_cell_size(tag, width), style=self._styles[entity.label])
             used += len(gap) + width
-            if width > options.max_width:  # a word that is wrapped stands alone
+            if width > options.max_width:  # a word that is wrapped is alone in its row
                 above.rstrip()
                 below.rstrip()
         if used:

@@ -1,4 +1,4 @@
-"""Tokens as the model sees them, and which of them look replaced."""
+"""Draws tokens as the model sees them, and those that look replaced."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _REPLACED = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Colum
 
 
 def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
-    """BERT's input as the sum it is: token, segment and position, one column per token."""
+    """Draws BERT's input as a sum of token, segment and position, with a column per token."""
     for tokens in _tables(result.tokens, console.stdout().width):
         cells = [_cells(token) for token in tokens]
         rows = []
@@ -24,7 +24,7 @@ def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
 
 
 def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
-    """As many tokens at a time as fit in a width, at least one."""
+    """Splits tokens into groups that fit a width, with at least one token each."""
     start, used = 0, _LABEL_WIDTH
     for place, token in enumerate(tokens):
         column = max(map(rich.cell_len, _cells(token))) + 2
@@ -48,15 +48,15 @@ def _style(line: int, token: Token) -> str:
 
 
 def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:
-    """The text with replaced tokens in colour, and the scores of these tokens."""
+    """Draws the text with replaced tokens in colour, and the scores of these tokens."""
     suspects = [token for token in result.tokens if token.replaced]
-    shown, last = rich.Text(), 0
+    text, last = rich.Text(), 0
     for token in suspects:
-        start = max(token.start, last)  # tokens of bytes share a character
-        shown.append(console.visible(result.text[last:start]))
-        shown.append(console.visible(result.text[start : token.end]), "bold red")
+        start = max(token.start, last)  # byte tokens may share a character
+        text.append(console.visible(result.text[last:start]))
+        text.append(console.visible(result.text[start : token.end]), "bold red")
         last = token.end
-    yield shown.append(console.visible(result.text[last:]))
+    yield text.append(console.visible(result.text[last:]))
     rows = [
         (
             rich.Text(console.visible(result.text[token.start : token.end]), style="bold"),

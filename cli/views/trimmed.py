@@ -1,4 +1,4 @@
-"""Lines without the spaces that fill a table's last column: a file or another program gets no more than is seen."""
+"""Removes trailing spaces, such as those that fill a table's last column, from lines for files and other programs."""
 
 from collections.abc import Iterator
 
@@ -6,34 +6,34 @@ from mlxbert.cli.views import rich
 
 
 class Trim(rich.RenderHook):
-    """Takes spaces from the ends of all lines that a console prints."""
+    """Removes spaces from the ends of all lines that a console prints."""
 
     def process_renderables(self, renderables: "list[rich.ConsoleRenderable]") -> "list[rich.ConsoleRenderable]":
-        """What is printed, trimmed."""
-        return [_Trimmed(one) for one in renderables]
+        """Wraps renderables so that they are trimmed."""
+        return [_Trimmed(renderable) for renderable in renderables]
 
 
 class _Trimmed:
-    def __init__(self, shown: "rich.ConsoleRenderable") -> None:
-        self._shown = shown
+    def __init__(self, renderable: "rich.ConsoleRenderable") -> None:
+        self._renderable = renderable
 
     def __rich_console__(self, screen: "rich.Console", options: "rich.ConsoleOptions") -> "Iterator[rich.Segment]":
         waiting: list[rich.Segment] = []  # spaces that end the line, unless something follows
-        for text, style, control in screen.render(self._shown, options):
-            for place, piece in enumerate(text.split("\n")):
-                if place:
+        for text, style, control in screen.render(self._renderable, options):
+            for number, piece in enumerate(text.split("\n")):
+                if number:
                     waiting.clear()
                     yield rich.Segment.line()
-                seen = piece if _is_drawn(screen, style) or control else piece.rstrip(" ")
-                if seen or control:
+                visible = piece if _is_drawn(screen, style) or control else piece.rstrip(" ")
+                if visible or control:
                     yield from waiting
                     waiting.clear()
-                    yield rich.Segment(seen, style, control)
-                if rest := piece[len(seen) :]:
+                    yield rich.Segment(visible, style, control)
+                if rest := piece[len(visible) :]:
                     waiting.append(rich.Segment(rest, style))
         yield from waiting
 
 
 def _is_drawn(screen: "rich.Console", style: "rich.Style | None") -> bool:
-    """Whether spaces of a style can be seen."""
+    """Whether a style makes spaces visible."""
     return bool(screen.color_system and style and (style.bgcolor or style.reverse or style.underline))

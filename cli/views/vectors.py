@@ -1,4 +1,4 @@
-"""Vectors: a strip of values, a heat map of cosines, a ranking with bars."""
+"""Draws vectors: strips of values, heat maps of cosines, rankings with bars."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,50 +14,50 @@ if TYPE_CHECKING:
 
 MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-_LABEL, _SHORTEST = 45, 16  # columns for the text of a row, at most and where space is short
-_CELL = 7  # columns of a cosine
-_ROOM = 64  # columns of a terminal from which on a ranking has bars
-_LONGEST = 300  # characters of a text in a ranking
+_LABEL, _SHORT_LABEL = 45, 16  # the maximum and the minimum width of a row's text
+_CELL = 7  # terminal columns of a cosine
+_WIDE = 64  # terminal columns from which on a ranking has bars
+_MAX_TEXT = 300  # characters of a text in a ranking
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
 class VectorView:
-    """Draws vectors one by one, and with `compare` the cosines of a few of them at the end."""
+    """Draws vectors one by one; with `compare`, at the end the cosines if there are not too many."""
 
     def __init__(self, *, compare: bool) -> None:
         self.compare = compare
         self.results: list[Embedding] = []
 
     def draw(self, result: Embedding) -> Iterator["rich.RenderableType"]:
-        """One vector."""
+        """Draws one vector."""
         if self.compare and len(self.results) <= MOST_COMPARED:
             self.results.append(result)
         return _embedding(result)
 
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
-        """The cosine of each text with each, if there are several texts and not too many."""
+        """Draws the cosine of each text with each other, if there are several texts but not too many."""
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 
 class WordVectors(VectorView):
-    """Draws the vectors of words; at the end the cosines of a few words that occur several times."""
+    """Draws the vectors of words; at the end the cosines of words that occur several times."""
 
     _text = 0
 
     def draw(self, result: Words) -> Iterator["rich.RenderableType"]:  # type: ignore[override]
-        """A line for each word."""
+        """Draws a line for each word."""
         self._text += 1
         width = min(console.stdout().width, 100)
         yield rich.Text(console.line(result.text, width), "bold")
         for word in result.words:
             self.results += [Embedding(f"{word.word} ({self._text})", word.embedding, word.tokens)] * self.compare
-            name = rich.set_cell_size(console.visible(word.word), _SHORTEST)
-            yield rich.Text(name).append_text(_strip(word.embedding, max(width - _SHORTEST, 1)))
+            name = rich.set_cell_size(console.visible(word.word), _SHORT_LABEL)
+            yield rich.Text(name).append_text(_strip(word.embedding, max(width - _SHORT_LABEL, 1)))
 
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
-        """The cosine of each place of a word with each; the number in brackets is that of the text."""
+        """Draws the cosines of a word's occurrences; each has the number of its text in brackets."""
         names = [result.text.rpartition(" ")[0].casefold() for result in self.results]
-        self.results = [one for one, name in zip(self.results, names, strict=True) if names.count(name) > 1]
+        self.results = [result for result, name in zip(self.results, names, strict=True) if names.count(name) > 1]
         return super().draw_cosines()
 
 
@@ -68,7 +68,7 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
     unknown = f", {result.unknown_tokens} unknown" if result.unknown_tokens else ""
     tokens = f"{console.counted(result.tokens, 'token')}{unknown}{', truncated' if result.truncated else ''}"
     width = console.stdout().width
-    text = rich.Text(console.line(result.text, max(width, _SHORTEST)), "bold")
+    text = rich.Text(console.line(result.text, max(width, _SHORT_LABEL)), "bold")
     facts = rich.Text(f"{size} values, norm {norm:.3f}, {tokens}")
     fits = text.cell_len + 2 + facts.cell_len <= width
     yield from [rich.Text("  ").join([text, facts])] if fits else [text, facts]
@@ -76,15 +76,15 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
 
 
 def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
-    """Values as heights; values that share a column are shown by the one farthest from 0."""
+    """Draws values as heights; of values that share a column, the one farthest from 0."""
     import numpy as np
 
     groups = np.array_split(vector, min(width, len(vector)))
     values = [float(group[np.abs(group).argmax()]) for group in groups]
-    most = max(map(abs, values)) or 1.0
+    largest = max(map(abs, values)) or 1.0
     strip = rich.Text(no_wrap=True)
     for value in values:
-        height = _HEIGHTS[min(int((value / most + 1) / 2 * len(_HEIGHTS)), len(_HEIGHTS) - 1)]
+        height = _HEIGHTS[min(int((value / largest + 1) / 2 * len(_HEIGHTS)), len(_HEIGHTS) - 1)]
         strip.append(height, style="red" if value > 0 else "blue")
     return strip
 
@@ -96,10 +96,10 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
     stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
     cosines = stacked @ stacked.T
     width = console.stdout().width
-    if width < _SHORTEST + _CELL:
+    if width < _SHORT_LABEL + _CELL:
         yield from _listed(cosines)
         return
-    room = min(_LABEL, max(width - _CELL * len(results), _SHORTEST))
+    room = min(_LABEL, max(width - _CELL * len(results), _SHORT_LABEL))
     across = max((width - room) // _CELL, 1)
     for start in range(0, len(results), across):  # as many columns as fit side by side, the others below
         title = "cosines" if start == 0 else ""
@@ -121,7 +121,7 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
 
 
 def _listed(cosines: "NDArray[np.float32]") -> Iterator["rich.Text"]:
-    """The cosines of all pairs, where there is no room for a table."""
+    """Lists the cosines of all pairs, for terminals too narrow for a table."""
     yield rich.Text("cosines", "dim")
     for first, row in enumerate(cosines, 1):
         for second, value in enumerate(row[first:], first + 1):
@@ -135,15 +135,15 @@ def _colour(cosine: float) -> str:
 
 
 def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """The score as a number and, up to 1, a bar, and the two texts."""
-    shown = rich.Text(f"{result.score:6.3f}")
-    yield console.meter(shown, max(result.score, 0.0), "green") if bars else shown
+    """Draws the score as a number, with a bar for scores up to 1, and the two texts."""
+    score = rich.Text(f"{result.score:6.3f}")
+    yield console.meter(score, max(result.score, 0.0), "green") if bars else score
     yield from console.pair(result.a, result.b)
 
 
 def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """Rank, score, a bar for scores up to 1, and the text next to them; on a narrow terminal no bar."""
+    """Draws rank, score, a bar for scores up to 1, and the text; a narrow terminal has no bar."""
     score = 6 if bars else 7
-    bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _ROOM else ""
+    bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _WIDE else ""
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))
-    yield PlainTable(console.BESIDE, [(line, rich.Text(console.line(result.text, _LONGEST)))])
+    yield PlainTable(console.BESIDE, [(line, rich.Text(console.line(result.text, _MAX_TEXT)))])

@@ -1,4 +1,4 @@
-"""How a trained vocabulary looks in a terminal."""
+"""Draws a trained vocabulary."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 _SHOWN = 3  # problems
 
 
-def vocabulary(found: "Vocabulary") -> Iterator["rich.RenderableType"]:
-    """What was trained, and what it was made of."""
+def vocabulary(trained: "Vocabulary") -> Iterator["rich.RenderableType"]:
+    """Draws the facts of a vocabulary and of its corpus."""
     rows: list[tuple[str, object]] = [
-        ("kind", f"{found.kind}, {'cased' if found.cased else 'lower-cased'}"),
-        ("tokens", f"{found.size:,}"),
-        ("corpus", f"{console.counted(found.sentences, 'sentence')}, {found.characters:,} characters"),
-        ("files", ", ".join(found.written)),
-        ("frequent", " ".join(found.frequent)),
+        ("kind", f"{trained.kind}, {'cased' if trained.cased else 'lower-cased'}"),
+        ("tokens", f"{trained.size:,}"),
+        ("corpus", f"{console.counted(trained.sentences, 'sentence')}, {trained.characters:,} characters"),
+        ("files", ", ".join(trained.written)),
+        ("frequent", " ".join(trained.frequent)),
     ]
-    if found.skipped:
-        rows.append(("left out", f"{console.counted(found.skipped, 'line or record', 'lines or records')}"))
-    rows += [("", problem) for problem in found.problems[:_SHOWN]]
-    yield from console.facts(str(found.folder), rows)
+    if trained.skipped:
+        rows.append(("left out", f"{console.counted(trained.skipped, 'line or record', 'lines or records')}"))
+    rows += [("", problem) for problem in trained.problems[:_SHOWN]]
+    yield from console.facts(str(trained.folder), rows)

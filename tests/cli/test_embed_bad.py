@@ -74,7 +74,7 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--prompt-name", "title"], "--prompt-name is 'title', the model has 'query', 'passage'"),
         (["--prompt", "cat " * 40], "the prompt has 41 tokens, the maximum with the text is 32"),
         (["--input", "in.txt"], "there are both arguments and --input"),
-        (["--field", "body"], "there are arguments and --field"),
+        (["--field", "body"], "arguments and --field"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

@@ -114,7 +114,7 @@ def test_overwrite_does_not_throw_away_what_can_be_gone_on_from(killed: list[str
     path = Path(killed[-1])
     taken = len(finished_parts(path)) // 2 * PART
     path.write_text("an older file")
-    call(*killed).fails(2, "exists already", "hint: --overwrite")
+    call(*killed).fails(2, "exists", "hint: --overwrite")
     outcome = call(*killed, "--overwrite")
     assert outcome.status == 0 and f"after {taken:,} of an earlier run" in outcome.err
     assert path.read_bytes() == wholes[".npy"]

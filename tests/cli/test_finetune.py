@@ -344,7 +344,7 @@ def test_a_missing_package_is_told_before_training(
 
 def test_a_picture_of_another_kind_is_refused(library: Library, tmp_path: Path) -> None:
     call(*TYPED, "--plot", "curves.txt").fails(2, "curves.txt", ".png, .svg or .pdf")
-    call(*TYPED, "--plot", str(tmp_path / "no" / "c.png")).fails(2, "there is no folder")
+    call(*TYPED, "--plot", str(tmp_path / "no" / "c.png")).fails(2, "folder", "does not exist")
     assert library.given == {}
 
 

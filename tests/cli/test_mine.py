@@ -29,7 +29,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path, arguments: list[s
         return found
 
     with mock.patch.object(mine, "mine", slow):
-        call(*arguments).fails(2, "exists already")
+        call(*arguments).fails(2, "exists")
         assert target.read_text() == "of another program"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["hard.jsonl", "pairs.jsonl"]
         assert call(*arguments, "--overwrite").status == 0

@@ -123,7 +123,7 @@ def test_an_existing_output_is_refused_without_overwrite(small: str, tmp_path: P
     target = tmp_path / "out.jsonl"
     target.write_text("precious", encoding="utf-8")
     arguments = ["fill-mask", "the [MASK]", "--model", small, "--output", str(target)]
-    call(*arguments).fails(2, "exists already", "hint: --overwrite")
+    call(*arguments).fails(2, "exists", "hint: --overwrite")
     assert target.read_text(encoding="utf-8") == "precious"
     assert call(*arguments, "--overwrite").status == 0
     assert json.loads(target.read_text(encoding="utf-8"))["text"] == "the [MASK]"
@@ -152,7 +152,7 @@ def test_output_from_stdin_says_that_it_cannot_go_on(small: str, tmp_path: Path)
     arguments = ["tokenize", "--model", small, "--output"]
     outcome = call(*arguments, str(tmp_path / "a.jsonl"), stdin=b"the cat\n")
     assert (outcome.status, outcome.err.count("\n")) == (0, 1)
-    assert outcome.err.startswith("note: input is stdin")
+    assert outcome.err.startswith("note: the input is stdin")
     assert call(*arguments, str(tmp_path / "b.jsonl"), "--quiet", stdin=b"the cat\n").err == ""
 
 

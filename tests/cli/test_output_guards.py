@@ -16,7 +16,7 @@ from tests.cli.test_resume import FILE, finish, killed, result
 
 def test_a_file_that_came_while_the_run_went_on_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    with pytest.raises(ArgumentError, match="exists already"), FileOutput(path, FILE, overwrite=False) as output:
+    with pytest.raises(ArgumentError, match="exists"), FileOutput(path, FILE, overwrite=False) as output:
         for number in range(PART):
             output.write(result(number))
         path.write_text("precious")
@@ -42,7 +42,7 @@ def test_the_input_is_no_output(tmp_path: Path) -> None:
     path.write_text("{}")
     (tmp_path / "link.jsonl").symlink_to(path)
     for other in (path, tmp_path / "link.jsonl"):
-        with pytest.raises(ArgumentError, match=r"\.jsonl: is the input"):
+        with pytest.raises(ArgumentError, match=r"\.jsonl: is an input"):
             check_output(other, True, sources=[str(path)])
     check_output(path, True, sources=[str(tmp_path / "other.jsonl")])
 

@@ -334,7 +334,9 @@ def test_what_cannot_be_written_is_said_before_a_model_is_loaded(tmp_path: Path)
     for command in ("fill-mask", "tokenize"):
         call(command, "the [MASK]", *arguments, str(tmp_path / "x.npy")).fails(2, "'.npy'", ".jsonl")
         call(command, "the [MASK]", *arguments, f"{__file__}/x.jsonl").fails(1, __file__)
-    call("embed", "the", *arguments, str(tmp_path / "new folder" / "x.npy")).fails(2, "no folder", "hint: ", "mkdir")
+    call("embed", "the", *arguments, str(tmp_path / "new folder" / "x.npy")).fails(
+        2, "does not exist", "hint: ", "mkdir"
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -245,7 +245,7 @@ def test_a_ranking_is_written_to_a_file(ending: str, similarity: Callable[..., O
     for row, line in zip(found, printed.lines, strict=True):
         assert all(row[name] == value for name, value in line.items())
     assert [row.get("query") for row in found[:2]] == [QUERY] * 2 and "line 2" in found[2]["error"]
-    similarity(*given, "--output", str(path)).fails(2, "exists already")
+    similarity(*given, "--output", str(path)).fails(2, "exists")
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".sqlite"])

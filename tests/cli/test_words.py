@@ -153,6 +153,6 @@ def test_doctor_gives_advice_where_the_blas_is_slow_and_says_when_there_is_nothi
 def test_words_of_a_text_without_quotes_are_noticed(tiny_folder: Path) -> None:
     outcome = call("fill-mask", "Paris", "is", "the", "[MASK]", ".")
     outcome.fails(2, "4 of 5 texts", "quotes", "mlxbert fill-mask 'Paris is the [MASK] .'")
-    assert "quotes" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
+    assert "quote" in call("tokenize", *["he", "has", "lunch", "today"], "-m", str(tiny_folder)).err
     for texts in (["cat", "dog"], ["the cat", "dog", "paris", "tokyo"]):
         assert "quotes" not in call("tokenize", *texts, "-m", str(tiny_folder)).err

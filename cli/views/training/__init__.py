@@ -1,1 +1,1 @@
-"""How training looks: the data before it, the run while it continues, and what it came to."""
+"""Views of training: the data before it, the run during it, and the result."""

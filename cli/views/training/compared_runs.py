@@ -1,4 +1,4 @@
-"""The runs that were compared: seeds, and values that were tried."""
+"""Draws the compared runs of a training: seeds, and values of a sweep."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ from mlxbert.training.loop.events import Finished
 
 
 def runs(event: Finished) -> Iterator["rich.RenderableType"]:
-    """Every run with what it differs in, the best marked; the mean over seeds; what the best score is worth."""
+    """Draws every run with its options, the best one marked; the mean over seeds; a warning about the best score."""
     yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
     heads = (*(name.replace("_", " ") for name in names), event.metric)
@@ -24,11 +24,11 @@ def runs(event: Finished) -> Iterator["rich.RenderableType"]:
     rows: list[list[Cell]] = []
     for place, (run, score) in enumerate(zip(event.runs, scores, strict=True)):
         style = "bold green" if place == best else ""
-        told = [rich.Text(console.visible(value_texts.value(run.get(name, "-"))), style) for name in names]
+        cells = [rich.Text(console.visible(value_texts.value(run.get(name, "-"))), style) for name in names]
         bar = value_texts.bar(event.metric, score / top, style or "cyan")
         rows.append(
             [
-                *told,
+                *cells,
                 rich.Text(value_texts.score(score), style),
                 bar,
                 rich.Text("★ kept" if place == best else "", style),
@@ -36,29 +36,29 @@ def runs(event: Finished) -> Iterator["rich.RenderableType"]:
         )
     yield PlainTable(columns, rows, indent=2)
     yield from _means(event.runs, names)
-    warning = f"the best of {len(scores)} runs on the same validation data: expect a little less on new texts"
+    warning = f"the best of {len(scores)} runs on the same validation data: expect slightly worse results on new texts"
     yield Indented(rich.Text(warning, "dim"))
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The options to tell runs apart by; the seed only if it differs."""
+    """Returns the options that distinguish runs; the seed only if it differs."""
     names = dict.fromkeys(name for run in runs for name in run if name != "score")
     return [name for name in names if name != "seed" or len({run.get(name) for run in runs}) > 1]
 
 
 def _best(scores: Sequence[float], kept: float) -> int:
-    """The run whose score is that of the model which was kept."""
+    """Returns the index of the run whose model was kept, by its score."""
     finite = [place for place, score in enumerate(scores) if math.isfinite(score)]
     return min(finite, key=lambda place: abs(scores[place] - kept))
 
 
 def _score(run: Mapping[str, Any]) -> float:
-    """The score of a run; NaN for one that diverged."""
+    """Returns the score of a run; NaN if the run diverged."""
     return math.nan if run["score"] is None else float(run["score"])
 
 
 def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["rich.RenderableType"]:
-    """Mean and standard deviation of runs that differ in the seed alone, for each combination of the other options."""
+    """Draws mean and standard deviation of runs that differ only in the seed, per combination of the other options."""
     groups: dict[str, list[float]] = {}
     for run in runs:
         other = value_texts.varied({name: run[name] for name in names if name in run and name != "seed"})

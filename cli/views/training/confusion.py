@@ -1,4 +1,4 @@
-"""Which labels are taken for which: a matrix as far as the terminal has room for it, and the most frequent mix-ups."""
+"""Draws which labels are mistaken for which: a matrix if it fits the terminal, and the most frequent mix-ups."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,27 +7,27 @@ from mlxbert.cli.views.table import Column, PlainTable
 
 Matrix = Sequence[Sequence[int]]
 
-_LABEL, _SHORTEST = 24, 8  # columns of a label's name
-_LONGEST_HEAD = 12
+_MAX_LABEL, _MIN_LABEL = 24, 8  # terminal columns of a label's name
+_MAX_HEAD = 12
 _LISTED = 8  # mix-ups
-_NAME = Column(wraps=True, most=_LABEL + 2)
+_NAME = Column(wraps=True, most=_MAX_LABEL + 2)
 _MIXED_UP = (_NAME, _NAME, Column(right=True), Column(bar=True, most=console.BAR_WIDTH))
 _SHADES = " ░▒▓█"
-# Of a full cell, and of one with almost nothing: black would be the strongest of all on white.
+# Backgrounds of a full cell, right or wrong, and of an almost empty one: on white, black would look strongest.
 _RIGHT, _WRONG, _FAINT = (0, 95, 0), (135, 0, 0), (98, 98, 98)
 
 
 def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["rich.RenderableType"]:
-    """The matrix with numbers where they fit, with shades where those fit; then the most frequent mix-ups."""
+    """Draws the matrix with numbers if they fit, or else with shades if they fit; then the most frequent mix-ups."""
     names = [console.visible(label) for label in labels]
     longest = max(map(rich.cell_len, names))
     digits = max(len(str(count)) for row in matrix for count in row)
-    room = max(min(longest, _LABEL, width // 3), _SHORTEST)
-    heads = max(digits, longest if longest <= _LONGEST_HEAD else _LONGEST_HEAD + 1) + 2
+    room = max(min(longest, _MAX_LABEL, width // 3), _MIN_LABEL)
+    heads = max(digits, longest if longest <= _MAX_HEAD else _MAX_HEAD + 1) + 2
     numbered = max(digits, len(str(len(names)))) + 1
     place = room + len(str(len(names))) + 4
     yield rich.Text("confusion: rows are expected labels, columns predicted ones", "bold")
-    if longest <= _LONGEST_HEAD and room + 4 + heads * len(names) <= width:
+    if longest <= _MAX_HEAD and room + 4 + heads * len(names) <= width:
         yield from _cells(names, matrix, room, heads, [" " * (heads - rich.cell_len(name)) + name for name in names])
     elif place + numbered * len(names) <= width:
         tops = [f"{number:>{numbered}}" for number in range(1, len(names) + 1)]
@@ -35,7 +35,7 @@ def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["ri
     elif place + 2 * len(names) <= width:
         yield from _shades(_with_numbers(names), matrix, place - 2)
     else:
-        yield rich.Text(f"  {len(names)} x {len(names)} numbers: more than this terminal has columns for", "dim")
+        yield rich.Text(f"  {len(names)} x {len(names)} numbers do not fit this terminal", "dim")
     yield from _mixed_up(names, matrix)
 
 
@@ -55,7 +55,7 @@ def _share(count: int, row: Sequence[int]) -> float:
 
 
 def _colour(share: float, right: bool) -> str:
-    """A background that is the stronger, the larger the share of the row is."""
+    """Returns a background whose strength grows with the share of the row."""
     strength = share**0.5
     full = _RIGHT if right else _WRONG
     red, green, blue = (round(low + (high - low) * strength) for low, high in zip(_FAINT, full, strict=True))
@@ -65,7 +65,7 @@ def _colour(share: float, right: bool) -> str:
 def _cells(
     names: Sequence[str], matrix: Matrix, room: int, width: int, heads: Sequence[str]
 ) -> Iterator["rich.RenderableType"]:
-    """Numbers on shades; zeros are left out."""
+    """Draws numbers on shades; zeros are dots."""
     yield rich.Text(" " * (room + 2) + "".join(heads), "dim", no_wrap=True)
     for number, (name, row) in enumerate(zip(names, matrix, strict=True)):
         line = _name(name, room)
@@ -76,7 +76,7 @@ def _cells(
 
 
 def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["rich.RenderableType"]:
-    """Two characters per cell, the darker the larger its share of the row; the numbers of the columns stand upright."""
+    """Draws two characters per cell, darker for larger shares of the row; the numbers of columns are vertical."""
     digits = len(str(len(names)))
     for digit in range(digits):
         heads = "".join(f"{str(number).rjust(digits)[digit]:>2}" for number in range(1, len(names) + 1))
@@ -100,12 +100,12 @@ def _mixed_up(names: Sequence[str], matrix: Matrix) -> Iterator["rich.Renderable
     if not wrong:
         return
     wrong.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
-    yield from (rich.Text(), rich.Text("most often taken for another label", "bold"))
+    yield from (rich.Text(), rich.Text("most frequent mix-ups", "bold"))
     rows = []
     for count, row, column in wrong[:_LISTED]:
         bar = console.bar_of(_share(count, matrix[row]), "red")
-        told = rich.Text(f"{count:,} of {sum(matrix[row]):,}")
-        rows.append((rich.Text(names[row]), rich.Text(f"→ {names[column]}"), told, bar))
+        counts = rich.Text(f"{count:,} of {sum(matrix[row]):,}")
+        rows.append((rich.Text(names[row]), rich.Text(f"→ {names[column]}"), counts, bar))
     yield PlainTable(_MIXED_UP, rows, indent=2)
     if len(wrong) > _LISTED:
         yield rich.Text(f"  … and {console.counted(len(wrong) - _LISTED, 'other pair')}", "dim")

@@ -1,4 +1,4 @@
-"""What the corpus of pre-training consists of, and what the model makes of a few texts."""
+"""Draws the corpus of pre-training, and the model's predictions for a few texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _SHOWN = 3  # problems
 
 
 def before(started: Started, corpus: Mapping[str, Any]) -> Iterator["rich.RenderableType"]:
-    """The corpus, what is wrong with it, and what training will do."""
+    """Draws the corpus, its problems, and the plan of the training."""
     yield from console.facts("corpus", _facts(corpus))
     for problem in corpus["problems"][:_SHOWN]:
         yield rich.Text(f"  {console.visible(problem)}", "yellow")
@@ -36,17 +36,17 @@ def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text"]:
-    """The losses of the last update, the accuracies of the last evaluation, and the texts that it filled."""
+    """Draws the losses of the last update, the accuracies of the last evaluation, and the texts that it filled."""
     if step is not None and step.terms:
         yield rich.Text("   ").join(
             rich.Text.assemble((f"{name} ", "dim"), value_texts.figure(value)) for name, value in step.terms.items()
         )
     if evaluated is None:
         return
-    shown = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
+    metrics = {name: value for name, value in evaluated.metrics.items() if not name.endswith("loss")}
     yield rich.Text("   ").join(
         rich.Text.assemble((f"{name.replace('_', ' ')} ", "dim"), value_texts.score(value))
-        for name, value in shown.items()
+        for name, value in metrics.items()
     )
     for text in evaluated.filled:
         yield rich.Text(console.visible(text), "italic")

@@ -1,4 +1,4 @@
-"""A curve drawn with braille characters: 2 x 4 dots in each."""
+"""Draws curves with braille characters of 2 x 4 dots."""
 
 import itertools
 import math
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from mlxbert.cli.views import rich
 from mlxbert.cli.views.training import value_texts
 
-_BINS = 1200  # more than any terminal has dots; a run of a million steps takes no more memory and time than that
-_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of U+2800, by column and row
+_BINS = 1200  # more than the dots of any terminal; limits memory and time for runs of a million steps
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # bits of U+2800, by column and row
 _STYLES = {True: "cyan", False: "dim"}
-_SMOOTHING = 40  # the mean goes over about a fortieth of the run
-_MARGIN = 9  # columns of the scale
+_SMOOTHING = 40  # the mean covers about 1/40 of the run
+_MARGIN = 9  # terminal columns of the scale
 
 Dots = dict[tuple[int, int], int]
 
 
 class Curve:
-    """Values over the steps of a run."""
+    """Values over the steps of a run, averaged in bins."""
 
     def __init__(self, steps: int) -> None:
         self.steps = max(steps, 1)
@@ -25,14 +25,14 @@ class Curve:
         self._counts = [0] * len(self._sums)
 
     def add(self, step: int, value: float) -> None:
-        """Notes the value of a step, from 1; what is not a number is left out."""
+        """Adds the value of a step, from 1; ignores values that are not finite."""
         if math.isfinite(value):
             place = min(max(step - 1, 0) * len(self._sums) // self.steps, len(self._sums) - 1)
             self._sums[place] += value
             self._counts[place] += 1
 
     def means(self, width: int) -> list[float | None]:
-        """The mean value in each of `width` equal parts of the run."""
+        """Returns the mean value in each of `width` equal parts of the run."""
         sums, counts = [0.0] * width, [0] * width
         for place, number in enumerate(self._counts):
             part = place * width // len(self._counts)
@@ -41,30 +41,30 @@ class Curve:
         return [total / number if number else None for total, number in zip(sums, counts, strict=True)]
 
     def smoothed(self, values: Sequence[float | None]) -> list[float | None]:
-        """The same values, each averaged with those before it; the last ones count most."""
+        """Returns exponential moving averages of the values."""
         keep = 1 - 1 / max(len(values) / _SMOOTHING, 1)
         total = weight = 0.0
-        found: list[float | None] = []
+        averages: list[float | None] = []
         for value in values:
             if value is not None:
                 total, weight = keep * total + value, keep * weight + 1
-            found.append(None if value is None else total / weight)
-        return found
+            averages.append(None if value is None else total / weight)
+        return averages
 
 
 def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["rich.Text"]:
-    """A curve with its scale: `height` lines, the axis with marks (by step), and a line of epochs."""
+    """Draws a curve with its scale: `height` lines, the axis with marks (by step), and a line of epochs."""
     columns = width - _MARGIN
-    # Where there are fewer steps than dots, a part of the run stands for one step, and the curve is drawn between them.
+    # If there are fewer steps than dots, each part of the run is one step, and lines connect the steps.
     parts = min(2 * columns, len(curve._counts))
     raw = curve.means(parts)
     smooth = curve.smoothed(raw)
-    seen = [value for value in (*raw, *smooth) if value is not None]
-    low, high = _scale(seen)
+    known = [value for value in (*raw, *smooth) if value is not None]
+    low, high = _scale(known)
     faint = _dots(raw, 2 * columns, 4 * height, (low, high))
     strong = _dots(smooth, 2 * columns, 4 * height, (low, high))
     rows = (0, (height - 1) // 2, height - 1)
-    ticks = _ticks([high - (high - low) * row / max(height - 1, 1) for row in rows]) if seen else []
+    ticks = _ticks([high - (high - low) * row / max(height - 1, 1) for row in rows]) if known else []
     labels = dict(zip(rows, ticks, strict=False))
     for row in range(height):
         line = rich.Text(f"{labels.get(row, ''):>{_MARGIN - 2}} ", "dim", no_wrap=True)
@@ -78,28 +78,28 @@ def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epo
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the scale: from 0, unless all values lie far from it."""
+    """Returns the ends of the scale, which starts at 0 unless all values are far from 0."""
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
     if low >= 0 and low < high / 2:
         low = 0.0
-    if high == low:  # a single point is not a curve: it stands at its distance from 0
+    if high == low:  # a single point is not a curve: the scale includes 0
         low, high = min(low, 0.0), max(high, 0.0)
     return (low, high) if high > low else (0.0, 1.0)
 
 
 def _ticks(values: Sequence[float]) -> list[str]:
-    """The numbers of a scale, with as many digits as it takes to tell them apart."""
+    """Formats the numbers of a scale, with enough digits to distinguish them."""
     for digits in range(2, _MARGIN - 3):
-        told = [f"{value:.{digits}f}" for value in values]
-        if len({*told}) == len({*values}) and max(map(len, told)) <= _MARGIN - 2:
-            return told
+        texts = [f"{value:.{digits}f}" for value in values]
+        if len({*texts}) == len({*values}) and max(map(len, texts)) <= _MARGIN - 2:
+            return texts
     return [value_texts.figure(value) for value in values]
 
 
 def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:
-    """The dots of a line through the values, as bits of characters by column and row."""
+    """Returns the dots of a line through the values, as bits of characters by column and row."""
     low, high = scale
     places = [
         (place * (width - 1) / max(len(values) - 1, 1), (high - value) / (high - low) * (height - 1))
@@ -127,7 +127,7 @@ def _axis(steps: int, columns: int, marks: Mapping[int, str]) -> "rich.Text":
 
 
 def _epochs(columns: int, epochs: float) -> "rich.Text":
-    """The numbers of epochs under the axis, as many as there is room for."""
+    """Draws the numbers of epochs under the axis, as many as fit."""
     room = max(columns // 8, 1)
     stride = max(math.ceil(epochs / room), 1)
     end = f"{epochs:g} epoch{'s' if epochs != 1 else ''}"

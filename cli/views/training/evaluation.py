@@ -1,4 +1,4 @@
-"""How good a model is on labelled data: its metrics, each label, the confusion matrix, the worst mistakes."""
+"""Draws an evaluation on labelled data: the metrics, each label, the confusion matrix, the worst mistakes."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,43 +13,43 @@ if TYPE_CHECKING:
 
 _NAME = Column(wraps=True, most=24)  # of a label
 _LONG, _SHORT = ("precision", "recall", "F1", "support"), ("prec.", "rec.", "F1", "n")
-_WIDE = 64  # columns of a terminal that has room for the long names
-_TEXT = 240  # characters of a text
-_MOST = 5  # mistakes
-_GUESSED = 1.5  # times as sure as if all labels were alike: hardly more than a guess
+_WIDE = 64  # terminal columns from which on the long names fit
+_MAX_TEXT = 240  # characters of a text
+_MAX_MISTAKES = 5
+_GUESS = 1.5  # a score of up to this many times the chance level is hardly more than a guess
 
 
-def evaluation(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """The details, and the metrics below them, where a person looks first."""
-    yield from details(found, width)
-    low, high = map(value_texts.score, found.interval)
+def evaluation(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
+    """Draws the details, and below them the metrics, where a user looks first."""
+    yield from details(result, width)
+    low, high = map(value_texts.score, result.interval)
     yield rich.Text.assemble(
-        (f"{console.visible(found.metric)} {value_texts.score(found.score)}", "bold green"),
-        f"  95% interval {low} to {high} ({value_texts.method(found.metric, found.spec)})",
+        (f"{console.visible(result.metric)} {value_texts.score(result.score)}", "bold green"),
+        f"  95% interval {low} to {high} ({value_texts.method(result.metric, result.spec)})",
     )
     rows: list[tuple[str, object]] = [
-        *((name, value_texts.score(value)) for name, value in found.constant.items()),
-        ("model", found.model),
-        ("data", f"{', '.join(found.data)}, {console.counted(found.examples, 'example')}"),
+        *((name, value_texts.score(value)) for name, value in result.constant.items()),
+        ("model", result.model),
+        ("data", f"{', '.join(result.data)}, {console.counted(result.examples, 'example')}"),
     ]
-    if found.truncated:
-        rows.append(("truncated", f"{found.truncated:,} of them"))
-    if found.unknown:
+    if result.truncated:
+        rows.append(("truncated", f"{result.truncated:,} of them"))
+    if result.unknown:
         rows.append(
-            ("not in the model", console.line(", ".join(f"{name} ({n:,})" for name, n in found.unknown.items())))
+            ("not in the model", console.line(", ".join(f"{name} ({n:,})" for name, n in result.unknown.items())))
         )
-    rows += [(name, value_texts.score(value)) for name, value in found.metrics.items() if name != found.metric]
+    rows += [(name, value_texts.score(value)) for name, value in result.metrics.items() if name != result.metric]
     yield [*console.facts("", rows)][1]
 
 
-def details(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """A table per label, the confusion matrix, the worst mistakes: as far as the task has them."""
-    if found.mistakes:
-        yield from (*_mistakes(found, width), rich.Text())
-    if found.confusion is not None and len(found.labels) > 1:
-        yield from (*confusion(found.classes, found.confusion, width), rich.Text())
-    if found.labels:
-        yield from (*_labels(found.labels, width), rich.Text())
+def details(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
+    """Draws the worst mistakes, the confusion matrix and a table of labels, if the task has them."""
+    if result.mistakes:
+        yield from (*_mistakes(result, width), rich.Text())
+    if result.confusion is not None and len(result.labels) > 1:
+        yield from (*confusion(result.classes, result.confusion, width), rich.Text())
+    if result.labels:
+        yield from (*_labels(result.labels, width), rich.Text())
 
 
 def _labels(scores: Sequence["LabelScore"], width: int) -> Iterator["rich.RenderableType"]:
@@ -74,21 +74,21 @@ def _graded(f1: float) -> str:
     return "green" if f1 >= 0.8 else "yellow" if f1 >= 0.5 else "red"
 
 
-def _mistakes(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """Where each stands and how sure the model was, what was expected and predicted, and the text."""
+def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
+    """Draws each mistake's place and the model's confidence, the expected and predicted labels, and the text."""
     yield rich.Text("worst mistakes", "bold")
-    surest = max(mistake.score for mistake in found.mistakes)
-    if found.spec.mistakes == "class" and surest < _GUESSED / max(len(found.labels), 1):
+    surest = max(mistake.score for mistake in result.mistakes)
+    if result.spec.mistakes == "class" and surest < _GUESS / max(len(result.labels), 1):
         yield Indented(rich.Text(f"none shown: the model was at most {surest:.0%} sure of a wrong label", "dim"))
         return
-    for mistake in found.mistakes[:_MOST]:
+    for mistake in result.mistakes[:_MAX_MISTAKES]:
         line = rich.Text.assemble(
             ("expected ", "dim"),
             (console.line(mistake.expected, 60) or "none", "green"),
             ("  predicted ", "dim"),
             (console.line(mistake.predicted, 60) or "none", "red"),
         )
-        place = f"{console.visible(mistake.place)}  {_sureness(found, mistake)}"
+        place = f"{console.visible(mistake.place)}  {_sureness(result, mistake)}"
         yield Indented(rich.Text(place, "dim"))
         yield Indented(line, 4)
         yield _indented(mistake.text, width)
@@ -96,22 +96,22 @@ def _mistakes(found: "Evaluation", width: int) -> Iterator["rich.RenderableType"
             yield _indented(mistake.pair, width)
 
 
-def _sureness(found: "Evaluation", mistake: "Mistake") -> str:
-    """How wrong the model was; of several labels, about which ones."""
-    if found.numeric:
+def _sureness(result: "Evaluation", mistake: "Mistake") -> str:
+    """Says how wrong the model was; for several labels, about which of them."""
+    if result.numeric:
         return f"{value_texts.score(mistake.score)} apart"
-    kind = found.spec.mistakes
-    if kind == "ranks":  # pairs with scores are as far apart as their ranks; the others were not found
+    kind = result.spec.mistakes
+    if kind == "ranks":  # pairs with scores have a distance of ranks, queries an nDCG
         return f"{mistake.score:.0%} of the ranks apart" if mistake.pair else f"nDCG {1 - mistake.score:.2f}"
     if kind != "labels":
         return f"{mistake.score:.0%} sure"
-    expected, predicted = ({*given.split(", ")} - {""} for given in (mistake.expected, mistake.predicted))
+    expected, predicted = ({*labels.split(", ")} - {""} for labels in (mistake.expected, mistake.predicted))
     missed, added = sorted(expected - predicted), sorted(predicted - expected)
     parts = [("misses", missed), ("adds", added)]
-    told = [f"{name} {console.line(', '.join(labels), 60)}" for name, labels in parts if labels]
+    differences = [f"{name} {console.line(', '.join(labels), 60)}" for name, labels in parts if labels]
     worst = f" about {console.line(mistake.label, 60)}" if mistake.label and len(missed) + len(added) > 1 else ""
-    return f"{', '.join(told)}: {mistake.score:.0%} sure{worst}"
+    return f"{', '.join(differences)}: {mistake.score:.0%} sure{worst}"
 
 
 def _indented(text: str, width: int) -> Indented:
-    return Indented(rich.Text(console.line(text, min(_TEXT, 3 * max(width - 6, 10)))), 4)
+    return Indented(rich.Text(console.line(text, min(_MAX_TEXT, 3 * max(width - 6, 10)))), 4)

@@ -1,4 +1,4 @@
-"""One picture of a run: header, loss curve, evaluations, and how far it is. It fits any size of terminal."""
+"""Draws one picture of a run: header, loss curve, evaluations, and progress. It fits any size of terminal."""
 
 from collections.abc import Iterator
 
@@ -7,41 +7,41 @@ from mlxbert.cli.views.training import corpus, curve, value_texts
 from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Evaluated, Started
 
-_SIDE_BY_SIDE = 100  # columns from which evaluations stand next to the curve
-_BESIDE = 44  # columns that they take there
-_TALLEST, _FLATTEST = 10, 3  # lines of the curve
+_SIDE_BY_SIDE = 100  # terminal columns from which on evaluations are next to the curve
+_SIDE = 44  # terminal columns of evaluations next to the curve
+_MAX_LINES, _MIN_LINES = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs
-_NARROW, _NARROWEST = 64, 30  # below the latter there is no curve, and lines are wrapped
-_AROUND = 32  # columns of an evaluation besides its bar: epoch, score, loss, ★ best
+_NARROW, _VERY_NARROW = 64, 30  # terminal columns; below the latter there is no curve, and lines are wrapped
+_WITHOUT_BAR = 32  # terminal columns of an evaluation without its bar: epoch, score, loss, ★ best
 
 
 def frame(state: DrawnRuns, width: int, height: int) -> "rich.RenderableType":
-    """The picture, at most `width` columns wide and, down to ten or so, `height` lines high."""
+    """Returns the picture, at most `width` columns wide and, from about ten lines on, at most `height` lines high."""
     started = state.started
     assert started is not None
     head, foot = [*_head(state, started, width)], [*_foot(state, started, width)]
-    if width < _NARROWEST:
+    if width < _VERY_NARROW:
         return rich.Group(*head, *_scores(state), *foot)
-    room = height - len(head) - len(foot) - 3  # its heading, the axis, the epochs
+    room = height - len(head) - len(foot) - 3  # the curve's heading, axis and epochs
     side_by_side = width >= _SIDE_BY_SIDE
-    evaluations = [*_evaluations(state, _BESIDE if side_by_side else width, _TALLEST if side_by_side else _SHOWN)]
+    evaluations = [*_evaluations(state, _SIDE if side_by_side else width, _MAX_LINES if side_by_side else _SHOWN)]
     if not side_by_side and evaluations:
         evaluations = [rich.Text(), *evaluations]
-        if room - len(evaluations) < _FLATTEST:  # a low terminal: the newest evaluation says most
+        if room - len(evaluations) < _MIN_LINES:  # few lines: only the newest evaluation
             evaluations = evaluations[-1:]
         room -= len(evaluations)
-    lines = min(max(room, _FLATTEST), _TALLEST)
+    lines = min(max(room, _MIN_LINES), _MAX_LINES)
     marks = {started.first_step: "▷"} if started.first_step else {}
     marks |= {event.step: "◆" for event in state.evaluations} | ({state.best.step: "★"} if state.best else {})
-    columns = width - _BESIDE - 4 if side_by_side else width
+    columns = width - _SIDE - 4 if side_by_side else width
     epochs = round(started.epochs, 2)
-    drawn = [rich.Text("loss", "dim"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=epochs)]
+    curve_lines = [rich.Text("loss", "dim"), *curve.draw(state.loss, columns, lines, marks=marks, epochs=epochs)]
     if not side_by_side:
-        return rich.Group(*head, *drawn, *evaluations, *foot)
+        return rich.Group(*head, *curve_lines, *evaluations, *foot)
     table = rich.Table.grid(padding=(0, 4, 0, 0))
     table.add_column(width=columns)
-    table.add_column(width=_BESIDE)
-    table.add_row(rich.Group(*drawn), rich.Group(*evaluations[: lines + 3]))
+    table.add_column(width=_SIDE)
+    table.add_row(rich.Group(*curve_lines), rich.Group(*evaluations[: lines + 3]))
     return rich.Group(*head, table, *foot)
 
 
@@ -54,9 +54,9 @@ def _scores(state: DrawnRuns) -> Iterator["rich.Text"]:
             )
 
 
-def _cut(text: "rich.Text", width: int) -> "rich.Text":
-    """One line of the terminal, unless that is very narrow."""
-    if width < _NARROWEST:
+def _truncated(text: "rich.Text", width: int) -> "rich.Text":
+    """Truncates a text to one line, unless the terminal is very narrow."""
+    if width < _VERY_NARROW:
         return text
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
@@ -64,7 +64,7 @@ def _cut(text: "rich.Text", width: int) -> "rich.Text":
 
 
 def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
-    """What is trained from what; which run it is; where it resumes; how earlier runs ended."""
+    """Draws the task and the models, the current run, where it resumes, and the results of earlier runs."""
     text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
         (started.task, "bold"),
@@ -77,35 +77,35 @@ def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text
         )
     model, output = console.visible(started.model), console.visible(started.output)
     names = rich.Text.assemble(model, (" → ", "dim"), (output, "bold"))
-    apart = text.cell_len + names.cell_len > width  # then a line each
-    yield from (_cut(line, width) for line in ([text, names] if apart else [text + names]))
+    separate = text.cell_len + names.cell_len > width  # each gets its own line
+    yield from (_truncated(line, width) for line in ([text, names] if separate else [text + names]))
     if started.first_step:
-        yield _cut(rich.Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
+        yield _truncated(rich.Text(f"resumed after step {started.first_step:,} of {started.steps:,}", "cyan"), width)
     for done in state.done[-_SHOWN:]:
         score = f"{done.best.metric} {value_texts.score(done.best.metrics[done.best.metric])}" if done.best else "-"
-        yield _cut(rich.Text(console.visible(f"  {value_texts.varied(done.varied)}  {score}"), "dim"), width)
+        yield _truncated(rich.Text(console.visible(f"  {value_texts.varied(done.varied)}  {score}"), "dim"), width)
     yield rich.Text()
 
 
-def _evaluations(state: DrawnRuns, width: int, most: int) -> Iterator["rich.Text"]:
-    """A line per evaluation, the newest last; the best is marked, and shown even if it is long ago."""
+def _evaluations(state: DrawnRuns, width: int, limit: int) -> Iterator["rich.Text"]:
+    """Draws a line per evaluation, the newest last; the best is marked, and shown even if it is old."""
     if not state.evaluations:
-        if width == _BESIDE:  # the place next to the curve is kept for them
+        if width == _SIDE:  # the space next to the curve is reserved
             yield rich.Text("no evaluation yet", "dim")
         return
-    shown, best = state.evaluations[-most:], state.best
-    if best is not None and best not in shown:
-        shown = [best, *shown[1:]]
+    events, best = state.evaluations[-limit:], state.best
+    if best is not None and best not in events:
+        events = [best, *events[1:]]
     metric = state.evaluations[-1].metric
     name = console.visible(metric)
-    bars = 0 if value_texts.lessens(metric) else min(max(width - _AROUND, 0), 20)
+    bars = 0 if value_texts.lessens(metric) else min(max(width - _WITHOUT_BAR, 0), 20)
     losses = metric != "loss" and any(map(_loss, state.evaluations))
     title = f"{'epoch':>6}  {name:<{bars + 7 if bars else 7}}" + (f"  {'loss':>7}" if losses else "")
-    yield _cut(rich.Text(title, "dim"), width)
+    yield _truncated(rich.Text(title, "dim"), width)
     top = max(max(abs(event.metrics[metric]) for event in state.evaluations), 1e-12)
-    for event in shown:
+    for event in events:
         line = _evaluation(event, bars, 1.0 if top <= 1 else top, len(name), event is best, losses)
-        yield _cut(line, width)
+        yield _truncated(line, width)
 
 
 def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, loss: bool) -> "rich.Text":
@@ -123,22 +123,22 @@ def _evaluation(event: Evaluated, bars: int, top: float, name: int, best: bool, 
 
 def _foot(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
     step, share = state.step, state.place / max(started.steps, 1)
-    over = state.place >= started.steps
-    left = "" if over else f"{value_texts.duration(step.seconds_left)} left" if step else "starting"
-    left = state.phase or left
-    where = f"step {state.place:,} of {started.steps:,}"
+    finished = state.place >= started.steps
+    status = "" if finished else f"{value_texts.duration(step.seconds_left)} left" if step else "starting"
+    status = state.phase or status
+    position = f"step {state.place:,} of {started.steps:,}"
     epoch = f"epoch {step.epoch:.2f} of {started.epochs:.3g}" if step else ""
-    facts = [where, epoch, left] if width >= _NARROW else [where, left]
-    told = "  ".join(fact for fact in facts if fact)
-    bars = min(max(width - len(told) - 8, 0), 40)
+    facts = [position, epoch, status] if width >= _NARROW else [position, status]
+    line_text = "  ".join(fact for fact in facts if fact)
+    bars = min(max(width - len(line_text) - 8, 0), 40)
     yield rich.Text()
     line = rich.Text()
     if bars >= 4:
         done = console.bar(share, bars).rstrip()
         line.append(done, "green").append("╌" * (bars - len(done)), "dim")
-    yield _cut(line.append(f" {share:4.0%}  ", "bold").append(told), width)
+    yield _truncated(line.append(f" {share:4.0%}  ", "bold").append(line_text), width)
     if step is None:
-        yield _cut(rich.Text("" if over else "the first steps measure the speed", "dim"), width)
+        yield _truncated(rich.Text("" if finished else "the first steps measure the speed", "dim"), width)
         return
     numbers = [
         ("loss", value_texts.figure(step.loss)),
@@ -150,7 +150,7 @@ def _foot(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text
     yield from _flowing([*numbers, *([("saved at step", f"{state.saved.step:,}")] if state.saved else [])], width)
     if started.corpus is not None:
         yield from (
-            _cut(line, width) for line in corpus.below(step, state.evaluations[-1] if state.evaluations else None)
+            _truncated(line, width) for line in corpus.below(step, state.evaluations[-1] if state.evaluations else None)
         )
 
 
@@ -159,13 +159,13 @@ def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
     for name, value in facts:
         piece = rich.Text.assemble((f"{name} ", "dim"), value)
         if line and len(line) + 3 + len(piece) > width:
-            yield _cut(line, width)
+            yield _truncated(line, width)
             line = rich.Text()
         line = rich.Text.assemble(line, ("   " if line else ""), piece)
-    yield _cut(line, width)
+    yield _truncated(line, width)
 
 
 def _loss(event: Evaluated) -> str:
-    """What training makes smaller, on the validation data: the task's own name of it."""
-    found = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
-    return value_texts.score(found[0]) if found else ""
+    """Returns the validation loss, whose name depends on the task; empty if there is none."""
+    losses = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
+    return value_texts.score(losses[0]) if losses else ""

@@ -1,4 +1,4 @@
-"""The live view of a run: pictures drawn over one another, a few per second."""
+"""The live view of a run, redrawn a few times per second."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Event, Step
 
 _PAUSE = 0.125  # seconds between pictures
-_SHARE = 0.04  # of the time goes into drawing, at most
+_SHARE = 0.04  # the maximum share of time spent on drawing
 
 
 class LiveView:
-    """Draws a run below what is on the terminal already.
+    """Draws a run below the earlier output on the terminal.
 
-    A terminal that became narrower has wrapped the lines of the last picture, so that it cannot be drawn over: then the
-    terminal is cleared and everything is drawn anew.
+    A terminal that became narrower has wrapped the lines of the last picture, which can then not be overwritten: the
+    terminal is cleared, and everything is redrawn, with `again` for the earlier output.
     """
 
     def __init__(
@@ -31,24 +31,24 @@ class LiveView:
         self._size = screen.size
 
     def write(self, event: Event) -> None:
-        """Takes in an event, and draws unless the last picture is very new."""
+        """Takes an event, and draws unless the last picture is very recent."""
         self.state.note(event)
         if not isinstance(event, Step) or self._clock() >= self._due:
             self.draw()
 
     def phase(self, name: str) -> None:
-        """Draws what is done now, other than updates."""
+        """Shows the current phase, if it is not updates."""
         self.state.phase = name
         self.draw()
 
     def draw(self) -> None:
-        """Draws the run as it is now."""
+        """Draws the current state of the run."""
         if self.state.started is None:
             return
         begun = self._clock()
         width, height = self._screen.size
         if self._live is not None and (width < self._size[0] or height < self._size[1]):
-            self._begin_anew()
+            self._restart()
         self._size = self._screen.size
         if self._live is None:
             self._begin()
@@ -61,8 +61,8 @@ class LiveView:
         """Leaves the last picture on the terminal."""
         if self._live is not None:
             started = self.state.started
-            early = started is not None and self.state.place < started.steps
-            self.phase("stopped" if early else "")
+            unfinished = started is not None and self.state.place < started.steps
+            self.phase("stopped" if unfinished else "")
         self._open.close()
         self._live = None
 
@@ -77,7 +77,7 @@ class LiveView:
         self._open.enter_context(console.live(self._screen))
         self._open.enter_context(self._live)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         assert self._live is not None
         self._live.transient = True
         self._open.close()

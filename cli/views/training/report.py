@@ -1,4 +1,4 @@
-"""What the data look like before training, and what the run will take."""
+"""Draws the report on the data before training, and the estimate of time and memory."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from mlxbert.training.data.data_report import DataReport, SplitReport
     from mlxbert.training.loop.events import Estimate, Started
 
-_ALL = 40  # labels that are all shown
-_FIRST, _LAST = 25, 5  # the most and the least frequent of more
-_LABEL, _LONGEST_BAR = 28, 40  # columns of a label's name, of a bar
+_ALL = 40  # up to this many labels are all shown
+_FIRST, _LAST = 25, 5  # of more labels, the most and the least frequent
+_MAX_LABEL, _MAX_BAR = 28, 40  # terminal columns of a label's name, and of a bar
 
 
 def before(started: "Started", report: "DataReport") -> Iterator["rich.RenderableType"]:
-    """The data, the labels, warnings, and what training will take."""
+    """Draws the data, the labels, warnings, and the plan of the training."""
     yield from console.facts("data", _sources(report))
     yield from (rich.Text(), _splits(report), rich.Text())
     if any(split.labels for split in report.splits):
@@ -68,9 +68,9 @@ def _counts(report: "DataReport") -> list[Column]:
 
 def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
     yield "examples", f"{split.examples:,}"
-    median, most, longest = split.tokens
+    median, percentile, longest = split.tokens
     yield "tokens, median", f"{median:,}"
-    yield "tokens, 95%", f"{most:,}"
+    yield "tokens, 95%", f"{percentile:,}"
     yield "tokens, longest", f"{longest:,}"
     yield "truncated", f"{split.truncated:,}"
     yield "duplicates", f"{split.duplicates:,}"
@@ -80,29 +80,29 @@ def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
 
 
 def _marked(name: str, value: str) -> tuple[str, str]:
-    """A number, in another colour if it should be 0."""
+    """Returns a number with its style, which is another colour if it should be 0."""
     doubtful = name in ("truncated", "duplicates", "conflicting labels", "leaked") and value != "0"
     return value, "yellow" if doubtful else ""
 
 
 def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.RenderableType"]:
-    """A bar for each label: how many examples of the training data have it; of tags, how often it is there."""
+    """Draws a bar for each label: how many training examples have it, or for tags how often it occurs."""
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]
-    shown, left = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
+    shown, omitted = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
     yield rich.Text(console.counted(len(names), "label"), "bold")
-    bar = Column(bar=True, most=_LONGEST_BAR)
-    columns = (Column(wraps=True, most=_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
-    whole = sum(first.labels.values()) if of_words else first.examples
-    most = max(first.labels.values(), default=0) or 1
+    bar = Column(bar=True, most=_MAX_BAR)
+    columns = (Column(wraps=True, most=_MAX_LABEL), bar, *_counts(report), Column("share", right=True, secondary=1))
+    total = sum(first.labels.values()) if of_words else first.examples
+    largest = max(first.labels.values(), default=0) or 1
     rows: list[list[Cell]] = []
     for place, name in enumerate(shown):
-        if left and place == _FIRST:
-            rows.append([rich.Text(f"… {len(left)} more", "dim"), *[rich.Text("")] * (len(columns) - 1)])
+        if omitted and place == _FIRST:
+            rows.append([rich.Text(f"… {len(omitted)} more", "dim"), *[rich.Text("")] * (len(columns) - 1)])
         count = first.labels.get(name, 0)
         counts = [rich.Text(f"{split.labels.get(name, 0):,}", *_absent(split, name)) for split in report.splits]
-        share = rich.Text(f"{count / max(whole, 1):.1%}", "dim")
-        rows.append([rich.Text(console.visible(name)), console.bar_of(count / most, "cyan"), *counts, share])
+        share = rich.Text(f"{count / max(total, 1):.1%}", "dim")
+        rows.append([rich.Text(console.visible(name)), console.bar_of(count / largest, "cyan"), *counts, share])
     yield PlainTable(columns, rows, indent=2)
 
 
@@ -136,19 +136,20 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
     yield "device", f"{started.device}{together}"
 
 
-def estimate(found: "Estimate") -> Iterator["rich.RenderableType"]:
-    """`fits: 3.1 of 16.0 GB, about 4 minutes`; of a long run on a Mac, how it stays awake."""
-    yield _fits(found)
-    if (note := value_texts.sleeping(found.seconds)) and (found.available is None or found.memory <= found.available):
+def estimate(expected: "Estimate") -> Iterator["rich.RenderableType"]:
+    """Draws `fits: 3.1 of 16.0 GB, about 4 minutes`; for a long run on a Mac, also how to keep it awake."""
+    yield _fits(expected)
+    fits = expected.available is None or expected.memory <= expected.available
+    if fits and (note := value_texts.sleeping(expected.seconds)):
         yield Indented(rich.Text(note, "dim"))
 
 
-def _fits(found: "Estimate") -> "rich.Text":
-    time = value_texts.about(found.seconds)
-    if found.available is None:
-        return rich.Text.assemble(("  takes ", "dim"), f"{console.size(found.memory)}, {time}")
-    fits = found.memory <= found.available
-    used = console.portion(found.memory, found.available)
+def _fits(expected: "Estimate") -> "rich.Text":
+    time = value_texts.about(expected.seconds)
+    if expected.available is None:
+        return rich.Text.assemble(("  takes ", "dim"), f"{console.size(expected.memory)}, {time}")
+    fits = expected.memory <= expected.available
+    used = console.portion(expected.memory, expected.available)
     if fits:
         return rich.Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
     return rich.Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")

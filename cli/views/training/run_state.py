@@ -1,4 +1,4 @@
-"""What is known of a run while it continues."""
+"""The state of a run that is in progress, for drawing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from mlxbert.training.loop.events import Evaluated, Event, Saved, Started, Step
 
 @dataclass(frozen=True)
 class Done:
-    """A run that is over: the options in which it differs, and its best evaluation."""
+    """A finished run: the options in which it differs from others, and its best evaluation."""
 
     varied: Mapping[str, Any]
     best: Evaluated | None
 
 
 class DrawnRuns:
-    """The runs so far: all of the present one, and the best evaluation of each earlier one."""
+    """The runs so far: the current one in full, and the best evaluation of each earlier one."""
 
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
-        self.phase = ""  # what is done now, other than updates
+        self.phase = ""  # the current phase, if it is not updates
         self._begin()
 
     def _begin(self) -> None:
@@ -33,17 +33,17 @@ class DrawnRuns:
 
     @property
     def best(self) -> Evaluated | None:
-        """The best evaluation of the present run."""
-        return next((found for found in reversed(self.evaluations) if found.best), None)
+        """The best evaluation of the current run."""
+        return next((evaluated for evaluated in reversed(self.evaluations) if evaluated.best), None)
 
     @property
     def place(self) -> int:
-        """How many steps of the present run are done."""
+        """The number of finished steps of the current run."""
         first = self.started.first_step if self.started else 0
         return self.step.step if self.step else first
 
     def note(self, event: Event) -> None:
-        """Takes in an event."""
+        """Takes an event."""
         match event:
             case Started():
                 if self.started is not None:

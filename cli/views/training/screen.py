@@ -1,4 +1,4 @@
-"""Training in a terminal: the report, the live view, the summary."""
+"""Draws a training in a terminal: the report, the live view, the summary."""
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.training import corpus, evaluation, report, summary
@@ -7,7 +7,7 @@ from mlxbert.training.loop.events import Event, Finished, Started
 
 
 class TrainingScreen:
-    """Draws events on stdout: only the summary if `quiet`; `live` says that training follows the report."""
+    """Draws events on stdout: only the summary if `quiet`; `live` if the training follows the report."""
 
     def __init__(self, *, quiet: bool, live: bool) -> None:
         self._screen = console.stdout()
@@ -28,13 +28,13 @@ class TrainingScreen:
             self._live.write(event)
 
     def phase(self, name: str) -> bool:
-        """Says what is done now, if there is a live view: whether it is drawn already."""
+        """Shows the current phase in the live view, if any; returns whether the live view is already drawn."""
         if self._live is not None:
             self._live.phase("" if name == "training" else name)
         return self._live is not None and self._first is not None
 
     def close(self) -> None:
-        """Ends the live view; its last picture stays."""
+        """Ends the live view; its last picture remains."""
         if self._live is not None:
             self._live.close()
             self._live = None

@@ -1,4 +1,4 @@
-"""Training in a few lines on stderr, where there is no room for a live view: results go elsewhere."""
+"""Prints training progress as a few lines on stderr, if no live view can be drawn because results go elsewhere."""
 
 import time
 
@@ -6,18 +6,18 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.training import value_texts
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Started, Step
 
-_PAUSE = 15.0  # seconds between lines on steps
+_PAUSE = 15.0  # seconds between lines about steps
 
 
 class SparseLines:
-    """Prints the beginning of each run, each evaluation, and now and then a step."""
+    """Prints the beginning of each run, each evaluation, and a step from time to time."""
 
     def __init__(self) -> None:
         self._printed = time.monotonic()
         self._steps = 0
 
     def write(self, event: Event) -> None:
-        """Prints an event, if it is worth a line."""
+        """Prints an event if it is important enough."""
         match event:
             case Started():
                 self._steps = event.steps
@@ -25,8 +25,10 @@ class SparseLines:
                 if event.estimate and (note := value_texts.sleeping(event.estimate.seconds)):
                     self._say(note)
             case Step() if time.monotonic() - self._printed >= _PAUSE:
-                left = value_texts.duration(event.seconds_left)
-                self._say(f"step {event.step:,} of {self._steps:,}, loss {value_texts.figure(event.loss)}, {left} left")
+                remaining = value_texts.duration(event.seconds_left)
+                self._say(
+                    f"step {event.step:,} of {self._steps:,}, loss {value_texts.figure(event.loss)}, {remaining} left"
+                )
             case Evaluated():
                 best = ", the best so far" if event.best else ""
                 score = value_texts.score(event.metrics[event.metric])
@@ -35,7 +37,7 @@ class SparseLines:
                 self._say(f"{event.metric} {value_texts.score(event.score)}; {event.output} is complete")
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
     def _say(self, text: str) -> None:
         console.say("note", text)

@@ -1,4 +1,4 @@
-"""What training came to: the score next to simple methods, the runs, and how to use the model."""
+"""Draws the result of training: the score next to baselines, the runs, and how to use the model."""
 
 import math
 from collections.abc import Iterator
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 _BAR = Column(bar=True, most=48)
 _COMPARED = (Column(wraps=True, most=24), Column(right=True), _BAR, Column(secondary=1))
-_SHORTEST = 0.5  # seconds of a phase that is told
-FROZEN = "frozen vectors"  # as `mlxbert.training.scores.baselines` calls it
+_MIN_PHASE = 0.5  # seconds; shorter phases are not shown
+FROZEN = "frozen vectors"  # the baseline's name in `mlxbert.training.scores.baselines`
 
 
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
-    """The score and its error bar next to the baselines, every run, the command that uses the model, what opens it."""
+    """Draws the score and its interval next to the baselines, the runs, how to use the model, and what opens it."""
     yield rich.Text.assemble(
         (f"{console.visible(event.metric)} {value_texts.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {value_texts.duration(event.seconds)} in all",
     )
-    shown = [
-        f"{name} {value_texts.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _SHORTEST
+    phases = [
+        f"{name} {value_texts.duration(seconds)}" for name, seconds in event.phases.items() if seconds >= _MIN_PHASE
     ]
     if event.ended < event.planned:
         yield Indented(rich.Text(f"ended early, after step {event.ended:,} of {event.planned:,}", "dim"))
-    if shown:
-        yield Indented(rich.Text(", ".join(shown), "dim"))
+    if phases:
+        yield Indented(rich.Text(", ".join(phases), "dim"))
     if event.summary is not None and event.evaluation is not None:
         yield from _compared(event.summary, event.evaluation.spec)
     if len(event.runs) > 1:
@@ -40,17 +40,17 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
     if event.summary is not None:
         yield from _advice(event.summary, event.output, event.evaluation is not None and event.evaluation.numeric)
     if event.check is not None:
-        told = f"transformers gives the same logits, to {event.check:.1e}"
-        yield rich.Text.assemble(("check    ", "bold"), told)
+        text = f"transformers gives the same logits, to {event.check:.1e}"
+        yield rich.Text.assemble(("check    ", "bold"), text)
     if event.opens:
         yield rich.Text.assemble(("opens in ", "bold"), console.to_options(event.opens))
 
 
 def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:
-    """A bar for the model, with its interval, and for each baseline, the best first; all bars begin at 0."""
+    """Draws a bar for the model, with its interval, and one for each baseline, best first; all bars begin at 0."""
     sign = 1 if summary.metric in task.minimized else -1
-    found = [value for value in (summary.score, *summary.interval, *summary.baselines.values()) if math.isfinite(value)]
-    scale = (0.0, max(1.0, *found))
+    values = (summary.score, *summary.interval, *summary.baselines.values())
+    scale = (0.0, max(1.0, *filter(math.isfinite, values)))
     interval = f"{value_texts.score(summary.interval[0])} to {value_texts.score(summary.interval[1])}"
     style = "bold green"
     lessens = value_texts.lessens(summary.metric)
@@ -70,7 +70,7 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
 
 
 def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
-    """That training was of no use, where a simple method is as good, and what helps."""
+    """Warns if a baseline is as good as the trained model, with advice."""
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
         names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
@@ -82,7 +82,7 @@ def _note(text: str) -> Indented:
 
 
 def error_bar(summary: "Summary", scale: tuple[float, float]) -> Bar:
-    """A bar up to the score, with a line from one end of the interval to the other."""
+    """Makes a bar up to the score, with a line across the interval."""
 
     def draw(width: int) -> rich.Text:
         def place(value: float) -> int:

@@ -1,4 +1,4 @@
-"""Times, shares and values of options, as the views of training write them."""
+"""Formats times, metrics and values of options for the views of training."""
 
 import math
 import sys
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from mlxbert.cli.views.table import Cell
     from mlxbert.training.options.training_tasks import TaskSpec
 
-_LONG = 300  # seconds of a run during which a Mac may fall asleep
+_LONG = 300  # seconds; during a longer run a Mac may go to sleep
 
 
 def duration(seconds: float) -> str:
-    """A time as a clock shows it: `42 s`, `3:12`, `1:02:03`."""
+    """Formats a duration like a clock: `42 s`, `3:12`, `1:02:03`."""
     if not math.isfinite(seconds):
         return "-"
-    whole = max(round(seconds), 0)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
+    rounded = max(round(seconds), 0)
+    if rounded < 60:
+        return f"{rounded} s"
+    hours, rest = divmod(rounded, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
 def about(seconds: float) -> str:
-    """A time as a person says it: `about 4 minutes`."""
+    """Formats a duration in words: `about 4 minutes`."""
     for name, scale in (("hour", 3600), ("minute", 60), ("second", 1)):
         if seconds >= 1.5 * scale:
             return f"about {seconds / scale:.0f} {name}s"
@@ -35,14 +35,14 @@ def about(seconds: float) -> str:
 
 
 def sleeping(seconds: float) -> str:
-    """What keeps a Mac awake during a run of this many seconds; empty for a short one, and elsewhere."""
+    """Says how to keep a Mac awake during a run of this many seconds; empty for a short run, and on other systems."""
     if sys.platform != "darwin" or seconds < _LONG:
         return ""
-    return "a Mac that nobody uses goes to sleep, and training with it, unless the command begins with caffeinate -i"
+    return "an idle Mac goes to sleep, which pauses training, unless the command begins with caffeinate -i"
 
 
 def figure(number: float) -> str:
-    """A number with three significant digits, `0.0312` or `14.2`; a rate as `3.1e-05`."""
+    """Formats a number with three significant digits, `0.0312` or `14.2`; a small one as `3.1e-05`."""
     if not math.isfinite(number):
         return "nan" if math.isnan(number) else "infinite"
     if number and abs(number) < 1e-3:
@@ -52,33 +52,33 @@ def figure(number: float) -> str:
 
 
 def score(number: float) -> str:
-    """The value of a metric."""
+    """Formats the value of a metric."""
     return f"{number:.3f}" if abs(number) < 100 else figure(number)
 
 
 def lessens(metric: str) -> bool:
-    """Whether less of a metric is better: then it has no bar, since a longer one looks better."""
+    """Whether smaller values of a metric are better: such a metric has no bar, since a longer bar looks better."""
     return metric.endswith(("loss", "error", "perplexity")) or any(metric in task.minimized for task in TASKS.values())
 
 
 def bar(metric: str, share: float, style: str) -> "Cell":
-    """A bar for the value of a metric, if there is one."""
+    """Makes a bar for the value of a metric; empty if the metric has no bar."""
     return rich.Text() if lessens(metric) else console.bar_of(share if math.isfinite(share) else 0.0, style)
 
 
 def method(metric: str, task: "TaskSpec") -> str:
-    """How the interval of a metric is found."""
+    """Returns the method that computes the interval of a metric."""
     return "Wilson's" if metric in task.shares else "bootstrap"
 
 
-def value(given: object) -> str:
-    """A value of an option, as one types it: `3e-5`, `0.01`, `16`."""
-    if isinstance(given, float) and 0 < abs(given) < 1e-3:
-        digits, _, power = f"{given:e}".partition("e")
+def value(option: object) -> str:
+    """Formats the value of an option as a user types it: `3e-5`, `0.01`, `16`."""
+    if isinstance(option, float) and 0 < abs(option) < 1e-3:
+        digits, _, power = f"{option:e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
-    return f"{given:g}" if isinstance(given, float) else str(given)
+    return f"{option:g}" if isinstance(option, float) else str(option)
 
 
 def varied(values: Mapping[str, Any]) -> str:
-    """The options in which a run differs: `seed 1, lr 2e-5`."""
-    return ", ".join(f"{name.replace('_', ' ')} {value(given)}" for name, given in values.items())
+    """Formats the options in which a run differs: `seed 1, lr 2e-5`."""
+    return ", ".join(f"{name.replace('_', ' ')} {value(option)}" for name, option in values.items())
