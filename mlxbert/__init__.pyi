@@ -374,7 +374,7 @@ def embed_words(  # type: ignore[overload-overlap]
     Args:
         model: Any model.
         texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
-        layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+        layer: Layer for the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
         overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes each token
             from the window with the most text around it, error refuses the text. Default: `truncate`.

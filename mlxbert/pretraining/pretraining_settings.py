@@ -36,18 +36,20 @@ class Settings:
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
     field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
-    encoding: Annotated[str, Option("Encoding of text, such as latin-1.")] = UTF8
-    documents: Annotated[Documents, Option("End of documents in .txt. A blank line, or each line.")] = "blank"
-    across_documents: Annotated[bool, Option("Examples continue in the next document.")] = False
-    length: Annotated[str, Option("Tokens of an example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
+    encoding: Annotated[str, Option("Text encoding, such as latin-1.")] = UTF8
+    documents: Annotated[Documents, Option("Where documents end in .txt files. At a blank line, or at each line.")] = (
+        "blank"
+    )
+    across_documents: Annotated[bool, Option("Let examples continue in the next document.")] = False
+    length: Annotated[str, Option("Tokens per example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
     whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
     masks: Annotated[
         int | None,
-        Option("Repeat the masks of the first N passes. By default each has new ones.", bounds=Bounds(1, 1_000_000)),
+        Option(
+            "Reuse the masks of the first N epochs. By default each epoch has new ones.", bounds=Bounds(1, 1_000_000)
+        ),
     ] = None
-    mask_probability: Annotated[float, Option("Share of the tokens that are masked.", bounds=Bounds(SMALLEST, 0.9))] = (
-        0.15
-    )
+    mask_probability: Annotated[float, Option("Share of tokens to mask.", bounds=Bounds(SMALLEST, 0.9))] = 0.15
     validation_fraction: float = 0.01
     generator: Annotated[
         float,

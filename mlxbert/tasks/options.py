@@ -139,7 +139,7 @@ class EmbedWordsOptions(TruncatingOptions):
     layer: Annotated[
         int,
         Option(
-            "Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
+            "Layer for the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
             usual="the last",
             panel="Vectors",
             bounds=Bounds(-1000, 1000),
