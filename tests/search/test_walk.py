@@ -13,7 +13,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.search.file_walk import LeftOut, WalkedFile, WalkOptions, walk
-from mlxbert.search.git_names import naming_of
+from mlxbert.search.gitignore import naming_of
 
 ALL = WalkOptions()
 
