@@ -35,9 +35,9 @@ import mlxbert
 from mlxbert.machine.device import mx, nn, use
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
+from mlxbert.training.loop.adamw import AdamW, weight_decays
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator, Gradients
-from mlxbert.training.loop.optimizer import AdamW, weight_decays
 from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import TrainBatch

@@ -159,8 +159,8 @@ def our_masked(case: Case) -> Step:
 def our_update(case: Case) -> Step:
     """Makes only the update, from the gradients of two parts."""
     from mlxbert.machine.device import mx
+    from mlxbert.training.loop.adamw import AdamW, clipping, norm
     from mlxbert.training.loop.gradients import Gradients, added
-    from mlxbert.training.loop.optimizer import AdamW, clipping, norm
     from mlxbert.weights.build import parameters
 
     weights = parameters(our_model(case).network)

@@ -34,14 +34,14 @@ def _run() -> int:
 
     from mlxbert.cli import signals
     from mlxbert.cli.app import run
-    from mlxbert.machine import launched
+    from mlxbert.machine import mpi_launch
 
     signals.catch()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict")
     status = run()
-    if launched.is_launched():
+    if mpi_launch.is_launched():
         sys.exit(status)  # a regular exit, so that MPI can shut down
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # absent or closed; `run` reports other errors

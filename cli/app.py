@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from mlxbert.cli import processes, signals
-from mlxbert.cli.options import flatten
 from mlxbert.cli.program import Command, CommandGroup, explain, explain_command
 from mlxbert.cli.session import set_up_notes
+from mlxbert.cli.shared_options import flatten
 from mlxbert.cli.views import console
 from mlxbert.cli.views.json_lines import OutputClosedError
+from mlxbert.durable_files import PRIVACY, is_forbidden
 from mlxbert.errors import ArgumentError, DeviceError, MlxbertError
-from mlxbert.files import PRIVACY, is_forbidden
-from mlxbert.machine import launched
+from mlxbert.machine import mpi_launch
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
@@ -134,7 +134,7 @@ def options(
 def run(arguments: list[str] | None = None) -> int:
     """Runs the program; returns its exit status."""
     try:
-        status = processes.silenced(lambda: _run(arguments)) if launched.rank() else _run(arguments)
+        status = processes.silenced(lambda: _run(arguments)) if mpi_launch.rank() else _run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         return signals.status(130)
     return signals.status(status) if status else 0  # after a signal, a closed terminal is not reported as an error

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.cli.options import InputOptions, PairInputOptions, RecordOptions
+from mlxbert.cli.shared_options import InputOptions, PairInputOptions, RecordOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.readers.formats import FORMATS, FormatName, find_format, format_of, read_records

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 
 from mlxbert.errors import ArgumentError
-from mlxbert.machine import launched
+from mlxbert.machine import mpi_launch
 
 _WAIT = 3.0  # seconds; mlx.launch looks every second whether a process has ended
 
 
 def check_stdin(sources: Sequence[str | None]) -> None:
     """Refuses to read data from stdin: `mlx.launch` never ends the stdin of its processes."""
-    if "-" in sources and launched.is_launched():
+    if "-" in sources and mpi_launch.is_launched():
         raise ArgumentError("stdin cannot be read in a run of several processes", hint="write the data to a file")
 
 
@@ -39,6 +39,6 @@ def silenced(run: Callable[[], int]) -> int:
     if status and errors and sys.stderr is not None:
         time.sleep(_WAIT)
         sys.stderr.write(
-            "".join(line.replace("error: ", f"error: process {launched.rank()}: ", 1) + "\n" for line in errors)
+            "".join(line.replace("error: ", f"error: process {mpi_launch.rank()}: ", 1) + "\n" for line in errors)
         )
     return status

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.options import FileOptions, InputOptions
+from mlxbert.cli.shared_options import FileOptions, InputOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.stream import Record, RecordStream

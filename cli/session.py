@@ -12,10 +12,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.cli.inputs import ARGUMENTS
-from mlxbert.cli.options import ComputingOptions, FileOptions, ModelOptions, OutputOptions, ServedOptions, TalkOptions
 from mlxbert.cli.output.formats import choose
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.result_file import Dropped, FileOutput
+from mlxbert.cli.output.resumable_file import Dropped, FileOutput
+from mlxbert.cli.shared_options import (
+    ComputingOptions,
+    FileOptions,
+    ModelOptions,
+    OutputOptions,
+    ServedOptions,
+    TalkOptions,
+)
 from mlxbert.cli.views import console, json_lines, progress, rich
 from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from mlxbert.cli.options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
+from mlxbert.cli.shared_options import Encoding, NoHeader, OutputOptions, TextFormat, options_of, with_changes
 from mlxbert.errors import ArgumentError
-from mlxbert.options import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, Written, choices_of, kinds_of
+from mlxbert.option_declarations import LENGTH, SHARE, SMALLEST, STEPS, Bounds, Option, Written, choices_of, kinds_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.options.loop_options import RUNS, VARIED, TrainingOptions
 from mlxbert.training.options.training_tasks import TaskSpec

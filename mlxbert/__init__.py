@@ -33,7 +33,7 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return sorted(homes)
     if name not in homes:
-        from mlxbert.counterparts import no_attribute
+        from mlxbert.other_libraries import no_attribute
 
         raise no_attribute("module 'mlxbert'", name)
     return _public(getattr(importlib.import_module(homes[name]), name))
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> object:
 @functools.cache
 def _public(value: object) -> object:
     """Wraps a function so that it checks its keyword arguments; returns any other value unchanged."""
-    from mlxbert.counterparts import checks_names
+    from mlxbert.other_libraries import checks_names
 
     return checks_names(value) if isinstance(value, FunctionType) else value
 

@@ -53,15 +53,15 @@ from mlxbert.results.classify import Classification as Classification, Label as 
 from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVector as WordVector
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.hit import Hit as Hit
-from mlxbert.results.related import (
+from mlxbert.results.result import Failure as Failure
+from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
+from mlxbert.results.text_relations import (
     Mined as Mined,
     NextSentence as NextSentence,
     PairSimilarity as PairSimilarity,
     Reranked as Reranked,
     Similarity as Similarity,
 )
-from mlxbert.results.result import Failure as Failure
-from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
 from mlxbert.results.tokens import (
     Replaced as Replaced,
     ReplacedToken as ReplacedToken,

@@ -9,11 +9,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mlxbert import memory
+from mlxbert import memory_estimate
 from mlxbert.config import EncoderConfig
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import from_json
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.files import from_json
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
@@ -21,6 +20,7 @@ from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model, check_parts, embedding_tokenizer
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts
+from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem, new_network, parameters, shapes
@@ -318,8 +318,8 @@ def _warn_unless_it_fits(
         weights = sum(path.stat().st_size for path in checkpoint.weights.headers)
     else:
         weights = dtype.size * sum(map(prod, shapes(checkpoint, parts).values()))
-    needed = weights + memory.of_batch(checkpoint.config, dtype)
-    memory.warn_unless_it_fits(f"{source}: needs about", needed)
+    needed = weights + memory_estimate.of_batch(checkpoint.config, dtype)
+    memory_estimate.warn_unless_it_fits(f"{source}: needs about", needed)
 
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:

@@ -10,7 +10,6 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.counterparts import no_attribute
 from mlxbert.errors import CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
@@ -18,7 +17,8 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
-from mlxbert.results.brief import Brief
+from mlxbert.other_libraries import no_attribute
+from mlxbert.results.short_repr import Brief
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.build import parameters

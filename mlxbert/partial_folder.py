@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mlxbert.errors import ArgumentError
-from mlxbert.files import (
+from mlxbert.durable_files import (
     DamagedError,
     acquire_lock,
     is_from_system,
@@ -19,6 +18,7 @@ from mlxbert.files import (
     write_record,
     writing,
 )
+from mlxbert.errors import ArgumentError
 
 MANIFEST = "manifest.json"
 LOCK = "lock"

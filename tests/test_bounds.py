@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.files import to_path
 from mlxbert.nn.embedder import parse_poolings
-from mlxbert.options import MAX_LISTED, Bounds
+from mlxbert.option_declarations import MAX_LISTED, Bounds
 from mlxbert.pretraining.phases import read_lengths
 from mlxbert.readers import text_lines
 from mlxbert.tasks.zero_shot import check_labels

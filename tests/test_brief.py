@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.results.brief import Brief
 from mlxbert.results.embed import Embedding, Words, WordVector
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
+from mlxbert.results.short_repr import Brief
 from mlxbert.results.tokens import Token, Tokens
 
 SETTINGS = {"ModelRef", "EngineOptions", "Usage", "Example", "TrainBatch"}  # what is given, not what is returned

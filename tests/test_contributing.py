@@ -43,12 +43,12 @@ EXAMPLES = [
     ),
     Example(
         "Add a task", "next_sentence", ("NextSentenceTask", "NextSentenceOptions", "NextSentence", "next-sentence"),
-        also=("mlxbert/results/related.py",), users=("mlxbert/nn/heads", "weights/model_source.py"),
+        also=("mlxbert/results/text_relations.py",), users=("mlxbert/nn/heads", "weights/model_source.py"),
     ),
     Example("Add a command", "mcp", ("mcp",), users=("mlxbert/search",)),
     Example("Add a route", "ollama", ("ollama",), users=("mlxbert/serve/protocols/mlxbert_api.py",)),
     Example(
-        "Add a record format", "conll", ("conllu", "read_conllu"), spared=("cli/options.py",),
+        "Add a record format", "conll", ("conllu", "read_conllu"), spared=("cli/shared_options.py",),
         users=("mlxbert/training",),
     ),
     Example("Add a document format", "mail", ("mail", "read_mail", ".eml", ".mbox")),

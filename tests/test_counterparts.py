@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.counterparts import ARGUMENTS, ATTRIBUTES, VALUES
+from mlxbert.other_libraries import ARGUMENTS, ATTRIBUTES, VALUES
 from mlxbert.training.options.training_tasks import TASKS
 
 FUNCTIONS = {name: getattr(mlxbert, name) for name in dir(mlxbert) if inspect.isfunction(getattr(mlxbert, name))}

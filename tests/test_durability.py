@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from mlxbert.cli.output.unfinished_part import UnfinishedPart
-from mlxbert.files import atomic_write, write_record
+from mlxbert.durable_files import atomic_write, write_record
 from mlxbert.machine.device import mx
-from mlxbert.training.loop.optimizer import AdamW
+from mlxbert.training.loop.adamw import AdamW
 from mlxbert.training.loop.saved_run import Progress, RunState, RunStore
-from mlxbert.training.workspace import Workspace
+from mlxbert.training.unfinished_folder import Workspace
 from tests.test_apple_double import interrupt, output, result
 
 FULL = 51

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import (
+from mlxbert.durable_files import (
     DamagedError,
     acquire_lock,
     atomic_write,
@@ -20,13 +19,14 @@ from mlxbert.files import (
     sha256,
     write_record,
 )
+from mlxbert.errors import ArgumentError, MlxbertError
 
 
 @pytest.mark.slow
 def test_processes_without_a_lock_do_not_write_into_each_others_files(tmp_path: Path) -> None:
     """While one process writes, another writes the same file from beginning to end."""
     code = (
-        "import sys; from pathlib import Path; from mlxbert.files import atomic_write\n"
+        "import sys; from pathlib import Path; from mlxbert.durable_files import atomic_write\n"
         "with atomic_write(Path(sys.argv[1]), locked=False) as file: file.write(b'other')"
     )
     path = tmp_path / "x"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.events.json_events import EventLog
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
+from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
-from mlxbert.files import identity
 from mlxbert.folders.destination import check_link_targets, check_target
 from mlxbert.readers.labelled_rows import read_rows
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlxbert.durable_files import HashedFile, acquire_lock, atomic_write, sha256, write_record
 from mlxbert.errors import InputError, StoreError
-from mlxbert.files import HashedFile, acquire_lock, atomic_write, sha256, write_record
 from mlxbert.paths import file_to_write, open_regular, replace_file
 from mlxbert.readers.input_files import open_source, stamp_of
 from mlxbert.readers.label_folder import LabelFolder

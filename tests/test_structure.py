@@ -20,9 +20,15 @@ FOLDERS = {"mlxbert": ROOT / "mlxbert", "mlxbert.cli": ROOT / "cli", "mlxbert.we
 # What a module may import: those of its own room and of the rooms before it.
 ROOMS = (
     (
-        *("mlxbert", "mlxbert.version", "mlxbert.errors", "mlxbert.options", "mlxbert.invisible"),
-        *("mlxbert.counterparts", "mlxbert.frozen"),
-        *("mlxbert.results", "mlxbert.paths", "mlxbert.files", "mlxbert.partial_folder", "mlxbert.progress"),
+        *(
+            "mlxbert",
+            "mlxbert.version",
+            "mlxbert.errors",
+            "mlxbert.option_declarations",
+            "mlxbert.invisible_characters",
+        ),
+        *("mlxbert.other_libraries", "mlxbert.frozen_dict"),
+        *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),
     ("mlxbert.nn",),
@@ -30,7 +36,7 @@ ROOMS = (
     ("mlxbert.text",),
     ("mlxbert.readers",),
     ("mlxbert.data",),
-    ("mlxbert.memory", "mlxbert.model", "mlxbert.loading"),
+    ("mlxbert.memory_estimate", "mlxbert.model", "mlxbert.loading"),
     ("mlxbert.tasks",),
     ("mlxbert.folders",),
     ("mlxbert.search",),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
 from mlxbert.weights.adapters.peft_adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos

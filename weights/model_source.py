@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
-from mlxbert.options import Device, DType, check_choice
+from mlxbert.option_declarations import Device, DType, check_choice
 from mlxbert.progress import OnProgress, progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import ComputingOptions, OutputOptions
 from mlxbert.cli.output.attention import check, write
+from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import attention as view
-from mlxbert.options import Bounds, Option, Written
+from mlxbert.option_declarations import Bounds, Option, Written
 from mlxbert.tasks.options import TokenizeOptions
 
 

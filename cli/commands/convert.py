@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import Adapter, Offline, OutputOptions, Revision
+from mlxbert.cli.shared_options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
-from mlxbert.options import Option, Written
+from mlxbert.option_declarations import Option, Written
 
 _SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorFlow 1 or .npz."
 

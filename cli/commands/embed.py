@@ -9,13 +9,13 @@ import typer
 
 from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.output.formats import VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
+from mlxbert.cli.shared_options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.views import console, vectors
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option, declared_options
+from mlxbert.option_declarations import Option, declared_options
 from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE

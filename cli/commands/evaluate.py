@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 from mlxbert.cli import processes, session
 from mlxbert.cli.inputs import check_data
-from mlxbert.cli.options import ModelOptions, OutputOptions, options_of, with_options
+from mlxbert.cli.shared_options import ModelOptions, OutputOptions, options_of, with_options
 from mlxbert.cli.training_options import DataFiles, LabelledData, PlainText, task_options
 from mlxbert.cli.views import console, progress
 from mlxbert.cli.views.training import evaluation
 from mlxbert.errors import ArgumentError
-from mlxbert.options import COUNT, Option
+from mlxbert.option_declarations import COUNT, Option
 from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.training.options.training_tasks import TASKS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxbert.cli import processes, session, training_options
 from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
-from mlxbert.cli.options import ComputingOptions, with_options
+from mlxbert.cli.shared_options import ComputingOptions, with_options
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.input_files import STDIN

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import OutputOptions
+from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, search as view
+from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
-from mlxbert.files import identity
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 from mlxbert.paths import open_regular
 
 _MAGIC = b"SQLite format 3\0"  # the first bytes of an index's file

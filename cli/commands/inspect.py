@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import Offline, OutputOptions, Revision
+from mlxbert.cli.shared_options import Offline, OutputOptions, Revision
 from mlxbert.cli.views import inspect as views, progress
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 
 
 def inspect(

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from mlxbert.cli import session
-from mlxbert.cli.options import ComputingOptions, OutputOptions
+from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.missing_mlx import LINUX_WHEELS
-from mlxbert.options import ROUNDS, Device, Option
+from mlxbert.option_declarations import ROUNDS, Device, Option
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", *LINUX_WHEELS)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxbert.cli.options import TalkOptions
+from mlxbert.cli.shared_options import TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, BusyError
-from mlxbert.options import Option, Written
+from mlxbert.option_declarations import Option, Written
 from mlxbert.weights.model_source import BUILTIN
 
 if TYPE_CHECKING:

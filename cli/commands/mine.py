@@ -9,18 +9,18 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import check_data
-from mlxbert.cli.options import ModelOptions, OutputOptions
 from mlxbert.cli.output.formats import JSON_LINES
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
+from mlxbert.cli.shared_options import ModelOptions, OutputOptions
 from mlxbert.cli.training_options import DataFiles
 from mlxbert.cli.views import console, progress, rich
+from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import InputError
-from mlxbert.files import atomic_write, writing
-from mlxbert.options import Option, Written
+from mlxbert.option_declarations import Option, Written
 from mlxbert.tasks.options import MiningOptions
 
 if TYPE_CHECKING:
-    from mlxbert.results.related import Mined
+    from mlxbert.results.text_relations import Mined
 
 
 def mine(

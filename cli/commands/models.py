@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import OutputOptions, Revision, TalkOptions
+from mlxbert.cli.shared_options import OutputOptions, Revision, TalkOptions
 from mlxbert.cli.views import console, json_lines, models as view, progress
 from mlxbert.errors import ArgumentError, HubError
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 
 if TYPE_CHECKING:
     from mlxbert.weights.hub.cache import Snapshot

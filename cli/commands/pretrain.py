@@ -10,7 +10,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.events.event_routes import naming, open_sinks, resumable, send
 from mlxbert.cli.events.sink import Sink
-from mlxbert.cli.options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
+from mlxbert.cli.shared_options import ComputingOptions, Encoding, OutputOptions, options_of, with_changes, with_options
 from mlxbert.cli.training_options import (
     CorpusFiles,
     EventOptions,
@@ -20,7 +20,7 @@ from mlxbert.cli.training_options import (
     StudentOptions,
 )
 from mlxbert.cli.views import progress, vocabulary as views
-from mlxbert.options import COUNT, Option, Written
+from mlxbert.option_declarations import COUNT, Option, Written
 from mlxbert.pretraining.pretraining_settings import DISTILLED, Documents, Settings
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.loop.events import Event

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import FileOptions, RecordOptions, ServedOptions, with_options
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.ranking_command import open_ranking, write_ranking
+from mlxbert.cli.shared_options import FileOptions, RecordOptions, ServedOptions, with_options
 from mlxbert.cli.views import vectors as view
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import RerankOptions

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import ComputingOptions, Offline, OutputOptions
+from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, progress, search as view
+from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import ArgumentError, BusyError, InputError
-from mlxbert.files import PRIVACY
-from mlxbert.options import CANDIDATES, COUNT, Bounds, Device, Option, Written
+from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.progress import OnProgress
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import file_systems

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mlxbert.cli.options import ComputingDevice, ComputingDType, Offline, TalkOptions
+from mlxbert.cli.shared_options import ComputingDevice, ComputingDType, Offline, TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 from mlxbert.serve.engine.serving_options import EngineOptions, ServeOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 

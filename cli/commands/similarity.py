@@ -13,16 +13,16 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, PairInputOptions, ServedOptions, options_of, with_options
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.ranking_command import open_ranking, write_ranking
+from mlxbert.cli.shared_options import FileOptions, PairInputOptions, ServedOptions, options_of, with_options
 from mlxbert.cli.views import console, vectors as view
+from mlxbert.durable_files import sha256
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import sha256
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.readers.vector_files import DATABASES, StoredVectors, read_texts, read_vectors
-from mlxbert.results.related import Similarity
+from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
 
 if TYPE_CHECKING:

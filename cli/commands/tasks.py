@@ -14,11 +14,11 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
-from mlxbert.cli.options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
+from mlxbert.cli.shared_options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE, Items, TaskEntry
 

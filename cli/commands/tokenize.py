@@ -6,8 +6,8 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import FileOptions, ModelName, RecordOptions
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
+from mlxbert.cli.shared_options import FileOptions, ModelName, RecordOptions
 from mlxbert.cli.views import progress, tokens as view
 from mlxbert.tasks.options import TokenizeOptions
 from mlxbert.weights.model_source import ModelRef

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.options import Offline, OutputOptions
+from mlxbert.cli.shared_options import Offline, OutputOptions
 from mlxbert.cli.views import progress, verify as views
-from mlxbert.options import TOLERANCE, Device, Option
+from mlxbert.option_declarations import TOLERANCE, Device, Option
 
 
 def verify(

@@ -14,17 +14,17 @@ from mlxbert.cli.events.sink import Sink
 from mlxbert.cli.events.tensorboard import TensorBoard
 from mlxbert.cli.training_options import EventOptions
 from mlxbert.cli.views import console, progress
+from mlxbert.cli.views.training.few_lines import SparseLines
 from mlxbert.cli.views.training.screen import TrainingScreen
-from mlxbert.cli.views.training.sparse import SparseLines
 from mlxbert.folders.written_models import remember
-from mlxbert.machine import launched
+from mlxbert.machine import mpi_launch
 from mlxbert.training.loop.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
     """Opens the sinks that the options ask for; `opened` closes them. Only the first of several processes has sinks."""
     sinks: list[Sink] = []
-    if launched.rank():
+    if mpi_launch.rank():
         return sinks
 
     def add(sink: Sink) -> None:

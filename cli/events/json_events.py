@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mlxbert.cli.views import json_lines
+from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
-from mlxbert.files import identity
 from mlxbert.paths import open_regular
 from mlxbert.results.json import to_json
 from mlxbert.training.loop.events import Event, Finished, Started

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.events.sink import require
-from mlxbert.cli.output.result_file import check_path
+from mlxbert.cli.output.resumable_file import check_path
+from mlxbert.durable_files import atomic_write
 from mlxbert.errors import ArgumentError
-from mlxbert.files import atomic_write
 from mlxbert.training.loop.events import Evaluated, Event, Started, Step
 
 ENDINGS = (".png", ".svg", ".pdf")

@@ -6,10 +6,10 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.cli.output.result_file import check_path
+from mlxbert.cli.output.resumable_file import check_path
 from mlxbert.cli.views import console
+from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError
-from mlxbert.files import atomic_write, writing
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:

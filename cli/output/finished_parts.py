@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record
+from mlxbert.durable_files import DamagedError, atomic_write, check_hash, read_record, write_record
 from mlxbert.results.result import Failure
 
 # Results per part: a multiple of the window of inputs that are batched together, so that a resumed run makes the same

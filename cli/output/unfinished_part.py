@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mlxbert.files import DamagedError, read_record, write_record
+from mlxbert.durable_files import DamagedError, read_record, write_record
 
 SECONDS = 10.0  # between two files
 _LIMIT = 2**28  # characters to keep: a single result may be a text of any length

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from mlxbert.errors import ArgumentError
-from mlxbert.machine import launched
+from mlxbert.machine import mpi_launch
 from mlxbert.paths import IrregularError, file_to_write, kind_of
 
 _HINTS = {  # where the output goes without the option
@@ -26,7 +26,7 @@ def check_written(name: str | None, path: str | Path, kind: Literal["file", "fol
         path: The path.
         kind: Whether the command writes a file or a folder.
     """
-    if launched.rank():
+    if mpi_launch.rank():
         return
     described = str(path) if name is None else f"--{name.replace('_', '-')} {path}"
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.anonymous import anonymous, without_paths
+from mlxbert.cli.views.redacted import anonymous, without_paths
 
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
 _NOT_DRAWN = ("packages", "problems", "system")  # the last is part of `platform`

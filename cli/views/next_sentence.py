@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mlxbert.cli.views import console, rich
-from mlxbert.results.related import NextSentence
+from mlxbert.results.text_relations import NextSentence
 
 
 def draw(result: NextSentence) -> Iterator["rich.RenderableType"]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import PlainTable
 from mlxbert.results.embed import Embedding, Words
-from mlxbert.results.related import PairSimilarity, Reranked, Similarity
+from mlxbert.results.text_relations import PairSimilarity, Reranked, Similarity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,7 +27,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.loading import load
 from mlxbert.machine import device as devices
 from mlxbert.machine.device_errors import free_memory
-from mlxbert.options import ROUNDS
+from mlxbert.option_declarations import ROUNDS
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef
 

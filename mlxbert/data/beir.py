@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.labelled_texts import check_text, get_value
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import InputError
-from mlxbert.files import is_system_file
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.stream import Record
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.data.columns import ColumnNames
+from mlxbert.durable_files import from_json
 from mlxbert.errors import INTEGER_LIMIT, InputError, shown
-from mlxbert.files import from_json
-from mlxbert.options import Bounds
+from mlxbert.option_declarations import Bounds
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.parsing import json_type
 from mlxbert.readers.stream import Record
 

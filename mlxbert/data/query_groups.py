@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxbert.data.labelled_texts import check_text, get_text, plain
+from mlxbert.durable_files import from_json
 from mlxbert.errors import InputError
-from mlxbert.files import from_json
 
 QUERY, POSITIVES, NEGATIVES = "query", "positives", "negatives"
 

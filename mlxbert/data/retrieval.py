@@ -8,8 +8,8 @@ from typing import Any
 
 from mlxbert.data.beir import CORPUS, Judgement, judged_by_query, read_beir
 from mlxbert.data.query_groups import read_group
+from mlxbert.durable_files import to_path
 from mlxbert.errors import InputError
-from mlxbert.files import to_path
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 
 _LAYOUTS = (

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.options import SHARE
+from mlxbert.option_declarations import SHARE
 
 # Maximum number of validation records: with 5000, the 95 % interval of an accuracy of 0.9 is ± 0.8 points. More records
 # make evaluations longer, hardly improve the choice of the best checkpoint, and are missing in training.

@@ -9,9 +9,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError
-from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copied_files, destination
 from mlxbert.folders.compare.compared_model import OpenedModel, open_model
 from mlxbert.folders.compare.quantized_outputs import more_bits
@@ -19,9 +18,10 @@ from mlxbert.folders.compare.reports import Conversion, Verification
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.layer_inputs import LayerInputs
 from mlxbert.folders.verify import verify
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.nn.heads import has_own
+from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.weights import save
 from mlxbert.weights.find_model import find_model

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.files import (
+from mlxbert.durable_files import (
     acquire_lock,
     identity,
     is_from_system,
@@ -23,6 +22,7 @@ from mlxbert.files import (
     sha256,
     to_path,
 )
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.paths import kind_of
 
 # The manifests of convert, save and vocabulary.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.files import is_system_file, sha256
+from mlxbert.durable_files import is_system_file, sha256
 from mlxbert.weights.formats.file_names import TF_STATE, holds_weights
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from mlxbert.folders.inspection import (
     WeightFacts,
 )
 from mlxbert.folders.memory_fit import fit
-from mlxbert.frozen import FrozenDict, frozen
+from mlxbert.frozen_dict import FrozenDict, frozen
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.machine.device import nn
 from mlxbert.model import Model

@@ -1,8 +1,8 @@
-"""Estimates what fits into the memory of this machine, see `mlxbert.memory`."""
+"""Estimates what fits into the memory of this machine, see `mlxbert.memory_estimate`."""
 
 from collections.abc import Mapping
 
-from mlxbert import memory
+from mlxbert import memory_estimate
 from mlxbert.config import EncoderConfig
 from mlxbert.folders.inspection import Fit
 from mlxbert.machine import device as devices
@@ -24,8 +24,8 @@ def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_
     def fits(needed: int) -> bool | None:
         return None if available is None else needed <= available
 
-    batch, longest = memory.of_batch(config, chosen), memory.of_text(config, max_length, chosen)
-    finetuning = memory.of_training(config, parameters)
+    batch, longest = memory_estimate.of_batch(config, chosen), memory_estimate.of_text(config, max_length, chosen)
+    finetuning = memory_estimate.of_training(config, parameters)
     return Fit(
         device="gpu" if devices.on_gpu() else "cpu",
         dtype=dtype,

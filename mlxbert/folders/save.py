@@ -4,15 +4,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.files import check_space, sha256
 from mlxbert.folders import card, copied_files, destination
 from mlxbert.folders.destination import MARKER, SAVED
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
+from mlxbert.other_libraries import not_one_of
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
 from mlxbert.weights.causal_reranker import has_decoder_classifier

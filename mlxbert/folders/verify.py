@@ -12,7 +12,7 @@ from mlxbert.folders.compare.tensors import TensorComparison
 from mlxbert.folders.inventory import storage_name
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
-from mlxbert.options import TOLERANCE
+from mlxbert.option_declarations import TOLERANCE
 from mlxbert.progress import OnProgress
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.model_source import ModelRef, check_source

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
 from mlxbert.labels.schemes import allowed, scheme_of
-from mlxbert.results.brief import Brief
+from mlxbert.other_libraries import not_one_of
+from mlxbert.results.short_repr import Brief
 
 REGRESSION, SINGLE_LABEL, MULTI_LABEL = "regression", "single_label_classification", "multi_label_classification"
 PROBLEM_TYPES = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)

@@ -21,7 +21,7 @@ from typing import Any, cast
 from mlxbert.errors import ArgumentError, DeviceError
 from mlxbert.machine import kernel_cache, mac
 from mlxbert.machine.blas import load_blas
-from mlxbert.options import Device, DType, check_choice
+from mlxbert.option_declarations import Device, DType, check_choice
 
 _GIB = 2**30
 # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the

@@ -4,8 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from mlxbert.durable_files import write_record
 from mlxbert.errors import MlxbertError
-from mlxbert.files import write_record
 
 VARIABLE = "MLXBERT_DATA"
 DAY = 24 * 60 * 60  # seconds

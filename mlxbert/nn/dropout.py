@@ -15,7 +15,7 @@ from typing import cast
 
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import fused_kernels
-from mlxbert.options import RATE
+from mlxbert.option_declarations import RATE
 
 _WORD = 2**16  # masks are drawn as 16-bit words: half the work of MLX's own masks, with 32 bits for each element
 _WORDS_IN_KEY = 4

@@ -12,7 +12,7 @@ from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
-from mlxbert.options import check_listed
+from mlxbert.option_declarations import check_listed
 
 SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as in sentence-transformers

@@ -5,10 +5,10 @@ Shapes: B batch, L length, D hidden size, H heads. All sums are in float32: floa
 
 from collections.abc import Callable
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import EncoderOutput, real_tokens
+from mlxbert.other_libraries import not_one_of
 
 # hidden (B, L, D) float32, 1 for real tokens and 0 for others (B, L, 1) float32, the encoder's output → (B, D)
 Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlxbert.counterparts import no_argument
 from mlxbert.errors import ArgumentError
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS
-from mlxbert.options import COUNT, LENGTH, STEPS
+from mlxbert.option_declarations import COUNT, LENGTH, STEPS
+from mlxbert.other_libraries import no_argument
 from mlxbert.pretraining.corpus_examples import Maker
 from mlxbert.pretraining.objective import Pretraining, heads_of, make_terms, read_terms
 from mlxbert.pretraining.pretraining_settings import Settings, files_of, pairs_of

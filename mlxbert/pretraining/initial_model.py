@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import ArgumentError
-from mlxbert.files import from_json
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.labels.labels import Labels
 from mlxbert.loading import new_model

@@ -16,7 +16,7 @@ from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
-from mlxbert.options import SMALLEST, Bounds, bounds_of
+from mlxbert.option_declarations import SMALLEST, Bounds, bounds_of
 from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.examples import Examples, PretrainingExample, in_batches
 from mlxbert.pretraining.loss_terms import (

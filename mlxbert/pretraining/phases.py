@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlxbert.errors import ArgumentError
-from mlxbert.options import check_listed
+from mlxbert.option_declarations import check_listed
 from mlxbert.pretraining.chunks import Chunks
 from mlxbert.pretraining.permutation import FeistelPermutation
 

@@ -5,11 +5,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from mlxbert.counterparts import no_argument
 from mlxbert.data.validation_split import check_fraction
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError
-from mlxbert.files import to_path
-from mlxbert.options import STEPS, bounds_of
+from mlxbert.option_declarations import STEPS, bounds_of
+from mlxbert.other_libraries import no_argument
 from mlxbert.pretraining.corpus_examples import Maker
 from mlxbert.pretraining.corpus_material import CorpusMaterial, Passes, prepare_model
 from mlxbert.pretraining.electra import Electra

@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError
-from mlxbert.files import to_path
-from mlxbert.options import SMALLEST, Bounds, Option, check_fields
+from mlxbert.option_declarations import SMALLEST, Bounds, Option, check_fields
 from mlxbert.readers.input_files import Stamp, hashed
 from mlxbert.readers.text_lines import UTF8, check_encoding
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import sha256
 from mlxbert.errors import InputError
-from mlxbert.files import sha256
 from mlxbert.folders import destination
 from mlxbert.folders.destination import VOCABULARY
-from mlxbert.options import COUNT
-from mlxbert.pretraining import subwords
+from mlxbert.option_declarations import COUNT
+from mlxbert.other_libraries import not_one_of
+from mlxbert.pretraining import subword_training
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.progress import OnProgress
 from mlxbert.readers.input_files import stamp_of
@@ -50,7 +50,7 @@ class _Kind:
         config: The keys of the configuration besides the sizes.
     """
 
-    train: Callable[..., subwords.Subwords]
+    train: Callable[..., subword_training.Subwords]
     tokenizer: str
     model_type: str
     tokens: Mapping[str, str]
@@ -58,9 +58,9 @@ class _Kind:
 
 
 KINDS = {
-    "wordpiece": _Kind(subwords.word_piece, "BertTokenizer", "bert", _BERT_TOKENS, {"pad_token_id": 0}),
-    "bpe": _Kind(subwords.byte_pairs, "RobertaTokenizer", "roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
-    "unigram": _Kind(subwords.unigram, "XLMRobertaTokenizer", "xlm-roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
+    "wordpiece": _Kind(subword_training.word_piece, "BertTokenizer", "bert", _BERT_TOKENS, {"pad_token_id": 0}),
+    "bpe": _Kind(subword_training.byte_pairs, "RobertaTokenizer", "roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
+    "unigram": _Kind(subword_training.unigram, "XLMRobertaTokenizer", "xlm-roberta", _FAIRSEQ_TOKENS, _FAIRSEQ),
 }
 
 
@@ -141,7 +141,7 @@ def vocabulary(
     paths = check_files(files, field, documents)
     targets = [destination.check_target(output, path, overwrite) for path in paths]
     corpus = _CorpusSentences(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
-    characters = subwords.count_characters(corpus())
+    characters = subword_training.count_characters(corpus())
     if not characters.texts:
         raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
     cased = cased or kind != "wordpiece"
@@ -182,7 +182,7 @@ class _CorpusSentences:
         self.skipped, self.problems = reader.place.skipped, reader.place.problems
 
 
-def _write(folder: Path, kind: _Kind, trained: subwords.Subwords, cased: bool) -> None:
+def _write(folder: Path, kind: _Kind, trained: subword_training.Subwords, cased: bool) -> None:
     """Writes the vocabulary files, the configurations, and the `tokenizer.json` that mlxbert converts them to."""
     for name, content in trained.files.items():
         (folder / name).write_bytes(content)

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.conll import looks_like_conll, looks_like_conllu, read_conll, read_conllu
 from mlxbert.readers.delimited import read_csv, read_tsv
 from mlxbert.readers.input_files import check_there, open_source, to_read_again

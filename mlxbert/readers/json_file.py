@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import InputError
-from mlxbert.files import from_json
 from mlxbert.readers.parsing import Item, Wanted, json_type, placed
 from mlxbert.readers.text_lines import Lines
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import InputError
-from mlxbert.files import from_json
 from mlxbert.readers.parsing import Item, Wanted, json_type
 from mlxbert.readers.text_lines import Lines
 

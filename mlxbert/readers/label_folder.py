@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import InputError
-from mlxbert.files import is_system_file
 from mlxbert.readers.input_files import open_source
 from mlxbert.readers.parsing import Item
 from mlxbert.readers.pipes import Opened

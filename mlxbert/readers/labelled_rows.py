@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError, InputError, shown
-from mlxbert.files import identity
 from mlxbert.readers.class_names import class_names, name_classes
 from mlxbert.readers.formats import FormatName, check_format, find_words, format_of, read_records
 from mlxbert.readers.hub_datasets import HUB, open_hub

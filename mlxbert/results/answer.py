@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxbert.results.brief import Brief
 from mlxbert.results.json import NOT_IN_JSON, omit_if
 from mlxbert.results.result import Result
+from mlxbert.results.short_repr import Brief
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.results.brief import Brief
 from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO
 from mlxbert.results.result import Result
+from mlxbert.results.short_repr import Brief
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from mlxbert.results.brief import Brief
 from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_NONE, OMIT_IF_ZERO
 from mlxbert.results.result import Result
+from mlxbert.results.short_repr import Brief
 
 
 @dataclass(frozen=True)

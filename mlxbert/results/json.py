@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mlxbert.invisible import INVISIBLE
-from mlxbert.results.brief import Brief
+from mlxbert.invisible_characters import INVISIBLE
+from mlxbert.results.short_repr import Brief
 
 T = TypeVar("T")
 Each = Callable[[Sequence[T], Callable[[T], Any]], Any]  # takes parts and a converter to JSON; returns a JSON list

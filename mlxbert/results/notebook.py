@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from mlxbert.results.brief import Brief
 from mlxbert.results.json import Each, fields_of, listed
+from mlxbert.results.short_repr import Brief
 
 _MAX_CELLS, _MAX_NUMBERS = 64, 8  # rows or columns of a table; numbers of a vector
 

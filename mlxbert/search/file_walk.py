@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
+from mlxbert.durable_files import is_forbidden, is_system_file, to_path
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import is_forbidden, is_system_file, to_path
 from mlxbert.paths import open_below
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD, is_hidden, is_in_the_cloud, is_package
 from mlxbert.search.gitignore import FolderIgnores, Naming, Rules, add_rules, compile_rules, naming_of, rules_above

@@ -11,18 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError, StoreError
-from mlxbert.files import to_path
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.loading import load
 from mlxbert.model import Model
-from mlxbert.options import CANDIDATES, COUNT, Bounds
+from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
-from mlxbert.results.brief import Brief
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
-from mlxbert.results.related import Reranked
+from mlxbert.results.short_repr import Brief
+from mlxbert.results.text_relations import Reranked
 from mlxbert.search import schema
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import StoreError
-from mlxbert.files import is_system_file
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.search.file_systems import canonical_path, composed, named_path, real_path
 from mlxbert.search.sqlite import SqliteStore

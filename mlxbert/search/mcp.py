@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from mlxbert.errors import ArgumentError, MlxbertError
-from mlxbert.options import Bounds
+from mlxbert.option_declarations import Bounds
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
 from mlxbert.search.globs import Glob

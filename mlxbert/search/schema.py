@@ -9,8 +9,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import apsw
 
+from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
-from mlxbert.files import acquire_lock
 from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
 

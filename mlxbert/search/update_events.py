@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mlxbert.results.brief import Brief
+from mlxbert.results.short_repr import Brief
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from mlxbert.counterparts import no_argument, not_one_of
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
+from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.tasks import options as task_options
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions, items="query",
-            result="mlxbert.results.related:Reranked", summary="Texts in the order of a cross-encoder",
+            result="mlxbert.results.text_relations:Reranked", summary="Texts in the order of a cross-encoder",
             needs="classify",
             hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2",
             about="""Rank texts by how well they answer a query.
@@ -158,8 +158,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="next-sentence", task="mlxbert.tasks.next_sentence:NextSentenceTask",
-            options=task_options.NextSentenceOptions, items="pair", result="mlxbert.results.related:NextSentence",
-            summary="Whether a text follows another",
+            options=task_options.NextSentenceOptions, items="pair",
+            result="mlxbert.results.text_relations:NextSentence", summary="Whether a text follows another",
             about="""Predict whether text B follows text A.
 
             In a file, the pairs are the fields or columns a and b, or those that --text-column and --pair-column name.
@@ -183,5 +183,5 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
 # Ranks texts by the vectors of `embed`, so it has a command, a function and a route, but no `Task`.
 SIMILARITY = TaskEntry(
     name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
-    result="mlxbert.results.related:Similarity", summary="Texts in the order of similarity",
+    result="mlxbert.results.text_relations:Similarity", summary="Texts in the order of similarity",
 )  # fmt: skip

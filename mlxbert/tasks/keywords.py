@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from mlxbert.options import Option, check_fields, choices_of, declared_options, kinds_of
+from mlxbert.option_declarations import Option, check_fields, choices_of, declared_options, kinds_of
 from mlxbert.text.usage import Usage
 
 _WIDTH = 120  # characters of a line of a docstring

@@ -10,7 +10,7 @@ from mlxbert.model import Model
 from mlxbert.progress import OnProgress
 from mlxbert.readers.labelled_rows import read_rows
 from mlxbert.readers.text_lines import UTF8
-from mlxbert.results.related import Mined
+from mlxbert.results.text_relations import Mined
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.keywords import takes_keywords

@@ -8,8 +8,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import probabilities
-from mlxbert.results.related import NextSentence
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import NextSentence
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import NextSentenceOptions
 from mlxbert.tasks.task import PreparedItem, Task, check_finite, one_or_many

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, cast
 
-from mlxbert.options import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
+from mlxbert.option_declarations import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
 
 Kind = Literal["query", "document"]
 OutputDType = Literal["float32", "int8", "binary"]

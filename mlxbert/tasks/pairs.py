@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.results.related import PairSimilarity
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import PairSimilarity
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
 from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.other_libraries import not_one_of
 
 # The names of prompts by the kind of text, in models of sentence-transformers and of Jina.
 KINDS = {

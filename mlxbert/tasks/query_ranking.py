@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlxbert.errors import InputError
-from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import Reranked
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.results.notebook import Listed
-from mlxbert.results.related import Reranked
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import Reranked
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.keywords import CallOptions, takes_keywords

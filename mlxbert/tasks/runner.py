@@ -11,11 +11,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mlxbert.config import EncoderConfig
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
 from mlxbert.machine.device_errors import DEFAULT_HINT, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
 from mlxbert.text.batch import WINDOW, default_batch_tokens, make_batch, padded_length, padded_rows, plan

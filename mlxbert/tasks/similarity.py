@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from mlxbert.errors import InputError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
-from mlxbert.options import declared_options
+from mlxbert.option_declarations import declared_options
 from mlxbert.results.embed import Embedding
 from mlxbert.results.notebook import Listed
-from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import EmbedTask, check_texts, choose_prompt
 from mlxbert.tasks.keywords import CallOptions, takes_keywords

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError
+from mlxbert.other_libraries import not_one_of
 
 if TYPE_CHECKING:
     import numpy as np

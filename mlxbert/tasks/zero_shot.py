@@ -15,7 +15,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
-from mlxbert.options import check_listed
+from mlxbert.option_declarations import check_listed
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
 from mlxbert.tasks.options import ClassifyOptions

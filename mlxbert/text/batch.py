@@ -14,7 +14,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import InputError
 from mlxbert.machine.device import gpu_size, mx, on_gpu
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.options import COUNT
+from mlxbert.option_declarations import COUNT
 from mlxbert.text.encoding import Encoding
 
 # The number of items sorted by length together, on a CPU and wherever a user waits for the first results; a constant,

@@ -15,7 +15,7 @@ from tokenizers import Encoding as Library, Tokenizer as Plain
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, InputError, TokenizerError, TooLongError, shown
-from mlxbert.options import OVERLAP
+from mlxbert.option_declarations import OVERLAP
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt

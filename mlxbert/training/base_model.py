@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mlxbert import memory
+from mlxbert import memory_estimate
 from mlxbert.labels.labels import Labels
 from mlxbert.loading import ModelFiles
 from mlxbert.machine import device as devices
@@ -73,8 +73,8 @@ class BaseModel:
             size for name, size in sizes.items()
             if name.startswith(tuple(f"encoder.layers.{layer}." for layer in layers[options.freeze or 0 :]))
         )  # fmt: skip
-        needed = memory.of_trained(trained, sum(sizes.values()) - trained)
-        memory.warn_unless_it_fits(f"{self.name}: training needs at least", needed)
+        needed = memory_estimate.of_trained(trained, sum(sizes.values()) - trained)
+        memory_estimate.warn_unless_it_fits(f"{self.name}: training needs at least", needed)
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
         """Whether the model already has the only head to train, with the same labels; true if vectors are trained."""

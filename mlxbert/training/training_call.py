@@ -3,8 +3,8 @@
 `finetune`, `pretrain` and `distill` are front ends of `begin`: each reads its options into a `TrainingRequest`, and
 passes functions that find the model and open the data. Each kind of data is a subclass of `Material`.
 
-The work is done in `DIR.partial/` (see `mlxbert.training.workspace`); `DIR` appears when everything is done. Repeating
-the same call resumes the work; a different call is refused.
+The work is done in `DIR.partial/` (see `mlxbert.training.unfinished_folder`); `DIR` appears when everything is done.
+Repeating the same call resumes the work; a different call is refused.
 """
 
 import logging
@@ -36,7 +36,7 @@ from mlxbert.training.lora_layers import Adapters
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.trained_folder import FolderContent, write_folder
-from mlxbert.training.workspace import Workspace, clean_up
+from mlxbert.training.unfinished_folder import Workspace, clean_up
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef, local_folder
 

@@ -32,9 +32,9 @@ from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.training.loop.adamw import AdamW
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import AdamW
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson

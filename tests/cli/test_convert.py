@@ -13,7 +13,7 @@ import pytest
 from mlxbert.cli.views import console
 from mlxbert.cli.views.convert import conversion
 from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.weights.save import parse_size
 from tests.helpers.program import (
     ENDING,

@@ -14,7 +14,7 @@ import pytest
 
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.result_file import check_output
+from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.output.vector_columns import Npy
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.results.embed import Embedding

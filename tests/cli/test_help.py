@@ -13,7 +13,7 @@ from mlxbert.cli.training_options import SIZES
 from mlxbert.cli.views.help import draw
 from mlxbert.folders.verify import TOLERANCES
 from mlxbert.nn.pooling import POOLINGS
-from mlxbert.options import POOLINGS as NAMED_POOLINGS
+from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS
 from mlxbert.pretraining.initial_model import SIZES as KNOWN_SIZES
 from mlxbert.pretraining.pretraining_settings import Settings
 from mlxbert.tasks import answer, fill_mask, zero_shot

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import InputOptions, PairInputOptions, TextFormat
+from mlxbert.cli.shared_options import InputOptions, PairInputOptions, TextFormat
 from mlxbert.cli.views.console import to_options
 from mlxbert.readers.formats import FORMATS
 from tests.helpers.program import TIMEOUT, Outcome, call, command, environment, terminal

@@ -36,16 +36,16 @@ from mlxbert.cli.views.training.frame import frame
 from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.folders.compare.reports import Conversion, Difference, OutputDifferences, TensorCounts, Verification
 from mlxbert.folders.inspection import UnusedTensor
-from mlxbert.frozen import FrozenDict
-from mlxbert.invisible import INVISIBLE
+from mlxbert.frozen_dict import FrozenDict
+from mlxbert.invisible_characters import INVISIBLE
 from mlxbert.pretraining.vocabulary import Vocabulary
 from mlxbert.results.answer import Answer, Span
 from mlxbert.results.classify import Classification, Label, Regression
 from mlxbert.results.embed import Embedding
 from mlxbert.results.fill_mask import Fill, FillMask, Mask
 from mlxbert.results.hit import Hit
-from mlxbert.results.related import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tag import Entity, Tagged
+from mlxbert.results.text_relations import NextSentence, PairSimilarity, Reranked, Similarity
 from mlxbert.results.tokens import Replaced, ReplacedToken, Token, Tokens
 from tests.helpers import events
 from tests.helpers.cases import together

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mlxbert
-from mlxbert.options import declared_options
+from mlxbert.option_declarations import declared_options
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.text.batch import BATCH_TOKENS
 from mlxbert.training.options.training_tasks import TASKS

@@ -19,7 +19,7 @@ import pytest
 
 from mlxbert.cli.output import formats
 from mlxbert.cli.output.output_format import OutputFormat
-from mlxbert.cli.output.result_file import FileOutput
+from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.results.embed import Embedding
@@ -86,7 +86,7 @@ print(kill)
 def small_parts() -> Iterator[None]:
     """Parts of a few results."""
     with (
-        mock.patch("mlxbert.cli.output.result_file.PART", PART),
+        mock.patch("mlxbert.cli.output.resumable_file.PART", PART),
         mock.patch("mlxbert.cli.output.finished_parts.PART", PART),
     ):
         yield

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.options import InputOptions
+from mlxbert.cli.shared_options import InputOptions
 from mlxbert.cli.views import progress
 from tests.helpers.program import _TerminalStream
 

@@ -14,12 +14,12 @@ from unittest import mock
 import pytest
 
 from mlxbert.cli.output.finished_parts import PART
-from mlxbert.cli.output.result_file import FileOutput
+from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.cli.views import progress
 from mlxbert.errors import ArgumentError
 from mlxbert.progress import OnProgress
 from mlxbert.readers.stream import Record, RecordStream
-from mlxbert.results.related import NextSentence
+from mlxbert.results.text_relations import NextSentence
 from tests.helpers.program import call, command, environment, terminal, tiny_model
 
 FILE: dict[str, Any] = {"task": "t", "input": "a hash"}
@@ -90,7 +90,7 @@ def test_overwrite_drops_the_work_of_another_command_and_says_so(
 
 
 def test_a_run_over_several_files_resumes_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("result_file", "finished_parts"):
+    for module in ("resumable_file", "finished_parts"):
         monkeypatch.setattr(f"mlxbert.cli.output.{module}.PART", 8)
     model, target, arguments = tiny_model(tmp_path / "model"), tmp_path / "x.jsonl", ["tokenize"]
     for name, content in (("a.txt", "the\n" * 5), ("b.txt", "cat\n" * 10 + "dog " * 30 + "\n")):

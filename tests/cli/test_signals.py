@@ -108,7 +108,7 @@ LONG: dict[str, tuple[str, Words, list[str]]] = {
         [],
     ),
     "training a vocabulary": (  # in the thread of the trainer
-        "mlxbert.pretraining.subwords:itertools.takewhile",
+        "mlxbert.pretraining.subword_training:itertools.takewhile",
         lambda folder: ["vocabulary", str(folder / "text.txt"), "--output", "out"],
         [],
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlxbert.cli.commands.tasks import ITEMS, SPECIAL
-from mlxbert.options import choices_of, declared_options
+from mlxbert.option_declarations import choices_of, declared_options
 from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry, imported
 from tests.docs.pages import rows
 from tests.helpers.commands import COMMANDS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlxbert.cli.views import console
-from mlxbert.invisible import INVISIBLE
+from mlxbert.invisible_characters import INVISIBLE
 from mlxbert.results.json import to_json
 from tests.helpers.program import TERMINALS, Terminal, _TerminalStream, call, real_terminal, terminal, tiny_model
 

@@ -14,7 +14,7 @@ from mlxbert.folders.compare import quantized_outputs as module
 from mlxbert.folders.compare.outputs import _divergence, _same_choices
 from mlxbert.folders.compare.quantized_outputs import judge, more_bits
 from mlxbert.folders.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.weights.formats.quantized import Quantization
 from tests.helpers.program import tiny_model
 

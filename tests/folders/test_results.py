@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert.frozen import FrozenDict, frozen
+from mlxbert.frozen_dict import FrozenDict, frozen
 from mlxbert.machine.device import mx
 from mlxbert.results.json import plain
 from tests.helpers.st_folder import NORMALIZE, dense, pooling, save_st

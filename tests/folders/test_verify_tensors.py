@@ -13,7 +13,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.folders import verify as module
 from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.folders.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import int8_rows
 from tests.folders.test_verify import hidden, names

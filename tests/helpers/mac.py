@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert import files
+from mlxbert import durable_files
 from mlxbert.search import file_systems
 
 HIDDEN, IN_THE_CLOUD = 0x8000, 0x40000000  # UF_HIDDEN and SF_DATALESS of <sys/stat.h>
@@ -97,7 +97,7 @@ class MacDisk:
         monkeypatch.setattr(file_systems, "_PATH_OF", _GETPATH)
         monkeypatch.setattr(file_systems, "_TOP", str(folder))
         monkeypatch.setattr(file_systems, "ON_MAC", True)
-        monkeypatch.setattr(files, "_ON_MAC", True)
+        monkeypatch.setattr(durable_files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
         """Gives a file or folder flags."""

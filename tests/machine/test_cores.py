@@ -10,7 +10,7 @@ import pytest
 
 from mlxbert.machine import cores
 from mlxbert.machine.cores import as_cores_get_free
-from mlxbert.training.loop.optimizer import Arrays
+from mlxbert.training.loop.adamw import Arrays
 from tests.training.runs import digest, make_run
 
 WORKERS = 3

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert import files
+from mlxbert import durable_files
 from mlxbert.bench import reported_chips
 from mlxbert.cli.commands import machine
 from mlxbert.errors import ArgumentError
@@ -157,7 +157,7 @@ def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append(command))
-    with files.atomic_write(tmp_path / "a") as file:
+    with durable_files.atomic_write(tmp_path / "a") as file:
         file.write(b"x")
     assert asked == [51, 51]  # the file, and the folder with its name
 
@@ -165,7 +165,7 @@ def test_what_has_to_survive_a_power_cut_leaves_the_cache_of_the_disk(
         raise OSError("not on this file system")
 
     monkeypatch.setattr(fcntl, "fcntl", refused)
-    with files.atomic_write(tmp_path / "b") as file:
+    with durable_files.atomic_write(tmp_path / "b") as file:
         file.write(b"y")
     assert (tmp_path / "b").read_bytes() == b"y"
 

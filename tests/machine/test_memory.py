@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert import inspect, load, loading, memory
+from mlxbert import inspect, load, loading, memory_estimate
 from mlxbert.cli.commands import machine
 from mlxbert.config import (
     Absolute,
@@ -27,7 +27,7 @@ from mlxbert.folders.memory_fit import fit
 from mlxbert.machine import device, mac
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx, nn
-from mlxbert.memory import TEXT, TEXTS
+from mlxbert.memory_estimate import TEXT, TEXTS
 from mlxbert.nn import ops
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import BATCH_TOKENS, default_batch_tokens
@@ -223,7 +223,7 @@ def test_a_long_text_takes_less_than_estimated_and_more_than_a_third_of_it(confi
     ids = mx.zeros((1, LONG), mx.int32)
     with inference():
         measured = _peak(lambda: network.encoder(ids).last_hidden_state)
-    assert measured < memory.of_text(config, LONG, mx.float32) < 3 * measured
+    assert measured < memory_estimate.of_text(config, LONG, mx.float32) < 3 * measured
 
 
 def test_hidden_states_that_nobody_asked_for_take_no_memory() -> None:
@@ -250,7 +250,7 @@ def test_inspect_says_what_the_longest_text_takes(tmp_path: Path) -> None:
 def test_a_long_text_in_one_kernel_takes_no_scores(become: Callable[..., None]) -> None:
     def taken(**changes: Any) -> float:
         """Bytes, as a share of three arrays of the scores of both heads."""
-        return memory.of_text(_config(**changes), 8192, mx.float16) / (3 * 2 * 8192 * 8192 * 2)
+        return memory_estimate.of_text(_config(**changes), 8192, mx.float16) / (3 * 2 * 8192 * 8192 * 2)
 
     rotary = Rotary(8192, (Rotation(1e4),) * 3)
     for one in (MACS["M4 Max"][:3], ("NVIDIA H100 80GB HBM3", 80 * GIB)):

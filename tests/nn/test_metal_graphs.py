@@ -32,9 +32,9 @@ from mlxbert.pretraining.electra import Electra
 from mlxbert.pretraining.loss_terms import MaskedWords, NextSentenceTerm, PretrainingTargets, SentenceOrderTerm, Term
 from mlxbert.pretraining.objective import Pretraining
 from mlxbert.pretraining.replaced_tokens import GeneratedWords, ReplacedTokens
+from mlxbert.training.loop.adamw import AdamW, weight_decays
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator, Gradients, Whole, install
-from mlxbert.training.loop.optimizer import AdamW, weight_decays
 from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import ContrastiveObjective, TrainBatch

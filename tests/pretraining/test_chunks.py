@@ -164,7 +164,7 @@ def test_every_place_has_every_number_equally_often() -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither chunks nor their order are kept in memory, nor what is read of the corpus."""
     monkeypatch.setattr(number_files, "_BLOCK", 256)
-    monkeypatch.setattr("mlxbert.files._BLOCK", 256)  # of what is hashed
+    monkeypatch.setattr("mlxbert.durable_files._BLOCK", 256)  # of what is hashed
     tokenizer = mlxbert.load(model_folder(tmp_path / "model")).tokenizer
     peaks = []
     for documents in (300, 3000):

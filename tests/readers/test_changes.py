@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 import mlxbert
-from mlxbert.cli.output.result_file import FileOutput
+from mlxbert.cli.output.resumable_file import FileOutput
 from mlxbert.errors import ChangedError
 from mlxbert.pretraining.corpus import token_store
 from mlxbert.pretraining.corpus.documents import DocumentReader

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import mlxbert
-from mlxbert import files as module
+from mlxbert import durable_files as module
 from mlxbert.cli.commands.search import _is_hidden
+from mlxbert.durable_files import PRIVACY, writing
 from mlxbert.errors import MlxbertError
-from mlxbert.files import PRIVACY, writing
 from mlxbert.search import update_events
 from mlxbert.search.file_systems import canonical_path, named_path
 from mlxbert.search.file_walk import LeftOut, WalkedFile, walk

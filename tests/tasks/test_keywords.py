@@ -11,7 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.nn.pooling import POOLINGS
-from mlxbert.options import declared_options
+from mlxbert.option_declarations import declared_options
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import FillMaskOptions

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import Similarity
 
 QUERY = "the cat sat on the mat"
 TEXTS = ["a dog", "paris , tokyo !", QUERY, "", "he bought milk in the largest store", "the cat sat", "cat " * 40]

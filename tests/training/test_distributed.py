@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import DeviceError
-from mlxbert.files import acquire_lock
 from mlxbert.machine.distributed import join
 from mlxbert.partial_folder import LOCK
 from tests.helpers.program import ENDING, PROGRAM, Outcome, call, environment

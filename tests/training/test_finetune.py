@@ -22,7 +22,7 @@ from mlxbert.machine.device import mx
 from mlxbert.training.command_line import FinetuneArguments
 from mlxbert.training.loop.events import Evaluated, Event, Finished, Saved, Started, Step
 from mlxbert.training.options.training_tasks import TASKS
-from mlxbert.training.workspace import Workspace, clean_up
+from mlxbert.training.unfinished_folder import Workspace, clean_up
 from tests.helpers.cases import fast
 from tests.helpers.classifiers import save_classifier
 from tests.helpers.commands import COMMANDS

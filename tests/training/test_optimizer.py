@@ -12,10 +12,10 @@ from mlxbert.machine import cores
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.cpu import numpy_layers
 from mlxbert.nn.encoder import Batch, KnownIds
-from mlxbert.training.loop import numpy_adamw
+from mlxbert.training.loop import adamw_numpy
+from mlxbert.training.loop.adamw import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import AdamW, clipping, depth_factors, is_frozen, norm, weight_decays
 from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.loop.trained_parameters import TABLE, SparseRows
 from mlxbert.training.options.loop_options import TrainingOptions
@@ -146,7 +146,7 @@ def updated(count: int, own: bool = True) -> list[dict[str, Any]]:
 
 
 needs_memory = pytest.mark.skipif(
-    not numpy_adamw.applies(), reason="numpy does not see the memory of MLX's arrays here"
+    not adamw_numpy.applies(), reason="numpy does not see the memory of MLX's arrays here"
 )
 
 
@@ -162,7 +162,7 @@ def test_an_update_has_the_same_bits_on_any_number_of_cores(count: int, monkeypa
 @needs_memory
 def test_an_update_in_place_is_that_of_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     found = updated(3)
-    monkeypatch.setattr(numpy_adamw, "applies", lambda: False)
+    monkeypatch.setattr(adamw_numpy, "applies", lambda: False)
     for one, other in zip(found, updated(3), strict=True):
         for name, values in other.items():
             # MLX sums squares in order, and loses digits of the norm.

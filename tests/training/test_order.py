@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mlxbert.errors import ArgumentError
+from mlxbert.training.loop.adamw import learning_rate
 from mlxbert.training.loop.data_order import batches, parts, shares
-from mlxbert.training.loop.optimizer import learning_rate
 from mlxbert.training.options.loop_options import Schedule, TrainingOptions, check_sweep
 
 

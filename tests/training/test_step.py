@@ -26,11 +26,11 @@ from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
 from mlxbert.training.loop import compiled_functions, data_order
+from mlxbert.training.loop.adamw import AdamW
 from mlxbert.training.loop.compiled_functions import Compiled, joined, split
 from mlxbert.training.loop.events import Evaluated, Saved, Step
 from mlxbert.training.loop.gpu_updater import DeviceStep, GpuUpdater
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import AdamW
 from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.loop.training_run import Run
 from mlxbert.training.objectives import make_objective

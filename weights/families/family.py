@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.families import config_reader
 from mlxbert.weights.families.keymap import Table

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import ConfigError, MlxbertError
-from mlxbert.files import from_json
 
 # The file names of the configurations in Google's releases, by model_type.
 GOOGLE_CONFIGS = {kind: f"{kind}_config*.json" for kind in ("bert", "albert", "electra")}

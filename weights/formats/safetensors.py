@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import CheckpointError
-from mlxbert.files import from_json
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
-from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import OWN_LAYERS
 from mlxbert.nn.heads.head import OwnLayer

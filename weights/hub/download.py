@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mlxbert.durable_files import check_space, identity, is_system_file
 from mlxbert.errors import HubError, MlxbertError
-from mlxbert.files import check_space, identity, is_system_file
 from mlxbert.progress import OnProgress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.errors import NO_HUB, NO_SPACE, explain

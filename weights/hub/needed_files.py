@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.durable_files import from_json
 from mlxbert.errors import HubError
-from mlxbert.files import from_json
 from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
 from mlxbert.weights.formats.file_names import EXPECTED, NOT_READ, holds_weights

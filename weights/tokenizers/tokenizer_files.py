@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import TokenizerError
-from mlxbert.files import is_system_file
 from mlxbert.weights.model_folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
 from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_checked

@@ -19,9 +19,9 @@ from mlxbert.machine.device import mx, nn, on_gpu, scalar
 from mlxbert.nn.encoder import Batch, KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.nn.losses import cross_entropy
+from mlxbert.training.loop.adamw import AdamW, Arrays, clipping, norm
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator, Gradients, dropout_key
-from mlxbert.training.loop.optimizer import AdamW, Arrays, clipping, norm
 from mlxbert.training.loop.saved_run import Progress
 from mlxbert.training.objectives.objective import Example, LoopObjective, TrainBatch
 from mlxbert.weights.formats.config_json import ConfigJson

@@ -10,9 +10,9 @@ import numpy as np
 from mlxbert.bench.device_check.formulas import F64, Adam
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs
 from mlxbert.machine.device import mx, on_gpu, scalar
+from mlxbert.training.loop.adamw import AdamW, Arrays, clipping, norm
 from mlxbert.training.loop.gpu_updater import FIRST_SCALE, DeviceStep
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import AdamW, Arrays, clipping, norm
 from mlxbert.training.loop.saved_run import Progress
 
 ARRAYS = 204  # more than in bert-base; from about 60 arrays on, a single kernel for all would be too large for Metal

@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.folders.compare.reports import Difference, config_facts
-from mlxbert.frozen import frozen
+from mlxbert.frozen_dict import frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS

@@ -10,7 +10,7 @@ from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.compare.facts import encoded, spelled
 from mlxbert.folders.compare.fixed_texts import MASKED, TEXTS
 from mlxbert.folders.compare.reports import MaskDifferences, OutputDifferences, VectorDifferences
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder

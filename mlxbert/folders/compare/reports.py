@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.results.json import Each, listed
 from mlxbert.results.notebook import Shown
 from mlxbert.version import __version__

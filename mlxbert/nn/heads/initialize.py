@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mlxbert.config import EncoderConfig, Initialization
 from mlxbert.machine.device import mx, nn
-from mlxbert.options import SEED
+from mlxbert.option_declarations import SEED
 
 # Layers whose output is added to the residual stream, and the dense layers of heads.
 _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform.dense.weight")

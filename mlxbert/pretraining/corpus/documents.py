@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.files import to_path
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.formats import FormatName, find_format, read_records
 from mlxbert.readers.input_files import Stamp, open_source, stamp_of
 from mlxbert.readers.parsing import placed

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.durable_files import writing
 from mlxbert.errors import CheckpointError
-from mlxbert.files import writing
 
 _BLOCK = 2**12  # rows that are read or written at a time
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.durable_files import acquire_lock, writing
 from mlxbert.errors import CheckpointError, InputError
-from mlxbert.files import acquire_lock, writing
 from mlxbert.pretraining.corpus.documents import DocumentReader, check_files
 from mlxbert.pretraining.corpus.number_files import Numbers, Stored, in_blocks
 from mlxbert.pretraining.corpus.token_arrays import ids_dtype

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mlxbert.files import DamagedError, check_hash, fsync, hashed, read_record, write_record
+from mlxbert.durable_files import DamagedError, check_hash, fsync, hashed, read_record, write_record
 from mlxbert.pretraining.corpus.documents import CorpusPosition, DocumentReader, FilePart
 from mlxbert.pretraining.corpus.token_arrays import tokenize
 from mlxbert.progress import OnProgress

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ChangedError
+from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.code import read_code
 from mlxbert.readers.documents.document import Document, unreadable
 from mlxbert.readers.documents.html import read_html

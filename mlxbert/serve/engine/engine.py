@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
 from mlxbert.model import Model
+from mlxbert.other_libraries import not_one_of
 from mlxbert.serve.engine.answer_memory import Budget
 from mlxbert.serve.engine.model_thread import ModelThread
 from mlxbert.serve.engine.request_queue import Answered, Key, Request

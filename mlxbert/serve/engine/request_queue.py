@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mlxbert.results.brief import Brief
+from mlxbert.results.short_repr import Brief
 from mlxbert.serve.engine.answer_memory import Budget, Claim
 from mlxbert.tasks.catalogue import TaskEntry
 from mlxbert.tasks.options import TaskOptions

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from mlxbert.options import COUNT, SMALLEST, Bounds, Option, Written, check_fields
+from mlxbert.option_declarations import COUNT, SMALLEST, Bounds, Option, Written, check_fields
 
 
 @dataclass(frozen=True)

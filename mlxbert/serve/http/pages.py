@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 
 # The files by their addresses: no file path is ever derived from a request.
 FILES: Mapping[str, tuple[str, str]] = FrozenDict({

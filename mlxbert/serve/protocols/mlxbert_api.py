@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from mlxbert.errors import InputError
-from mlxbert.options import Option
+from mlxbert.option_declarations import Option
 from mlxbert.results.embed import Embedding
 from mlxbert.results.json import plain
-from mlxbert.results.related import Similarity
 from mlxbert.results.result import Failure
+from mlxbert.results.text_relations import Similarity
 from mlxbert.search.filters import make_filter
 from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_stream import each

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mlxbert.data.labelled_texts import LabelledText
 from mlxbert.errors import InputError
-from mlxbert.invisible import without_invisible
+from mlxbert.invisible_characters import without_invisible
 from mlxbert.training.data.data_report import DataReport, SplitReport
 
 FEW = 16  # examples of a label; up to this number, results vary much from run to run

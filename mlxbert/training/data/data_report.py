@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mlxbert.results.brief import Brief
+from mlxbert.results.short_repr import Brief
 
 
 @dataclass(frozen=True, kw_only=True)

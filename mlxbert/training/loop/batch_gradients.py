@@ -11,8 +11,8 @@ from mlxbert.machine.device import mx
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.loop import data_order
+from mlxbert.training.loop.adamw import Arrays, Scalar
 from mlxbert.training.loop.gradients import Differentiator, Gradients, MicroBatch, Whole, added, dropout_key
-from mlxbert.training.loop.optimizer import Arrays, Scalar
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import is_of_device
-from mlxbert.training.loop.optimizer import Arrays
+from mlxbert.training.loop.adamw import Arrays
 
 MAX_SHAPES = 64
 _LOG = logging.getLogger("mlxbert")

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import cast
 
 from mlxbert.machine.device import mx
+from mlxbert.training.loop.adamw import Arrays, clipping, norm
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import Arrays, clipping, norm
 from mlxbert.training.loop.saved_run import RunState
 from mlxbert.training.loop.updater import StartedUpdate, Updater
 

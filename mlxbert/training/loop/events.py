@@ -10,9 +10,9 @@ from mlxbert.errors import ArgumentError
 from mlxbert.loading import load
 from mlxbert.model import Model
 from mlxbert.progress import notebook_bar
-from mlxbert.results.brief import Brief
 from mlxbert.results.json import Each, listed
 from mlxbert.results.notebook import Shown
+from mlxbert.results.short_repr import Brief
 from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.loop.phase_times import Times
 from mlxbert.training.scores.evaluation_summary import Evaluation, Summary

@@ -19,8 +19,8 @@ from typing import cast
 from mlxbert.machine import interrupts
 from mlxbert.machine.device import dispatch, mx
 from mlxbert.machine.device_errors import device_errors
+from mlxbert.training.loop.adamw import BETAS, EPS, AdamW, Arrays, clipping
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import BETAS, EPS, AdamW, Arrays, clipping
 from mlxbert.training.loop.saved_run import Progress, RunState
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training

@@ -23,8 +23,8 @@ from mlxbert.nn import dropout, fused_kernels
 from mlxbert.nn.encoder import KnownIds
 from mlxbert.nn.heads import Network
 from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.adamw import Arrays, Scalar
 from mlxbert.training.loop.compiled_functions import Compiled
-from mlxbert.training.loop.optimizer import Arrays, Scalar
 from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
 MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mlxbert.durable_files import DamagedError, atomic_write, check_hash, read_record, write_record, writing
 from mlxbert.errors import CheckpointError
-from mlxbert.files import DamagedError, atomic_write, check_hash, read_record, write_record, writing
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
-from mlxbert.training.loop.optimizer import AdamW, Arrays
+from mlxbert.training.loop.adamw import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")

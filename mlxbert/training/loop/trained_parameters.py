@@ -14,7 +14,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads.masked_lm import MaskedLM
-from mlxbert.training.loop.optimizer import Arrays, depth_factors, is_frozen, weight_decays
+from mlxbert.training.loop.adamw import Arrays, depth_factors, is_frozen, weight_decays
 from mlxbert.training.loop.training_inputs import Training
 
 TABLE = "encoder.embeddings.word.weight"

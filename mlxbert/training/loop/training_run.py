@@ -19,11 +19,11 @@ from mlxbert.machine.device_errors import device_errors, free_memory
 from mlxbert.machine.distributed import LostError
 from mlxbert.nn.encoder import Encoder
 from mlxbert.training.loop import phase_times
+from mlxbert.training.loop.adamw import AdamW, Arrays, learning_rate
 from mlxbert.training.loop.cpu_updater import CpuUpdater
 from mlxbert.training.loop.events import Evaluated, Event, Saved, Step
 from mlxbert.training.loop.gpu_updater import FIRST_SCALE, GpuUpdater, rescaled
 from mlxbert.training.loop.gradients import install
-from mlxbert.training.loop.optimizer import AdamW, Arrays, learning_rate
 from mlxbert.training.loop.saved_run import Progress, RunState, RunStore
 from mlxbert.training.loop.trained_parameters import split_parameters
 from mlxbert.training.loop.training_inputs import Training

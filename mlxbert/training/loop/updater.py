@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mlxbert.machine.device import mx
+from mlxbert.training.loop.adamw import AdamW, Arrays
 from mlxbert.training.loop.batch_gradients import BatchGradients
 from mlxbert.training.loop.gradients import Gradients
-from mlxbert.training.loop.optimizer import AdamW, Arrays
 from mlxbert.training.loop.saved_run import RunState
 from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.counterparts import not_one_of
+from mlxbert.other_libraries import not_one_of
 from mlxbert.training.options.training_tasks import TASKS
 
 if TYPE_CHECKING:

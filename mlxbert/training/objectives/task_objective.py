@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from mlxbert.counterparts import no_argument, not_one_of
 from mlxbert.data.columns import TaskColumns
 from mlxbert.data.training_record import trained_columns
 from mlxbert.errors import ArgumentError
@@ -18,7 +17,8 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import HEADS, Network
 from mlxbert.nn.losses import mean_squared_error
-from mlxbert.options import check_fields
+from mlxbert.option_declarations import check_fields
+from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.training.data import data_checks
 from mlxbert.training.data.data_report import SplitReport

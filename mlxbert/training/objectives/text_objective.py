@@ -15,7 +15,7 @@ from mlxbert.data.columns import ColumnNames, find_columns
 from mlxbert.data.labelled_texts import LabelledText, read_labelled
 from mlxbert.data.training_record import missing_pair, trained_columns, trained_names
 from mlxbert.errors import ArgumentError, CheckpointError, InputError
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
 from mlxbert.labels.labels import REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.model import Model

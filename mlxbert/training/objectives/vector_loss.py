@@ -11,12 +11,12 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.data.related_texts import Related
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.nn import vector_losses as losses
-from mlxbert.options import bounds_of, check_listed
+from mlxbert.option_declarations import bounds_of, check_listed
+from mlxbert.other_libraries import not_one_of
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.objective import Example
 from mlxbert.training.options.loop_options import VectorLossName

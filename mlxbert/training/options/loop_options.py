@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mlxbert.errors import ArgumentError
-from mlxbert.options import RATE, SEED, SMALLEST, STEPS, Bounds, Option, check_fields
+from mlxbert.option_declarations import RATE, SEED, SMALLEST, STEPS, Bounds, Option, check_fields
 
 if TYPE_CHECKING:
     from mlxbert.nn.lora import LoraSettings

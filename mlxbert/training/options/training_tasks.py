@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from mlxbert.labels.schemes import Scheme
-from mlxbert.options import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, declared_options
+from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds, Option, declared_options
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 

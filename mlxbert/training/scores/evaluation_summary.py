@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlxbert.labels.schemes import OUTSIDE
-from mlxbert.results.brief import Brief
 from mlxbert.results.notebook import Shown, to_html
+from mlxbert.results.short_repr import Brief
 from mlxbert.training.options.training_tasks import TASKS, TaskSpec
 
 _MARGIN = 0.05  # distance below the mean F1 at which a label stands out

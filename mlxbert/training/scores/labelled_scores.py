@@ -8,8 +8,8 @@ from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.other_libraries import not_one_of
 from mlxbert.tasks.task import check_finite
 from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.scores.evaluation_summary import Evaluation, LabelScore, Mistake

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.model import Model
-from mlxbert.options import COUNT
+from mlxbert.option_declarations import COUNT
+from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlxbert.durable_files import is_system_file
 from mlxbert.errors import CheckpointError
-from mlxbert.files import is_system_file
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.file_names import TF_INDEX, TF_STATE
 from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
-from mlxbert.counterparts import not_one_of
 from mlxbert.errors import ArgumentError, shown
-from mlxbert.frozen import FrozenDict
+from mlxbert.frozen_dict import FrozenDict
+from mlxbert.other_libraries import not_one_of
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]  # of computation
 Device = Literal["auto", "gpu", "cpu"]

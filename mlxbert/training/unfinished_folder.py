@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlxbert.durable_files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.errors import ArgumentError
-from mlxbert.files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
-from mlxbert.training.loop.optimizer import Arrays
+from mlxbert.training.loop.adamw import Arrays
 from mlxbert.training.loop.saved_run import RunStore, load_arrays, reading, save_arrays
 
 _LOG = logging.getLogger("mlxbert")

@@ -1,7 +1,8 @@
 """Options that commands share: groups of options are the parameters of a command.
 
-A group is a dataclass whose fields are declared with `mlxbert.options.Option`, here or in the library. `flatten` adds
-these fields to the signature of the command, where typer finds them, and passes the filled dataclasses to the command.
+A group is a dataclass whose fields are declared with `Option` (`mlxbert.option_declarations`), here or in the library.
+`flatten` adds these fields to the signature of the command, where typer finds them, and passes the filled dataclasses
+to the command.
 """
 
 import csv
@@ -20,7 +21,7 @@ import typer
 
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.errors import ArgumentError
-from mlxbert.options import TEXTS, Device, DType, Option, Written, kinds_of
+from mlxbert.option_declarations import TEXTS, Device, DType, Option, Written, kinds_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.options import TaskOptions
 from mlxbert.weights.model_source import BUILTIN, ModelRef

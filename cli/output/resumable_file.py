@@ -22,9 +22,9 @@ from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.unfinished_part import UnfinishedPart
 from mlxbert.cli.output.written_paths import check_written
 from mlxbert.cli.views import console
+from mlxbert.durable_files import atomic_write, fsync_dir, identity, writing
 from mlxbert.errors import ArgumentError, ChangedError, MlxbertError
-from mlxbert.files import atomic_write, fsync_dir, identity, writing
-from mlxbert.machine import launched
+from mlxbert.machine import mpi_launch
 from mlxbert.partial_folder import PartialFolder
 from mlxbert.paths import file_to_write, may_write, replace_file
 from mlxbert.results.result import Failure
@@ -48,9 +48,9 @@ def check_output(
     """
     if path is None:
         return
-    if launched.rank():
+    if mpi_launch.rank():
         return
-    if launched.is_launched() and not shared:
+    if mpi_launch.is_launched() and not shared:
         raise ArgumentError(f"--output {path}: several processes cannot write one file", hint="start only one process")
     kind = find(path, allowed)
     check_path(path, overwrite, sources or ())

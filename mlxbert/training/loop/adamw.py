@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, RelativeBias
 from mlxbert.machine.device import dispatch, mx
-from mlxbert.training.loop import numpy_adamw
+from mlxbert.training.loop import adamw_numpy
 from mlxbert.training.options.loop_options import TrainingOptions
 
 BETAS, EPS = (0.9, 0.999), 1e-8
@@ -71,9 +71,9 @@ class AdamW:
         eps = EPS / math.sqrt(second)
         arrays = parameters, self.means, self.squares
         dispatch(arrays, gradients)
-        if numpy_adamw.applies():
-            changed, means, squares = arrays if self.own is parameters else map(numpy_adamw.copied, arrays)
-            numpy_adamw.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
+        if adamw_numpy.applies():
+            changed, means, squares = arrays if self.own is parameters else map(adamw_numpy.copied, arrays)
+            adamw_numpy.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
         changed, means, squares = Arrays(), Arrays(), Arrays()
         for name, gradient in gradients.items():
@@ -103,8 +103,8 @@ def _step(
 def norm(gradients: Arrays) -> mx.array:
     """The norm of all gradients together, float32, on a CPU; the bits do not depend on their order."""
     dispatch(gradients)
-    if numpy_adamw.applies():
-        return numpy_adamw.norm(gradients)
+    if adamw_numpy.applies():
+        return adamw_numpy.norm(gradients)
     squares = {name: mx.square(gradients[name].reshape(-1)).sum() for name in sorted(gradients)}
     dispatch(squares)
     return mx.sqrt(sum(squares.values(), mx.array(0.0)))
