@@ -142,8 +142,8 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
         plain = _plain_name(name, family)
         if plain in names:
             raise CheckpointError(
-                f"{folder}: {names[plain]!r} and {name!r} are two spellings of one tensor",
-                hint="save the model with one of them, the one that was trained",
+                f"{folder}: {names[plain]!r} and {name!r} are two names of the same tensor",
+                hint="save the model with only one of them, the trained one",
             )
         names[plain] = name
     for copy, original in family.tied.items():  # of two tied tensors a file may hold either

@@ -127,7 +127,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
     raw = settings.values.get("prompts")
     raw = folder.described.get("task_instructions", {}) if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
-        raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object of strings")
+        raise ConfigError(f"{settings.path}: prompts is {raw!r:.80}, expected an object whose values are strings")
     prompts = {name: text or "" for name, text in raw.items()}
     task = folder.own_adapter if folder.own_adapter in prompts else None
     default = settings.values.get("default_prompt_name", task) or task

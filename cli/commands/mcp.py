@@ -43,7 +43,7 @@ def mcp(
     searched = paths or (["."] if index is None else [])
     file = index or find_index(searched) or index_file(searched)
     if missing := [path for path in searched if not os.path.exists(path)]:
-        raise ArgumentError(f"{missing[0]}: no such file or folder, expected one to search")
+        raise ArgumentError(f"{missing[0]}: no such file or folder")
     new = not file.exists()
     if new and (no_update or not paths):
         where = " and ".join(paths or ()) or os.getcwd()

@@ -113,7 +113,9 @@ def _answers(values: Mapping[str, Any], column: str) -> list[tuple[str, int | No
         texts = _listed(value.get("text", value.get("texts")))
         starts = _listed(value.get("answer_start", value.get("start")))
         if starts and len(starts) != len(texts):
-            raise InputError(f"{column!r} has {len(texts)} texts and {len(starts)} answer_start, expected as many")
+            raise InputError(
+                f"{column!r} has {len(texts)} texts and {len(starts)} values of answer_start, expected equally many"
+            )
         return [_answer(text, start, column) for text, start in zip(texts, starts or [None] * len(texts), strict=True)]
     return [
         _answer(entry.get("text"), entry.get("answer_start", entry.get("start")), column)

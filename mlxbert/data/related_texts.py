@@ -64,7 +64,8 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
     roles = search.found
     if "negative" in roles and "label" in roles:
         raise ArgumentError(
-            f"columns {roles['negative']!r} of negatives and {roles['label']!r} of scores are both named"
+            f"{roles['negative']!r} is the column of negatives and {roles['label']!r} the column of scores, "
+            "expected only one of them"
         )
     negatives = _negatives(search)
     positive = "pair" not in roles and search.take("pair")

@@ -91,7 +91,7 @@ def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
         raise InputError(f"{columns.text!r} has no words")
     if len(words) != len(labels):
         counted = "1 tag" if len(labels) == 1 else f"{len(labels)} tags"
-        raise InputError(f"{len(words)} words in {columns.text!r}, {counted} in {columns.label!r}")
+        raise InputError(f"{len(words)} words in {columns.text!r}, but {counted} in {columns.label!r}")
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)
@@ -177,7 +177,7 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
         raise InputError(f"span {number} is [{start}, {end}), which ends before it begins")
     if start < 0 or end > len(text):
         raise InputError(
-            f"span {number} is [{start}, {end}), the text has {len(text)} code points",
+            f"span {number} is [{start}, {end}), but the text has {len(text)} code points",
             hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     if not text[start:end].strip():

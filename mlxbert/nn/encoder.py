@@ -207,7 +207,9 @@ class Encoder(nn.Module):
             output_attentions: Whether to return the attention weights of all layers.
         """
         if input_ids.shape[1] > self.config.max_length:
-            raise InputError(f"input of {input_ids.shape[1]} tokens, the model takes at most {self.config.max_length}")
+            raise InputError(
+                f"input of {input_ids.shape[1]} tokens, but the model takes at most {self.config.max_length}"
+            )
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)

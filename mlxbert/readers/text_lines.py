@@ -45,7 +45,7 @@ def check_encoding(name: str) -> str:
             hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
         ) from None
     if not contains_ascii:
-        raise ArgumentError(f"encoding is {name!r}, expected one that contains ASCII", hint=_TO_UTF8)
+        raise ArgumentError(f"encoding is {name!r}, expected an encoding that extends ASCII", hint=_TO_UTF8)
     return encoding
 
 

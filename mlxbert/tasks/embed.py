@@ -62,7 +62,9 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         limit = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= limit - 1:
-            raise ArgumentError(f"the prompt has {self.prompt_length} tokens, the maximum with the text is {limit}")
+            raise ArgumentError(
+                f"the prompt has {self.prompt_length} tokens, but prompt and text may have at most {limit} together"
+            )
 
     @property
     def output_bytes(self) -> int:

@@ -66,7 +66,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         available = model.tokenizer.vocab_size if targets is None else len(targets)
         top_k = options.top_k
         if top_k is not None and targets is None and top_k > available:
-            raise ArgumentError(f"top_k is {top_k}, the vocabulary has {available} tokens")
+            raise ArgumentError(f"top_k is {top_k}, but the vocabulary has {available} tokens")
         self.candidates = model.tokenizer.known_ids() if targets is None else targets
         self.count = min(top_k or (DEFAULT_TOP_K if targets is None else available), available)
 

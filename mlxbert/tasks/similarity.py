@@ -108,7 +108,7 @@ def score_vectors(
     while block := list(itertools.islice(pairs, _BLOCK)):
         vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
         if other := next((len(vector) for vector in vectors if len(vector) != size), None):
-            raise InputError(f"the vectors have {other} values, {model.source} needs {size}", hint=_OTHER_SIZE)
+            raise InputError(f"the vectors have {other} values, but {model.source} needs {size}", hint=_OTHER_SIZE)
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)

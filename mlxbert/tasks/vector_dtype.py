@@ -19,7 +19,7 @@ def check_output_dtype(output_dtype: str, width: int) -> None:
         raise not_one_of("output_dtype", output_dtype, OUTPUT_DTYPES)
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
-            f"output_dtype is 'binary', and the vectors have {width} values, expected a multiple of 8",
+            f"output_dtype is 'binary', but the vectors have {width} values, expected a multiple of 8",
             hint=f"dimensions={width - width % 8} shortens them" if width > 8 else None,
         )
 

@@ -102,7 +102,9 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     # Tokenizers may put the second text into segment 1 even if the model has one segment (XLM-RoBERTa) or none.
     last = max(max(encoding.token_type_ids, default=0) for encoding in encodings) if config.type_vocab_size > 1 else 0
     if last >= max(config.type_vocab_size, 1):
-        raise InputError(f"the tokenizer uses segment {last}, the model has segments 0 to {config.type_vocab_size - 1}")
+        raise InputError(
+            f"the tokenizer uses segment {last}, but the model has only segments 0 to {config.type_vocab_size - 1}"
+        )
     ids = KnownIds(frozenset([pad_id] * padded).union(*(encoding.ids for encoding in encodings)), last)
     ids.check(config)
 

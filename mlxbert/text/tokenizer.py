@@ -87,7 +87,7 @@ class Tokenizer:
         self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
-                f"the maximum input length is {self.max_length} tokens, special tokens need {len(self._pair) - 2}"
+                f"the maximum input length is {self.max_length} tokens, but special tokens need {len(self._pair) - 2}"
             )
 
     def _check_largest(self, largest: int) -> None:
@@ -95,7 +95,7 @@ class Tokenizer:
         if largest >= self._rows:
             gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
             raise TokenizerError(
-                f"the tokenizer has {self.vocab_size} tokens{gaps}, the model {self._rows} word embeddings: "
+                f"the tokenizer has {self.vocab_size} tokens{gaps}, but the model has {self._rows} word embeddings: "
                 "the tokenizer belongs to another model"
             )
 
@@ -131,7 +131,7 @@ class Tokenizer:
             copied.max_length = min(max_length, self._limit)
             if copied.max_length < len(self._single):
                 raise TokenizerError(
-                    f"the maximum input length is {max_length} tokens, special tokens need {len(self._single) - 1}"
+                    f"the maximum input length is {max_length} tokens, but special tokens need {len(self._single) - 1}"
                 )
         if lower_case:
             self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))  # the copy lists all ids below it
@@ -147,7 +147,7 @@ class Tokenizer:
                 raise TokenizerError("the tokenizer does not split the model's prompt before spaces")
         if copied.prompt is not None and copied.room(2) < _MIN_ROOM:
             raise TokenizerError(
-                f"the maximum input length is {copied.max_length} tokens, the model's prompt needs "
+                f"the maximum input length is {copied.max_length} tokens, but the model's prompt needs "
                 f"{len(copied._pair) - 2}, and texts need at least {_MIN_ROOM}"
             )
         return copied
@@ -190,7 +190,7 @@ class Tokenizer:
         """
         token: str | None = self._tokenizer.id_to_token(number) if 0 <= number < self._rows else None
         if token is None:
-            raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens")
+            raise ArgumentError(f"token id is {shown(number)}, but the vocabulary has {self.vocab_size} tokens")
         return token
 
     def shown(self, number: int) -> str:
@@ -217,7 +217,9 @@ class Tokenizer:
         for number in numbers:
             valid = type(number) is int and 0 <= number < self._rows
             if not valid or self._tokenizer.id_to_token(number) is None:
-                raise ArgumentError(f"token id is {shown(number)}, the vocabulary has {self.vocab_size} tokens, from 0")
+                raise ArgumentError(
+                    f"token id is {shown(number)}, but the vocabulary has {self.vocab_size} tokens, from 0"
+                )
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
         with guarded("the vocabulary"):
@@ -439,7 +441,7 @@ class Tokenizer:
 
     def _too_long(self, excess: int, *, long: bool) -> TooLongError:
         length = f"{'at least ' * long}{self.max_length + excess} tokens"  # not all tokens of a long text are counted
-        return TooLongError(f"the text has {length}, the model takes at most {self.max_length}")
+        return TooLongError(f"the text has {length}, but the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
         """The number of tokens before the text: the leading special tokens and the tokens of `prompt`."""

@@ -95,7 +95,9 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
             hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) stores a classifier that lora can train",
         )
     if unsupported := [head for head in plan.heads if head not in FINE_TUNED]:
-        raise ArgumentError(f"lora supports {', '.join(FINE_TUNED)}, this objective has the head {unsupported[0]}")
+        raise ArgumentError(
+            f"lora supports {', '.join(FINE_TUNED)}, but this objective trains the head {unsupported[0]}"
+        )
 
 
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:

@@ -77,7 +77,8 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
     for logits, reference in zip(ours, theirs, strict=True):
         if logits.shape != reference.shape:
             raise MlxbertError(
-                f"{folder}: transformers computes {reference.shape[-1]} logits, mlxbert {logits.shape[-1]}", hint=_HINT
+                f"{folder}: transformers computes {reference.shape[-1]} logits, mlxbert computes {logits.shape[-1]}",
+                hint=_HINT,
             )
     difference = float(np.max([np.abs(logits - other).max() for logits, other in zip(ours, theirs, strict=True)]))
     largest = float(np.max([np.abs(logits).max() for logits in ours]))

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.program import Outcome, call
 
 NO_TEXT = "no field 'text', the record has: n"
-TOO_LONG = "the text has 42 tokens, the model takes at most 32"
+TOO_LONG = "the text has 42 tokens, but the model takes at most 32"
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--dimensions", "0"], "--dimensions"),
         (["--dimensions", "-3"], "--dimensions"),
         (["--dimensions", "x"], "--dimensions"),
-        (["--dimensions", "25"], "dimensions is 25, the model's vectors have 24"),
+        (["--dimensions", "25"], "dimensions is 25, but the model's vectors have 24"),
         (["--batch-tokens", "0"], "--batch-tokens"),
         (["--overflow", "cut"], "--overflow is 'cut', expected truncate, window or error"),
         (["--dtype", "int8"], "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
         (["--prompt", "a", "--prompt-name", "query"], "there are both a prompt 'a' and a prompt_name 'query'"),
         (["--prompt-name", "title"], "--prompt-name is 'title', the model has 'query', 'passage'"),
-        (["--prompt", "cat " * 40], "the prompt has 41 tokens, the maximum with the text is 32"),
+        (["--prompt", "cat " * 40], "the prompt has 41 tokens, but prompt and text may have at most 32 together"),
         (["--input", "in.txt"], "there are both arguments and --input"),
         (["--field", "body"], "arguments and --field"),
     ],

@@ -75,7 +75,7 @@ def test_unknown_encodings_are_refused_with_examples(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-32", "cp037"])
 def test_encodings_without_ascii_are_refused(name: str) -> None:
-    with pytest.raises(ArgumentError, match="contains ASCII") as caught:
+    with pytest.raises(ArgumentError, match="ASCII") as caught:
         read_records(io.BytesIO("the\n".encode(name)), format="txt", encoding=name)
     assert caught.value.hint and "iconv" in caught.value.hint
 

@@ -139,7 +139,7 @@ def test_a_long_text_is_cut_at_its_end(tiny: mlxbert.Model) -> None:
 
 
 def test_a_long_text_is_an_error_if_so_wished(tiny: mlxbert.Model) -> None:
-    message = f"the text has 73 tokens, the model takes at most {LIMIT}"
+    message = f"the text has 73 tokens, but the model takes at most {LIMIT}"
     with pytest.raises(mlxbert.InputError, match=message):
         mlxbert.embed(tiny, ["a", LONG], overflow="error")
     short, long = mlxbert.embed_stream(tiny, ["a", LONG], overflow="error", on_error="return")

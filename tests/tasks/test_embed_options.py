@@ -90,7 +90,7 @@ def test_the_default_prompt_gives_way_to_any_other(tmp_path: Path) -> None:
         ({"prompt_name": "doc"}, "prompt_name is 'doc', the model has 'query', 'passage'"),
         ({"prompt_name": ["query"]}, r"prompt_name is \['query'\], the model has"),
         ({"prompt": 3}, "prompt is 3, expected a text"),
-        ({"prompt": "cat " * 30}, "the prompt has 31 tokens, the maximum with the text is 32"),
+        ({"prompt": "cat " * 30}, "the prompt has 31 tokens, but prompt and text may have at most 32 together"),
     ],
 )
 def test_prompts_that_cannot_be_used_are_refused(unit: mlxbert.Model, options: Any, message: str) -> None:

@@ -85,7 +85,7 @@ def test_every_spelling_of_the_names_loads_the_same_weights(tmp_path: Path, spel
 
 def test_one_tensor_in_two_spellings_is_refused(tmp_path: Path) -> None:
     save(tmp_path, TENSORS | {WORDS.removeprefix("bert."): TENSORS[WORDS]})
-    with pytest.raises(CheckpointError, match="two spellings of one tensor") as caught:
+    with pytest.raises(CheckpointError, match="two names of the same tensor") as caught:
         open_checkpoint(tmp_path)
     assert WORDS in str(caught.value)
 

@@ -141,13 +141,13 @@ def test_damaged_weights_of_a_module_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"prompts": ["a"]}, r"prompts is \['a'\], expected an object of strings"),
+        ({"prompts": ["a"]}, r"prompts is \['a'\], expected an object"),
         ({"prompts": ""}, "prompts is '', expected an object"),
         ({"prompts": {"query": 3}}, "prompts is {'query': 3}, expected an object"),
         ({"prompts": {"query": "q"}, "default_prompt_name": "q"}, "default_prompt_name is 'q', expected one of query"),
         ({"prompts": {"query": "q"}, "default_prompt_name": ["query"]}, r"default_prompt_name is \['query'\]"),
         ({"default_prompt_name": "q"}, "default_prompt_name is 'q'"),
-        ({"truncate_dim": 25}, "dimensions is 25, the model's vectors have 24"),
+        ({"truncate_dim": 25}, "dimensions is 25, .* 24"),
         ({"truncate_dim": 0}, "truncate_dim is 0, expected a whole number from 1"),
         ({"truncate_dim": "all"}, "truncate_dim is 'all', expected a whole number"),
     ],

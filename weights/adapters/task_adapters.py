@@ -75,5 +75,7 @@ def read_own_adapter(
             WeightUpdate(Target(module, (module,), f"{module}.weight"), scale, pair, tasks.index(name)),
         )
     if not updates:
-        raise CheckpointError(f"{config_json.path.parent}: lora_adaptations has {name!r}, the weights have no adapters")
+        raise CheckpointError(
+            f"{config_json.path.parent}: lora_adaptations has {name!r}, but the weights have no adapters"
+        )
     return Adapter(Path(name), weights, updates, {})

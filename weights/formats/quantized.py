@@ -106,7 +106,7 @@ class Quantization:
             how = self.of(stem)
             if stem + _WEIGHT not in tensors or stem + _BIASES not in tensors:
                 raise CheckpointError(
-                    f"{folder}: found {scales!r} without both {stem + _WEIGHT!r} and {stem + _BIASES!r}"
+                    f"{folder}: found {scales!r}, but {stem + _WEIGHT!r} or {stem + _BIASES!r} is missing"
                 )
             del unpacked[scales], unpacked[stem + _BIASES]
             weight, *groups = (tensors[stem + suffix] for suffix in self.SUFFIXES)

@@ -134,7 +134,9 @@ def _shards(name: str, index: str, listed: Collection[str], read: ReadJson) -> l
     content = read(index)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise HubError(f"{name}: {index} has weight_map {weight_map!r:.60}, expected an object of shards")
+        raise HubError(
+            f"{name}: {index} has weight_map {weight_map!r:.60}, expected an object that maps tensors to shards"
+        )
     prefix = index.removesuffix(index.rpartition("/")[2])
     shards = list(dict.fromkeys(str(shard) for shard in weight_map.values()))
     for shard in shards:

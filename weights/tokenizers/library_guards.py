@@ -99,7 +99,7 @@ def _check(path: Path, data: bytes) -> None:
             continue
         if at not in charsmaps:
             raise TokenizerError(
-                f"{path}: more than {MAX_TOKEN} bytes without a quotation mark, expected tokens of at most {MAX_TOKEN}",
+                f"{path}: a string of more than {MAX_TOKEN} bytes, but tokens may have at most {MAX_TOKEN}",
                 hint=_AGAIN,
             )
         at = data.find(b'"', at) + 1 or len(data)

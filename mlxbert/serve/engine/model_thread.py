@@ -78,7 +78,7 @@ class ModelThread:
         finally:
             with state.locked():
                 state.ended = True
-                state.fail_all(MlxbertError("the engine has ended"))  # if the thread itself fails
+                state.fail_all(MlxbertError("the engine has stopped"))  # if the thread itself fails
                 state.changed.notify_all()
                 state.tokens.notify_all()
 

@@ -18,7 +18,7 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 async def health(service: Service, path: Mapping[str, str]) -> Reply:
     """Reports that the server is ready."""
     if service.engine.closed:
-        raise RequestError("unavailable", "the engine has ended")
+        raise RequestError("unavailable", "the engine has stopped")
     return Reply({"status": "ready"})
 
 

@@ -231,7 +231,8 @@ class TrainingEvents(Generator[Event, None, None]):
         """
         if self._dry:
             raise ArgumentError(
-                "run() cannot return a model: this is a dry run", hint="iterate over it: the first event has the report"
+                "run() cannot return a model: this is a dry run",
+                hint="iterate over the run instead: its first event has the report",
             )
         if self._begun:
             hint = "call the function again to resume, or mlxbert.load to open a finished model"

@@ -194,7 +194,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         smaller = min(ours, theirs)
         if max(sizes or (ours, theirs)) > smaller:
             raise ArgumentError(
-                f"{name}: its vectors have {theirs} values, the student's vectors {ours}",
+                f"{name}: its vectors have {theirs} values, but the student's vectors have {ours}",
                 hint=f"choose sizes up to {smaller} with dimensions=",
             )
         return VectorDistillation(self, sizes, chooses=self.unjudged)

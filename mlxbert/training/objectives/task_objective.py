@@ -259,7 +259,7 @@ class TaskObjective(Objective[AnyExample]):
             )
         if {*self.labels.names} != {*theirs.names}:
             raise ArgumentError(
-                f"{name}: has the labels {_listed(theirs.names)}, the training data {_listed(self.labels.names)}",
+                f"{name}: has the labels {_listed(theirs.names)}, the training data has {_listed(self.labels.names)}",
                 hint="teacher and student need the same labels",
             )
         return [theirs.names.index(label) for label in self.labels.names]

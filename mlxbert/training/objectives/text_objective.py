@@ -150,9 +150,9 @@ class TextObjective(TaskObjective[Example]):
         kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
         if kind != self.problem_type:
             other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
-            raise ArgumentError(f"task is {self.name!r}, the model was trained for {other!r} ({kind})")
+            raise ArgumentError(f"task is {self.name!r}, but the model was trained for {other!r} ({kind})")
         if self.kind == "number" and len(labels) > 1:
-            raise ArgumentError(f"task is {self.name!r}, the model has {len(labels)} outputs, expected one")
+            raise ArgumentError(f"task is {self.name!r}, but the model has {len(labels)} outputs, expected one")
 
     def matched(
         self, records: Sequence[LabelledText], model: Model
@@ -186,7 +186,7 @@ def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mappi
     if len(old_names) != len(names):
         listed = ", ".join(old_names[:20]) + (", …" if len(old_names) > 20 else "")
         raise ArgumentError(
-            f"label_names has {len(names)} names, the data have {len(old_names)} labels: {listed}",
+            f"label_names has {len(names)} names, but the data has {len(old_names)} labels: {listed}",
             hint="give as many names as there are labels, in the same order",
         )
     return dict(zip(old_names, names, strict=True))

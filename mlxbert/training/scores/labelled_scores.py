@@ -199,7 +199,7 @@ def numbers(records: Sequence[LabelledRecord]) -> Floats:
 def _number(record: LabelledRecord, label: str, indices: dict[str, int]) -> int:
     if label not in indices:
         raise InputError(
-            f"{record.place}: label is {label!r:.60}, the model has {', '.join(list(indices)[:20])}",
+            f"{record.place}: label is {label!r:.60}, but the model's labels are {', '.join(list(indices)[:20])}",
             hint="the spelling of labels must match exactly, including case and spaces",
         )
     return indices[label]

@@ -225,7 +225,7 @@ def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
         ({"a": field(2, field(3, 1))}, "unknown rank"),
         ({"a": b"\x08" + b"\xff" * 11}, "no valid varint"),
         ({"a": b"\x0b"}, "no valid field"),
-        ({"a.b": entry(), "a/b": entry(offset=8)}, "two spellings of one tensor"),
+        ({"a.b": entry(), "a/b": entry(offset=8)}, "two names of the same tensor"),
         ({"x" * 1100: entry()}, "no valid entry"),
         ({"dense_3/kernel": entry()}, "Keras numbered"),
         ({"layer_normalization/gamma": entry()}, "Keras numbered"),
@@ -236,7 +236,7 @@ def test_a_file_that_changes_behind_our_back_is_refused(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_tensors_that_cannot_be_are_refused(tmp_path: Path, entries: dict[str, bytes], message: str) -> None:
-    write_index(tmp_path, entries, b"\0" * (16 if "spellings" in message else 8))
+    write_index(tmp_path, entries, b"\0" * (16 if "two names" in message else 8))
     with pytest.raises(CheckpointError, match=message):
         header(tmp_path)
 

@@ -134,6 +134,6 @@ def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
             continue
         new = _translate_name(short, rules)
         if new in translated:
-            raise MalformedError(f"{translated[new]!r} and {name!r} are two spellings of one tensor")
+            raise MalformedError(f"{translated[new]!r} and {name!r} are two names of the same tensor")
         translated[new] = name
     return Translated(translated, tuple(name for name in names if name in skipped))

@@ -61,7 +61,7 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], t
             inner = _key_of_tensors(value)
             hint = None if inner is None else f"the tensors are in {inner!r:.80}: save only that dict, as safetensors"
             raise CheckpointError(
-                f"{path}: {name!r:.200} is a {_kind(entry)}, expected only tensors, by name", hint=hint
+                f"{path}: {name!r:.200} is a {_kind(entry)}, expected a dict of named tensors", hint=hint
             )
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensors")
