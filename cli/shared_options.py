@@ -86,7 +86,7 @@ class ServedOptions(ModelOptions):
 
     server: Annotated[
         str | None,
-        Option("Ask a server. `mlxbert serve` starts one; --model is a name that it serves.", "URL"),
+        Option("Use a server. `mlxbert serve` starts one; --model is a model that it serves.", "URL"),
     ] = None
 
 
@@ -102,9 +102,9 @@ class InputOptions:
         TextFormat | None,
         Option("Input format. By default guessed from the file extension, or from the first line of stdin."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl or .json file. By default text. Not for pairs.")] = None
+    field: Annotated[str | None, Option("Field of a .jsonl or .json file. The default is text. Not for pairs.")] = None
     column: Annotated[
-        str | None, Option("Column of a .csv, .tsv or .parquet file. By default text. Not for pairs.")
+        str | None, Option("Column of a .csv, .tsv or .parquet file. The default is text. Not for pairs.")
     ] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8

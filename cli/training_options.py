@@ -61,10 +61,10 @@ class RunOptions:
     panel: ClassVar[str] = "Training"
     metric: Annotated[str | None, Option("Main metric. Used to choose the best model.")] = None
     seeds: Annotated[
-        int, Option("Train with N seeds, keep the best. The report has mean and standard deviation.", bounds=RUNS)
+        int, Option("Train with N seeds and keep the best. The report has mean and standard deviation.", bounds=RUNS)
     ] = 1
     sweep: Annotated[
-        list[str] | None, Option("Try several values of an option, keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
+        list[str] | None, Option("Try several values of an option and keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
     ] = None
 
 
@@ -116,7 +116,7 @@ class CorpusFiles:
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
         str | None,
-        Option("Keep the token ids here, for other runs. By default they are deleted.", "DIR"),
+        Option("Folder for the token ids, to reuse them. By default they are deleted.", "DIR"),
         Written("folder"),
     ] = None
 
@@ -129,7 +129,7 @@ class PretrainingOptions:
     objective: Annotated[
         str | None,
         Option(
-            "Losses. Terms, with weights if not 1 (mlm,nsp:0.5): mlm, nsp, sop, soft, hidden, vectors; or electra.",
+            "Losses, with optional weights: mlm,nsp:0.5. mlm, nsp, sop, soft, hidden, vectors; or electra alone.",
             "TERMS",
             "mlm",
         ),
@@ -155,7 +155,9 @@ class NewModelOptions:
     panel: ClassVar[str] = "Model"
     config: Annotated[
         str | None,
-        Option("Size of a new model, or its config.json. By default --model is continued.", "SIZE", values=SIZES),
+        Option(
+            "Size of a new model, or its config.json. Without it, training continues --model.", "SIZE", values=SIZES
+        ),
     ] = None
     vocabulary: Annotated[str | None, Option("Vocabulary of a new model. `mlxbert vocabulary` trains one.", "DIR")] = (
         None

@@ -119,8 +119,8 @@ def answer(  # type: ignore[overload-overlap]
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
         context: The context of questions without one.
-        overflow: Overlong texts. If a text is longer than a window, window computes it in several, truncate drops the
-            end, error refuses the text. Default: `window`.
+        overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
+            Default: `window`.
         top_k: Spans per question. Default: 1. From 1 to 10,000,000.
         max_words: Maximum number of words in an answer. Default: 30. From 1 to 10,000.
         max_length: Tokens per window. A longer text is split into several windows. Default: 384, or the model's. From 8
@@ -170,8 +170,8 @@ def attention(
         model: Any model; its heads are not used.
         text: The text.
         pair: A second text, in segment B.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
-            text), error refuses the text. Default: `error`.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
+            Default: `error`.
         layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
         heads: Numbers of heads, like `layers`.
 
@@ -201,9 +201,8 @@ def classify(  # type: ignore[overload-overlap]
     Args:
         model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
-            text), window takes the mean of the scores of windows that cover the text (not with labels), error refuses
-            the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); window averages the scores of
+            windows (not with labels); error refuses the text. Default: `truncate`.
         top_k: Labels per text. Default: all, in a terminal 5. From 1 to 10,000,000.
         labels: Labels to choose from, with an NLI model.
         hypothesis: Sentence for a label. {} stands for the label. Default: This example is {}.
@@ -267,11 +266,11 @@ def embed(
             why.
         on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
             progress bar.
-        kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
+        kind: Use the model's own prompt for this kind. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
-            the vectors of windows that cover the text, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
+            text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
@@ -312,11 +311,11 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
             same texts.
-        kind: Use the model's own prompt. For queries, or for documents. One of `query`, `document`.
+        kind: Use the model's own prompt for this kind. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
-            the vectors of windows that cover the text, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
+            text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
@@ -376,8 +375,8 @@ def embed_words(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
         layer: Layer for the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes each token
-            from the window with the most text around it, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window takes each token from the window with the most text
+            around it; error refuses the text. Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -424,10 +423,9 @@ def fill_mask(  # type: ignore[overload-overlap]
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
         targets: Consider these words only. Scores stay probabilities over the whole vocabulary.
-        text: Repeat the filled text with each word. The masks of a text from the 50th on come without it. Default:
-            True.
-        overflow: Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the
-            end, error refuses the text. Default: `window`.
+        text: Repeat the filled text with each word. This applies to the first 49 masks of a text. Default: True.
+        overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
+            Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -474,8 +472,8 @@ def mine(
         model: The model whose vectors are compared.
         pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
         negatives: Maximum number of negatives per query. Default: 5. From 1 to 10,000.
-        margin: Least gap in similarity between positives and negatives. The least similar positive of a query counts.
-            Default: 0.05. From -1,000 to 1,000.
+        margin: How much less similar negatives must be. The least similar positive of the query counts. Default: 0.05.
+            From -1,000 to 1,000.
         skip: Skip the N most similar texts. Default: 0. From 0 to 1,000,000.
         format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
@@ -508,8 +506,8 @@ def next_sentence(
     Args:
         model: A model with a next-sentence head.
         pairs: One pair, a tuple of two texts; or any number of pairs.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
-            text), error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
+            Default: `truncate`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -551,8 +549,8 @@ def replaced(  # type: ignore[overload-overlap]
     Args:
         model: A model with a discriminator: ELECTRA (arXiv:2003.10555).
         texts: One text, or any number of texts.
-        overflow: Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the
-            end, error refuses the text. Default: `window`.
+        overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
+            Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -597,8 +595,8 @@ def rerank(
             Qwen3-Reranker.
         query: The query.
         texts: The texts, any number.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end of the query or the text,
-            whichever is longer, window takes the score of the best window, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end of the query or the text, whichever is longer; window takes the
+            score of the best window; error refuses the text. Default: `truncate`.
         top_k: Keep only the N best texts. From 1 to 10,000,000.
         prompt: Instruction for models that take one, such as Qwen3-Reranker.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -651,8 +649,8 @@ def similarity(
         top_k: Keep only the N most similar texts. From 1 to 10,000,000.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
-            the vectors of windows that cover the text, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
+            text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
@@ -705,8 +703,8 @@ def similarity_matrix(
         on_error: `raise`; or `return` NaN for all scores of an unusable text. The log says why.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
-            the vectors of windows that cover the text, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
+            text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
@@ -745,8 +743,8 @@ def similarity_pairs(
         pairs: One pair, a tuple of two texts; or any number of pairs.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end, window takes the mean of
-            the vectors of windows that cover the text, error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
+            text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
@@ -808,10 +806,10 @@ def tag(  # type: ignore[overload-overlap]
         model: A model with a token classifier.
         texts: One text, or any number of texts. A text can also be a tuple of its words, or, among several texts, a
             list. The words are joined by spaces, and offsets count in the joined text.
-        aggregation: How to join tokens into words. Values as in transformers; by default words are tagged as in
+        aggregation: How to join tokens into words. Values as in transformers; by default, words are tagged as in
             training. One of `none`, `simple`, `first`, `average`, `max`.
-        overflow: Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the
-            end, error refuses the text. Default: `window`.
+        overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
+            Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
@@ -858,8 +856,8 @@ def tokenize(  # type: ignore[overload-overlap]
         model: A model, or its tokenizer.
         texts: One text, or any number of texts.
         pair: A second text, in segment B.
-        overflow: Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer
-            text), error refuses the text. Default: `error`.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
+            Default: `error`.
         on_error: `raise`, or `return` a Failure in place of an unusable text.
 
     Returns:

@@ -20,10 +20,19 @@ def attention(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text.")],
     layer: Annotated[
         int | None,
-        Option("A layer, from 0; -1 is the last. A table shows their mean.", usual="all", bounds=Bounds(-1_000, 1_000)),
+        Option(
+            "Layer, counted from 0; -1 is the last. A table shows the mean over layers.",
+            usual="all",
+            bounds=Bounds(-1_000, 1_000),
+        ),
     ] = None,
     head: Annotated[
-        int | None, Option("A head, from 0. A table shows their mean.", usual="all", bounds=Bounds(-10_000, 10_000))
+        int | None,
+        Option(
+            "Attention head, counted from 0. A table shows the mean over heads.",
+            usual="all",
+            bounds=Bounds(-10_000, 10_000),
+        ),
     ] = None,
     output: Annotated[
         Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), Written("file")

@@ -23,12 +23,14 @@ def convert(
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
-        Option("Dtype of the weights. By default they keep their own.", "DTYPE"),
+        Option("Dtype of the weights. Unchanged by default.", "DTYPE"),
     ] = None,
     quantize: Annotated[
         int | None, Option("Bits per weight, in MLX's layout. transformers cannot open the result.", "4|8")
     ] = None,
-    group_size: Annotated[int | None, Option("Quantized weights that share a scale.", "32|64|128", "64")] = None,
+    group_size: Annotated[
+        int | None, Option("Number of quantized weights that share a scale.", "32|64|128", "64")
+    ] = None,
     max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
     overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,

@@ -27,7 +27,7 @@ def _covered() -> list[str]:
 
 
 _HELP: dict[str, Any] = {
-    "help": "A folder that has an index, or the file of an index.",
+    "help": "An indexed folder, or the file of an index.",
     "autocompletion": _covered,
     "show_default": False,
 }

@@ -113,7 +113,9 @@ def vocabulary(
     ] = "wordpiece",
     size: Annotated[int, Option("Number of tokens, including special tokens.", bounds=COUNT)] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. Other kinds always do.")] = False,
-    documents: Annotated[Documents, Option("Where documents end in .txt: at a blank line, or at each line.")] = "blank",
+    documents: Annotated[
+        Documents, Option("What ends a document in .txt files. blank: a blank line. line: each line.")
+    ] = "blank",
     field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",
     encoding: Encoding = UTF8,
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,

@@ -60,9 +60,9 @@ class IndexOptions:
         Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
     ] = None
     no_titles: Annotated[bool, Option("Embed chunks without the headings above them.")] = False
-    include: Annotated[list[str] | None, Option("Only files that match, such as '*.md'. May be repeated.", "GLOB")] = (
-        None
-    )
+    include: Annotated[
+        list[str] | None, Option("Search only files that match, such as '*.md'. May be repeated.", "GLOB")
+    ] = None
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
     text_column: Annotated[str | None, Option("Column of the text in tables.", usual="guessed")] = None
     field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
@@ -73,10 +73,11 @@ class QueryOptions:
     """How a query is answered, and how its hits are shown."""
 
     mode: Annotated[
-        Literal["hybrid", "vectors", "words"], Option("How to search. hybrid fuses the ranks of vectors and words.")
+        Literal["hybrid", "vectors", "words"],
+        Option("How to search. hybrid combines the rankings by vectors and by words."),
     ] = "hybrid"
     top_k: Annotated[int, Option("Show the N best passages.", bounds=COUNT)] = 10
-    all_chunks: Annotated[bool, Option("Show all good passages of a document, not only its best.")] = False
+    all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False
     rerank: Annotated[str | None, Option("Cross-encoder that reranks the candidates.", "MODEL")] = None
     candidates: Annotated[int, Option("Number of passages to rerank.", bounds=CANDIDATES)] = 50
     where: Annotated[
@@ -188,7 +189,7 @@ def index(
     chosen: IndexOptions,
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
-    watch: Annotated[bool, Option("Update it whenever files change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Option("Update the index whenever files change, until Ctrl-C.")] = False,
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 

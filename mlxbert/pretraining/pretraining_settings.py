@@ -35,13 +35,13 @@ class Settings:
     panel: ClassVar[str] = "Data"
     corpus: tuple[Path, ...]
     valid: tuple[Path, ...] = ()
-    field: Annotated[str, Option("Field of the text in .jsonl and .json files.")] = "text"
+    field: Annotated[str, Option("Field with the text, in .jsonl and .json files.")] = "text"
     encoding: Annotated[str, Option("Text encoding, such as latin-1.")] = UTF8
-    documents: Annotated[Documents, Option("Where documents end in .txt files. At a blank line, or at each line.")] = (
-        "blank"
-    )
+    documents: Annotated[
+        Documents, Option("What ends a document in .txt files. blank: a blank line. line: each line.")
+    ] = "blank"
     across_documents: Annotated[bool, Option("Let examples continue in the next document.")] = False
-    length: Annotated[str, Option("Tokens per example. Or phases: 128:0.9,512:0.1.", "N")] = "128"
+    length: Annotated[str, Option("Tokens per example, or phases such as 128:0.9,512:0.1.", "N")] = "128"
     whole_words: Annotated[bool, Option("Mask all tokens of a word together.")] = False
     masks: Annotated[
         int | None,

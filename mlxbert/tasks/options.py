@@ -15,20 +15,17 @@ Truncating = Literal["truncate", "window", "error"]
 
 def _truncated(window: str, end: str = "the end") -> Option:
     return Option(
-        f"Overlong texts. If a text is too long for the model, truncate drops {end}, window {window}, error refuses "
-        "the text.",
+        f"Overlong texts. truncate drops {end}; window {window}; error refuses the text.",
         panel="Input",
     )
 
 
 _WINDOWED = Option(
-    "Overlong texts. If a text is too long for the model, window computes it in windows, truncate drops the end, error "
-    "refuses the text.",
+    "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
     panel="Input",
 )
 _UNWINDOWED = Option(
-    "Overlong texts. If a text is too long for the model, truncate drops the end (of a pair, of the longer text), "
-    "error refuses the text.",
+    "Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.",
     panel="Input",
 )
 
@@ -94,9 +91,7 @@ class VectorOptions(TruncatingOptions):
     """How texts become vectors; the defaults are the settings in the model's own files."""
 
     panel: ClassVar[str] = "Vectors"
-    overflow: Annotated[Truncating, _truncated("takes the mean of the vectors of windows that cover the text")] = (
-        "truncate"
-    )
+    overflow: Annotated[Truncating, _truncated("averages the vectors of windows")] = "truncate"
     pooling: Annotated[
         str | None,
         Option("How tokens become a vector. Join several with +: mean+max.", usual="the model's", values=POOLINGS),
@@ -113,7 +108,7 @@ class VectorOptions(TruncatingOptions):
 class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
-    kind: Annotated[Kind | None, Option("Use the model's own prompt. For queries, or for documents.")] = None
+    kind: Annotated[Kind | None, Option("Use the model's own prompt for this kind.")] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
 
 
@@ -157,7 +152,7 @@ class FillMaskOptions(WindowedOptions):
         Option("Consider these words only. Scores stay probabilities over the whole vocabulary."),
     ] = None
     text: Annotated[
-        bool, Option("Repeat the filled text with each word. The masks of a text from the 50th on come without it.")
+        bool, Option("Repeat the filled text with each word. This applies to the first 49 masks of a text.")
     ] = True
 
 
@@ -168,8 +163,8 @@ class ClassifyOptions(TruncatingOptions):
     overflow: Annotated[
         Truncating,
         _truncated(
-            "takes the mean of the scores of windows that cover the text (not with labels)",
-            end="the end (of a pair, of the longer text)",
+            "averages the scores of windows (not with labels)",
+            end="the end (of a pair: of the longer text)",
         ),
     ] = "truncate"
     top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5", bounds=COUNT)] = None
@@ -197,7 +192,9 @@ class TagOptions(WindowedOptions):
 
     aggregation: Annotated[
         Aggregation | None,
-        Option("How to join tokens into words. Values as in transformers; by default words are tagged as in training."),
+        Option(
+            "How to join tokens into words. Values as in transformers; by default, words are tagged as in training."
+        ),
     ] = None
 
 
@@ -208,8 +205,7 @@ class AnswerOptions(WindowedOptions):
     overflow: Annotated[
         Literal["window", "truncate", "error"],
         Option(
-            "Overlong texts. If a text is longer than a window, window computes it in several, truncate drops the end, "
-            "error refuses the text.",
+            "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
             panel="Input",
         ),
     ] = "window"
@@ -254,7 +250,7 @@ class MiningOptions:
     margin: Annotated[
         float,
         Option(
-            "Least gap in similarity between positives and negatives. The least similar positive of a query counts.",
+            "How much less similar negatives must be. The least similar positive of the query counts.",
             bounds=Bounds(-1000, 1000),
         ),
     ] = 0.05

@@ -38,7 +38,7 @@ class EngineOptions:
     idle_minutes: Annotated[
         float | None,
         Option(
-            "Unload idle models. They are reloaded when they are needed.",
+            "Unload idle models. They are loaded again when needed.",
             "MINUTES",
             usual="never",
             bounds=Bounds(0.001, 1_000_000),
@@ -58,7 +58,7 @@ class ServeOptions:
     """The options and limits of the server."""
 
     panel: ClassVar[str] = "Server"
-    host: Annotated[str, Option("Address to listen on. Any other than loopback needs an API key.")] = "127.0.0.1"
+    host: Annotated[str, Option("Address to listen on. Addresses other than loopback need an API key.")] = "127.0.0.1"
     port: Annotated[int, Option("Port; 0 picks a free one.", bounds=Bounds(0, 65_535))] = 8484
     max_body: Annotated[float, Option("Maximum size of a request body.", "MB", bounds=Bounds(0.001, 10_000))] = 16.0
     max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).", bounds=COUNT)] = 4096

@@ -34,28 +34,26 @@ class TrainingOptions:
     lr: Annotated[
         float,
         Option(
-            "Peak learning rate. The default depends on the model's size; adapters and new weights have a higher one.",
+            "Peak learning rate. The default depends on the model's size, and is higher for adapters and new weights.",
             usual="1e-4 to 2e-5",
             bounds=Bounds(1e-12, 1),
         ),
     ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.", bounds=Bounds(1, 1_000_000))] = 32
     gradient_accumulation: Annotated[int, Option("Batches per update of the weights.", bounds=Bounds(1, 100_000))] = 1
-    schedule: Annotated[Schedule, Option("Learning rate schedule. How the rate falls after the warmup.")] = "linear"
+    schedule: Annotated[Schedule, Option("Learning rate schedule after the warmup.")] = "linear"
     warmup: Annotated[float, Option("Share of updates with a rising learning rate.", bounds=Bounds(0, 1))] = 0.1
     weight_decay: Annotated[float, Option("Weight decay. Biases and norms have none.", bounds=Bounds(0, 1))] = 0.01
     max_grad_norm: Annotated[
-        float, Option("Maximum gradient norm. 0 for no limit.", bounds=Bounds(0, 1_000_000_000))
+        float, Option("Maximum gradient norm. 0 means no limit.", bounds=Bounds(0, 1_000_000_000))
     ] = 1.0
-    dropout: Annotated[
-        float | None, Option("Dropout rate. For all dropout layers.", usual="the model's", bounds=RATE)
-    ] = None
+    dropout: Annotated[float | None, Option("Dropout rate of all layers.", usual="the model's", bounds=RATE)] = None
     layer_decay: Annotated[
         float,
         Option("Learning rate of each layer, relative to the layer above.", bounds=Bounds(SMALLEST, 1)),
     ] = 1.0
     freeze: Annotated[
-        int, Option("Freeze the first N layers. The embeddings, too; 0 freezes nothing.", bounds=Bounds(0, 1_000))
+        int, Option("Freeze the embeddings and the first N layers. 0 freezes nothing.", bounds=Bounds(0, 1_000))
     ] = 0
     checkpointing: Annotated[bool, Option("Save memory, but take longer (gradient checkpointing).")] = False
     fast_float32: Annotated[
@@ -77,7 +75,7 @@ class TrainingOptions:
             bounds=STEPS,
         ),
     ] = None
-    seed: Annotated[int, Option("Random seed. For new weights, the order of the data and dropout.", bounds=SEED)] = 0
+    seed: Annotated[int, Option("Random seed for new weights, data order and dropout.", bounds=SEED)] = 0
     lora: Annotated[
         int | None, _Lora("Train only the head and LoRA adapters of rank R.", "R", usual="off", bounds=Bounds(1, 8_192))
     ] = None
@@ -86,7 +84,7 @@ class TrainingOptions:
         _Lora("LoRA alpha: adapters are scaled by alpha / R.", usual="2R", bounds=Bounds(SMALLEST, 1_000_000)),
     ] = None
     lora_dropout: Annotated[float, _Lora("Dropout rate of the adapters' inputs.", bounds=RATE)] = 0.0
-    lora_layers: Annotated[str, _Lora("Layers that get adapters. A,B,… or all-linear.", "NAMES")] = DEFAULT_LAYERS
+    lora_layers: Annotated[str, _Lora("Layers that get adapters, or all-linear.", "NAMES")] = DEFAULT_LAYERS
     dora: Annotated[bool, _Lora("Also learn the norms of adapted rows (DoRA).")] = False
     rslora: Annotated[bool, _Lora("Scale by alpha / √R instead (rsLoRA).")] = False
 
@@ -135,7 +133,7 @@ class TeacherOptions:
 
     panel: ClassVar[str] = "Training"
     teacher_weight: Annotated[
-        float, Option("Weight of the teacher in the loss. The labels have the rest.", bounds=Bounds(SMALLEST, 1))
+        float, Option("Weight of the teacher in the loss. The labels get the rest.", bounds=Bounds(SMALLEST, 1))
     ] = 0.5
     temperature: Annotated[
         float,

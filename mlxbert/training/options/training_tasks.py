@@ -41,7 +41,7 @@ class ClassLearning:
 
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[
-        float, Option("Label smoothing. The share of the target that is spread evenly over all labels.", bounds=RATE)
+        float, Option("Share of the target that is spread evenly over all labels.", bounds=RATE)
     ] = 0.0
     class_weights: Annotated[
         Literal["none", "balanced"], Option("Class weights in the loss. With balanced, rare labels count more.")
@@ -49,7 +49,7 @@ class ClassLearning:
     few_shot: Annotated[
         bool | None,
         Option(
-            "Train on pairs: SetFit. For few examples per label; works best with an embedding model.",
+            "Train on pairs of examples (SetFit). For few examples per label, with an embedding model.",
             usual="up to 64 per label",
         ),
     ] = None
@@ -82,10 +82,10 @@ class WordData:
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[
-        str | None, Option("Column of the words or the text. In .conll files a number, by default 1.")
+        str | None, Option("Column of the words or the text. In .conll files, its number (default: 1).")
     ] = None
     label_column: Annotated[
-        str | None, Option("Column of the tags or the spans. In .conll files a number, by default the last.")
+        str | None, Option("Column of the tags or the spans. In .conll files, its number (default: the last).")
     ] = None
     max_length: Annotated[
         int | None,
@@ -102,7 +102,7 @@ class TagLearning:
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
-        Scheme | None, Option("Tagging scheme. By default the model's; a new head takes the one of the data.")
+        Scheme | None, Option("Tagging scheme. By default, the model's; for a new head, the scheme of the data.")
     ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
     label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not just the first.")] = False
