@@ -266,7 +266,7 @@ def embed(
             why.
         on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
             progress bar.
-        kind: Use the model's own prompt for this kind. One of `query`, `document`.
+        kind: Use the model's own prompt. It differs for queries and documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -311,7 +311,7 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
             same texts.
-        kind: Use the model's own prompt for this kind. One of `query`, `document`.
+        kind: Use the model's own prompt. It differs for queries and documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the

@@ -108,7 +108,7 @@ class VectorOptions(TruncatingOptions):
 class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
-    kind: Annotated[Kind | None, Option("Use the model's own prompt for this kind.")] = None
+    kind: Annotated[Kind | None, Option("Use the model's own prompt. It differs for queries and documents.")] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
 
 

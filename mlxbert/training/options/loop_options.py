@@ -41,7 +41,7 @@ class TrainingOptions:
     ] = 5e-5
     batch_size: Annotated[int, Option("Examples per batch.", bounds=Bounds(1, 1_000_000))] = 32
     gradient_accumulation: Annotated[int, Option("Batches per update of the weights.", bounds=Bounds(1, 100_000))] = 1
-    schedule: Annotated[Schedule, Option("Learning rate schedule after the warmup.")] = "linear"
+    schedule: Annotated[Schedule, Option("Learning rate schedule. How the rate falls after the warmup.")] = "linear"
     warmup: Annotated[float, Option("Share of updates with a rising learning rate.", bounds=Bounds(0, 1))] = 0.1
     weight_decay: Annotated[float, Option("Weight decay. Biases and norms have none.", bounds=Bounds(0, 1))] = 0.01
     max_grad_norm: Annotated[
