@@ -129,7 +129,7 @@ class PretrainingOptions:
     objective: Annotated[
         str | None,
         Option(
-            "Losses, with optional weights: mlm,nsp:0.5. mlm, nsp, sop, soft, hidden, vectors; or electra alone.",
+            "Losses. Each may have a weight: mlm,nsp:0.5. mlm, nsp, sop, soft, hidden, vectors; or electra alone.",
             "TERMS",
             "mlm",
         ),
