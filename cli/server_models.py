@@ -232,7 +232,7 @@ class RemoteModel:
             return [result for part in halves for result in self._results(entry, part, options, usage)]
         try:
             truncated, unknown, results = {*reply["truncated"]}, {*reply["only_unknown"]}, reply["results"]
-            if entry.items == "query":
+            if entry.items.ranked:
                 results.sort(key=lambda values: values["index"])
             if usage is not None:
                 usage.texts += sum("error" not in values for values in results)
@@ -287,14 +287,7 @@ def _body(entry: TaskEntry, items: Sequence[Any]) -> dict[str, Any]:
     """Returns the items in the form that the route of a task takes."""
     if entry.options is EmbedOptions:
         return {"texts": items, "encoding_format": "base64"}  # faster than writing floats in decimal
-    match entry.items:
-        case "query":
-            return {"query": items[0][0], "texts": [text for _, text in items]}
-        case "question" if len({context for _, context in items}) == 1:
-            return {"questions": [question for question, _ in items], "context": items[0][1]}
-        case "question" | "pair":
-            return {"pairs": items}
-    return {"texts": items}
+    return entry.items.to_body(items)
 
 
 def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mapping[str, Any]) -> Any:
@@ -313,9 +306,7 @@ def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mappin
 
         integers = options.get("output_dtype", "float32") != "float32"
         values["embedding"] = np.frombuffer(base64.b64decode(values["embedding"]), "i1" if integers else "<f4")
-    if entry.items == "question":
-        values["context"] = item[1]
-    return imported(entry.result).from_dict(values)
+    return imported(entry.result).from_dict(values | entry.items.not_in_json(item))
 
 
 def _scored(result: Any) -> Any:

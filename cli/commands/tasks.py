@@ -20,7 +20,9 @@ from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
-from mlxbert.tasks.catalogue import CATALOGUE, Items, TaskEntry
+from mlxbert.tasks import item_kinds
+from mlxbert.tasks.catalogue import CATALOGUE, TaskEntry
+from mlxbert.tasks.item_kinds import ItemKind
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,12 @@ class QuestionItems(TextItems):
         return open_questions(self.texts or (), source, self.context, self.context_file)
 
 
-ITEMS: Mapping[Items, type[TextItems]] = {
-    "text": TextItems, "text or pair": TextOrPairItems, "pair": PairItems, "question": QuestionItems,
-}  # fmt: skip
+ITEMS: Mapping[ItemKind, type[TextItems]] = {
+    item_kinds.TEXT: TextItems,
+    item_kinds.TEXT_OR_PAIR: TextOrPairItems,
+    item_kinds.PAIR: PairItems,
+    item_kinds.QUESTION: QuestionItems,
+}
 
 
 class Typed(NamedTuple):

@@ -137,7 +137,7 @@ class Service:
             if not tasks or set(tasks) & set(facts.tasks):
                 return facts.name
         for facts in candidates:
-            if len(facts.labels) > 1 and any(CATALOGUE[task].items == "query" for task in tasks):
+            if len(facts.labels) > 1 and any(CATALOGUE[task].items.ranked for task in tasks):
                 raise RequestError(
                     "invalid",
                     f"{facts.name} has {len(facts.labels)} labels for a pair, expected a reranker with one score",

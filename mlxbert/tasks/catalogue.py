@@ -6,18 +6,17 @@ Importing it imports neither MLX nor the tasks: classes are given by name, and i
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.other_libraries import no_argument, not_one_of
-from mlxbert.tasks import options as task_options
+from mlxbert.tasks import item_kinds, options as task_options
+from mlxbert.tasks.item_kinds import ItemKind
 
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.tasks.task import Task
     from mlxbert.text.usage import Usage
-
-Items = Literal["text", "text or pair", "pair", "question", "query"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +27,7 @@ class TaskEntry:
         name: The name of the command and the route; the function has `_` in place of `-`.
         task: The subclass of `Task`, or a function that chooses one by the options, as `module:name`.
         options: The class of the options.
-        items: The type of an item: a text; a text or a pair of texts; a pair; a question with its context; or a query
-            with a text.
+        items: The kind of its items.
         result: The class of the results, as `module:name`.
         summary: The results in a few words.
         about: The help of the command: a sentence, paragraphs, an example; `None` if an option of another command
@@ -41,7 +39,7 @@ class TaskEntry:
     name: str
     task: str
     options: type[task_options.TaskOptions]
-    items: Items
+    items: ItemKind
     result: str
     summary: str
     about: str | None = None
@@ -80,7 +78,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
     entry.name: entry
     for entry in (
         TaskEntry(
-            name="embed", task="mlxbert.tasks.embed:EmbedTask", options=task_options.EmbedOptions, items="text",
+            name="embed", task="mlxbert.tasks.embed:EmbedTask", options=task_options.EmbedOptions,
+            items=item_kinds.TEXT,
             result="mlxbert.results.embed:Embedding", summary="Vectors of texts",
             about="""Turn texts into vectors: texts of similar meaning have similar vectors.
 
@@ -92,12 +91,12 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="embed-words", task="mlxbert.tasks.embed_words:EmbedWordsTask", options=task_options.EmbedWordsOptions,
-            items="text", result="mlxbert.results.embed:Words", summary="Vectors of the words of texts",
+            items=item_kinds.TEXT, result="mlxbert.results.embed:Words", summary="Vectors of the words of texts",
             needs="embed",
         ),
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
-            items="text or pair", result="mlxbert.results.classify:Classification",
+            items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
             summary="Classes of texts or pairs of texts",
             about="""Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
 
@@ -109,7 +108,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             """,
         ),
         TaskEntry(
-            name="tag", task="mlxbert.tasks.tag:TagTask", options=task_options.TagOptions, items="text",
+            name="tag", task="mlxbert.tasks.tag:TagTask", options=task_options.TagOptions, items=item_kinds.TEXT,
             result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
             about="""Find entities in texts, or tag words: with a fine-tuned model.
 
@@ -120,7 +119,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             """,
         ),
         TaskEntry(
-            name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions, items="question",
+            name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions,
+            items=item_kinds.QUESTION,
             result="mlxbert.results.answer:Answer", summary="Answers to questions",
             about="""Find the answers to questions in a text, if it has any.
 
@@ -130,7 +130,8 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             """,
         ),
         TaskEntry(
-            name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions, items="query",
+            name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions,
+            items=item_kinds.QUERY,
             result="mlxbert.results.text_relations:Reranked", summary="Texts in the order of a cross-encoder",
             needs="classify",
             hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2",
@@ -146,7 +147,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="fill-mask", task="mlxbert.tasks.fill_mask:FillMaskTask", options=task_options.FillMaskOptions,
-            items="text", result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
+            items=item_kinds.TEXT, result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
             about="""Find words that fit in place of [MASK].
 
             Several masks are filled independently: the others stay masked. In a text too long for the model, each mask
@@ -158,7 +159,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="next-sentence", task="mlxbert.tasks.next_sentence:NextSentenceTask",
-            options=task_options.NextSentenceOptions, items="pair",
+            options=task_options.NextSentenceOptions, items=item_kinds.PAIR,
             result="mlxbert.results.text_relations:NextSentence", summary="Whether a text follows another",
             about="""Predict whether text B follows text A.
 
@@ -170,7 +171,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         ),
         TaskEntry(
             name="replaced", task="mlxbert.tasks.replaced:ReplacedTask", options=task_options.ReplacedOptions,
-            items="text", result="mlxbert.results.tokens:Replaced", summary="Which tokens look replaced",
+            items=item_kinds.TEXT, result="mlxbert.results.tokens:Replaced", summary="Which tokens look replaced",
             about="""Show which tokens of a text look replaced.
 
             Needs an ELECTRA discriminator. The score is the probability that a token is a replacement.
@@ -182,6 +183,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
 })  # fmt: skip
 # Ranks texts by the vectors of `embed`, so it has a command, a function and a route, but no `Task`.
 SIMILARITY = TaskEntry(
-    name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions, items="query",
+    name="similarity", task="mlxbert.tasks.embed:EmbedTask", options=task_options.RankingOptions,
+    items=item_kinds.QUERY,
     result="mlxbert.results.text_relations:Similarity", summary="Texts in the order of similarity",
 )  # fmt: skip

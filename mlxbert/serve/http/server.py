@@ -205,7 +205,7 @@ def _item(entry: TaskEntry, words: int, mask: str) -> Any:
     text = " ".join(["the"] * words)
     if entry.options is FillMaskOptions:
         return f"{text} {mask}"
-    return ("the", text) if entry.items in ("pair", "question", "query") else text
+    return entry.items.example(text)
 
 
 class HttpServer:

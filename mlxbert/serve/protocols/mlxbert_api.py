@@ -24,7 +24,9 @@ from mlxbert.serve.protocol import Protocol, Reply, RequestError, Route, plain_s
 from mlxbert.serve.protocols import ollama
 from mlxbert.serve.protocols.embedding_requests import compare
 from mlxbert.serve.service import EMBED, ModelFacts, Service
+from mlxbert.tasks import item_kinds
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry
+from mlxbert.tasks.item_kinds import ItemKind
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, RerankOptions, TaskOptions, deciding_options
 from mlxbert.tasks.query_ranking import rank, reranked
 from mlxbert.version import __version__
@@ -144,10 +146,13 @@ class TextsToEmbedBody(TaskBody, kw_only=True):
     encoding_format: Literal["float", "base64"] = "float"
 
 
-_BODIES: Mapping[str, type[TaskBody]] = {
-    "text": TextsBody, "text or pair": TextsOrPairsBody, "pair": PairsBody, "question": QuestionsBody,
-    "query": QueryBody,
-}  # fmt: skip
+_BODIES: Mapping[ItemKind, type[TaskBody]] = {
+    item_kinds.TEXT: TextsBody,
+    item_kinds.TEXT_OR_PAIR: TextsOrPairsBody,
+    item_kinds.PAIR: PairsBody,
+    item_kinds.QUESTION: QuestionsBody,
+    item_kinds.QUERY: QueryBody,
+}
 
 
 def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:

@@ -1,0 +1,57 @@
+"""The kinds of items that tasks take: each is described here for the clients of a server and for the server.
+
+The body that the server reads is in `mlxbert.serve.protocols.mlxbert_api`, the arguments of commands in
+`mlxbert.cli.commands.tasks`: both list the kinds. Importing this module imports neither MLX nor msgspec.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+def _texts(items: Sequence[Any]) -> dict[str, Any]:
+    return {"texts": items}
+
+
+def _pairs(items: Sequence[Any]) -> dict[str, Any]:
+    return {"pairs": items}
+
+
+@dataclass(frozen=True, eq=False)
+class ItemKind:
+    """A kind of items.
+
+    Attributes:
+        title: What an item is, in a few words.
+        to_body: Returns the fields of a request with the given items.
+        example: Makes an item from a text, for the first computation of a served model.
+        ranked: Whether the items are texts to rank for a query, and the results are in the order of rank.
+        not_in_json: Returns the values of a result that its JSON lacks, because they are the item's.
+    """
+
+    title: str
+    to_body: Callable[[Sequence[Any]], dict[str, Any]] = _texts
+    example: Callable[[str], Any] = lambda text: text
+    ranked: bool = False
+    not_in_json: Callable[[Any], dict[str, Any]] = lambda item: {}
+
+
+def _questions(items: Sequence[Any]) -> dict[str, Any]:
+    if len({context for _, context in items}) > 1:
+        return _pairs(items)
+    return {"questions": [question for question, _ in items], "context": items[0][1]}
+
+
+def _query(items: Sequence[Any]) -> dict[str, Any]:
+    return {"query": items[0][0], "texts": [text for _, text in items]}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    return "the", text
+
+
+TEXT = ItemKind("text")
+TEXT_OR_PAIR = ItemKind("text or pair of texts")
+PAIR = ItemKind("pair of texts", _pairs, _pair)
+QUESTION = ItemKind("question with its context", _questions, _pair, not_in_json=lambda item: {"context": item[1]})
+QUERY = ItemKind("query with a text", _query, _pair, ranked=True)
