@@ -373,7 +373,7 @@ def embed_words(  # type: ignore[overload-overlap]
     Args:
         model: Any model.
         texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
-        layer: Layer for the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+        layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
         overflow: Overlong texts. truncate drops the end; window takes each token from the window with the most text
             around it; error refuses the text. Default: `truncate`.
@@ -423,7 +423,7 @@ def fill_mask(  # type: ignore[overload-overlap]
             Several masks of a text are filled independently, each while the others stay masked.
         top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
         targets: Consider these words only. Scores stay probabilities over the whole vocabulary.
-        text: Repeat the filled text with each word. This applies to the first 49 masks of a text. Default: True.
+        text: Repeat the filled text with each word. For the first 49 masks of a text. Default: True.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and

@@ -28,7 +28,9 @@ def mine(
     files: DataFiles,
     out: OutputOptions,
     chosen: MiningOptions,
-    pairs: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files of pairs of texts that belong together.")],
+    pairs: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Files with pairs of texts that belong together.")
+    ],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
     text_column: Annotated[str | None, Option("Column of the queries.", usual="guessed")] = None,
     pair_column: Annotated[str | None, Option("Column of the texts that belong to them.", usual="guessed")] = None,

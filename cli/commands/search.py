@@ -325,9 +325,7 @@ def _report(done: IndexUpdate, out: OutputOptions) -> None:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
         more = f" and {len(done.guessed) - len(listed):,} more" * (listed != done.guessed)
-        console.say(
-            "note", f"columns of texts were guessed ({description}{more}); --text-column of a new index names one"
-        )
+        console.say("note", f"columns of texts were guessed ({description}{more}); a new index takes --text-column")
     if done.left_out:
         reasons = Counter(event.reason for event in done.left_out)
         description = view.counted_reasons(dict(reasons.most_common()))

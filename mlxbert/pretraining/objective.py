@@ -205,7 +205,7 @@ def read_terms(text: str) -> dict[str, float]:
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
         if name not in (*TERMS, ELECTRA):
-            raise ArgumentError(f"objective names {name!r:.60}, expected {', '.join(TERMS)}, or {ELECTRA}")
+            raise ArgumentError(f"objective names {name!r:.60}, expected any of {', '.join(TERMS)}, or {ELECTRA}")
         if name in weights:
             raise ArgumentError(f"objective names {name} twice: {text!r:.60}")
         try:

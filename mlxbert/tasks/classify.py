@@ -79,7 +79,9 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         """Tokenizes a text or a pair into one input, or into the windows that cover it."""
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
-            raise InputError("the model needs a query and a text, expected a pair of both", hint="or use rerank")
+            raise InputError(
+                "the model needs a query and a text, expected a pair of both", hint="use rerank, or give pairs"
+            )
         if self._pairs and pair is None:
             self._pairs = False  # warns once
             _LOG.warning("%s", missing_pair(self.model.source))

@@ -134,7 +134,7 @@ class EmbedWordsOptions(TruncatingOptions):
     layer: Annotated[
         int,
         Option(
-            "Layer for the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
+            "Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
             usual="the last",
             panel="Vectors",
             bounds=Bounds(-1000, 1000),
@@ -151,9 +151,7 @@ class FillMaskOptions(WindowedOptions):
         tuple[str, ...] | None,
         Option("Consider these words only. Scores stay probabilities over the whole vocabulary."),
     ] = None
-    text: Annotated[
-        bool, Option("Repeat the filled text with each word. This applies to the first 49 masks of a text.")
-    ] = True
+    text: Annotated[bool, Option("Repeat the filled text with each word. For the first 49 masks of a text.")] = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 _PACKAGES = ("torch", "transformers")
 _MAX_EXAMPLES = 32
 _TOLERANCE = 1e-4  # relative to the largest logit, or absolute if that is less than 1
-_HINT = "the trained model is kept; the same call without check=True finishes its folder"
+_HINT = "the trained model is kept; the same call without check=True moves its folder into place"
 
 
 def require_packages() -> None:

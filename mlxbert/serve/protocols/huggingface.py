@@ -230,7 +230,7 @@ def _zero_shot_options(service: Service, params: ZeroShot) -> ClassifyOptions:
 
 def _tag_options(service: Service, params: Tags) -> TagOptions:
     if params.ignore_labels is not None and "O" not in params.ignore_labels:
-        raise RequestError("invalid", "ignore_labels has no 'O', expected it: such tokens are always left out")
+        raise RequestError("invalid", "ignore_labels has no 'O', expected it: tokens with 'O' are always left out")
     return TagOptions(aggregation=params.aggregation_strategy or "simple")
 
 

@@ -123,7 +123,7 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
     tags = {tag for record in records for tag in record.tags}
     if len(tags) < 2:
         raise InputError(
-            f"{records[0].place} and below: every word has the tag {min(tags, default='')!r}, expected two tags",
+            f"{records[0].place} and below: every word has the tag {min(tags, default='')!r}, expected several tags",
             hint="choose the column of the tags with label_column=",
         )
     once = sum(count == 1 for count in counts.values())

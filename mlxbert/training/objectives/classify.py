@@ -63,7 +63,7 @@ class Classify(TextObjective):
         conflicting = replace(self.learning, few_shot=None) != ClassLearning()  # few_shot takes none of these options
         if pairs or conflicting or max(counts.values()) > _FEW_SHOT:
             return None
-        return "few_shot=True is made for this few examples per label"
+        return "few_shot=True is made for so few examples per label"
 
     def balance(self, train: SplitReport) -> Iterator[str]:
         """See `TaskObjective.balance`."""
