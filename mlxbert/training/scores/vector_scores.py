@@ -1,4 +1,4 @@
-"""The evaluation of vectors: correlation with human similarity scores, or search for texts that belong together.
+"""Evaluates vectors: correlation with human similarity scores, or search for texts that belong together.
 
 Shapes: T texts, W size of a vector.
 """
@@ -40,7 +40,7 @@ class RelatedRecord(Protocol):
 
 
 class ExampleTexts(Protocol):
-    """The texts of an example; see `mlxbert.training.objectives.vector_loss`."""
+    """The texts of an example (see `mlxbert.training.objectives.vector_loss`)."""
 
     @property
     def texts(self) -> tuple[str, ...]: ...  # noqa: D102
@@ -65,10 +65,10 @@ class VectorScores:
 
     Attributes:
         expected: The expected similarities of scored pairs; empty for other examples.
-        scores: The similarities of their vectors.
-        ranked: The scores of each text's ranking; `None` for scored pairs.
-        nearest: The first text of each text's ranking; empty for scored pairs.
-        triplets: 1 for every triplet whose positive is nearer than its negative, else 0.
+        scores: The similarities of the vectors of scored pairs; empty for other examples.
+        ranked: The retrieval scores of each text's ranking; `None` for scored pairs.
+        nearest: The highest-ranked text for each text; empty for scored pairs.
+        triplets: 1 for every triplet whose positive is nearer than its negative, 0 for every other triplet.
     """
 
     expected: Floats
@@ -78,7 +78,7 @@ class VectorScores:
     triplets: Floats
 
     def means(self) -> dict[str, float]:
-        """Returns all metrics by name."""
+        """Returns all metrics, keyed by name."""
         if self.ranked is None:
             metrics = regress_metrics(self.expected, self.scores)
             return {name: metrics[name] for name in SIMILARITY}
@@ -94,14 +94,15 @@ class VectorScores:
 
 
 def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity: str = "cosine") -> VectorScores:
-    """Scores vectors.
+    """Scores the vectors of examples.
 
-    For scored pairs, the similarities of their vectors are scored. Otherwise each text ranks the positives and
-    negatives of all examples; for texts alone, each first half ranks the second halves of all texts.
+    For scored pairs, the similarities of the vectors are compared with the expected scores. For other examples, each
+    text ranks the positives and negatives of all examples. For single texts, each first half ranks the second halves of
+    all texts.
 
     Args:
-        examples: Examples whose `evaluated` inputs have T texts in all.
-        vectors: Their vectors, (T, W).
+        examples: Examples whose `evaluated` inputs are T texts in total.
+        vectors: The vectors of these texts, (T, W).
         similarity: The similarity function, one of `mlxbert.nn.embedder.SIMILARITIES`.
     """
     if not len(vectors):
@@ -128,19 +129,19 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
 
 
 def unit(vectors: Numbers) -> Numbers:
-    """Scales vectors to length 1; zero vectors stay."""
+    """Scales vectors to length 1. Zero vectors stay unchanged."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _starts(examples: Sequence[ExampleTexts]) -> NDArray[np.int64]:
-    """Returns the row of each example's first text."""
+    """Returns the row of the vector of each example's first text."""
     return np.cumsum([0, *(len(example.evaluated) for example in examples)], dtype=np.int64)[:-1]
 
 
 def _rankings(
     examples: Sequence[ExampleTexts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
-    """Returns each text's ranking, the best first, and the judgements of what it should find."""
+    """Returns the ranking for each text, the best first, and judgements for the texts that it should find."""
     queries, documents = dict[str, int](), dict[str, int]()  # rows
     judgements = dict[str, dict[str, float]]()
     for example, start in zip(examples, starts.tolist(), strict=True):
@@ -199,7 +200,7 @@ def evaluation(
 
 
 def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
-    """Returns the pairs with the largest differences between the ranks of expected and computed similarity."""
+    """Returns, as mistakes, the pairs whose ranks by expected and by computed similarity differ most."""
     relative = [ranks(order(values)) / len(values) for values in (scores.expected, scores.scores)]
     distance = np.abs(relative[0] - relative[1])
     return [
@@ -213,7 +214,7 @@ def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[M
 
 
 def _not_found(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
-    """Returns the texts with the lowest nDCG, whose positives rank low."""
+    """Returns, as mistakes, the texts with the lowest nDCG, because their positives rank low."""
     assert scores.ranked is not None
     ndcg = dict(zip(scores.ranked.queries, scores.ranked.values["ndcg@10"].tolist(), strict=True))
     wrong = [record for record in records if record.positives and ndcg.get(record.text, 1.0) < 1]
