@@ -1,4 +1,4 @@
-"""The model that training starts from."""
+"""The base model of a training: its files, its properties, and how it is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

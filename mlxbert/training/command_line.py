@@ -1,4 +1,4 @@
-"""The arguments of a call of `finetune`, and the command line that repeats the call."""
+"""The arguments of a call to `finetune`, and the command line that repeats the call."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping

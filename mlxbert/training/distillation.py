@@ -97,9 +97,9 @@ class Distillation:
         ]
 
     def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
-        """Returns the mean distance between the student's and the teacher's vectors of the validation data, by name.
+        """Returns the mean distance between the student's and the teacher's vectors of the validation data.
 
-        The result is empty unless this distance selects the best checkpoint.
+        The result is keyed by the name of this metric. It is empty unless the metric selects the best checkpoint.
         """
         if self._valid_vectors is None:
             return {}

@@ -58,7 +58,7 @@ class TrainingRequest:
         ref: The base model and the device.
         options: The training options.
         named: The names of the options that the caller set; the others get defaults that suit the model and the data.
-        variants: For each run, the options in which it differs from the others.
+        variants: For each run, the options in which the run differs from the others.
         overwrite: Whether existing results and unfinished work are replaced.
         dry_run: Whether the call only estimates time and memory.
         line: The command line of this call; `None` if it is not known.
@@ -83,7 +83,7 @@ class Material(ABC):
 
     Attributes:
         base: The model that training starts from.
-        objective: The objective of the loop; its metric selects the best run.
+        objective: The objective that the loop optimizes. Its metric selects the best run.
     """
 
     base: BaseModel
@@ -110,7 +110,7 @@ class Material(ABC):
 
     @abstractmethod
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
-        """Returns the model of a run before training, and its adapters; `None` if all weights are trained."""
+        """Returns the model of a run before training, with its adapters (`None` if all weights are trained)."""
 
     @abstractmethod
     def training(self, call: "TrainingCall", options: TrainingOptions, model: Model) -> Mapping[str, Any]:
@@ -139,11 +139,11 @@ class Material(ABC):
 def begin(
     request: TrainingRequest, find: Callable[[ModelRef], AnyBase], read: Callable[[AnyBase], Material]
 ) -> TrainingEvents:
-    """Makes every check that is possible before training, and returns the training as an iterator of events.
+    """Runs every check that is possible before training, and returns the training as an iterator of events.
 
     Args:
         request: The arguments that do not depend on the kind of data.
-        find: Makes the checks that need no model, then finds the base model.
+        find: Runs the checks that need no model, then finds the base model.
         read: Opens the data and prepares them for the model.
     """
     ref, times, group = request.ref, request.times, join()
@@ -200,7 +200,7 @@ class TrainingCall:
 
     @property
     def variants(self) -> tuple[Mapping[str, Any], ...]:
-        """For each run, the options in which it differs from the others."""
+        """For each run, the options in which the run differs from the others."""
         return self.request.variants
 
     def chosen(self, number: int) -> TrainingOptions:
@@ -384,7 +384,7 @@ class RunModels:
         self._last: tuple[int, Model, Adapters | None] | None = None
 
     def of(self, number: int) -> tuple[Model, Adapters | None]:
-        """Returns the model of a run, and its adapters; `None` if all weights are trained."""
+        """Returns the model of a run, with its adapters (`None` if all weights are trained)."""
         if self._last is None or self._last[0] != number:
             self._last = None
             self._last = number, *self._call.material.model(self._call.chosen(number))

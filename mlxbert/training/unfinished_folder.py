@@ -29,7 +29,7 @@ _RESULT, _WEIGHTS = "result.json", "weights.safetensors"
 
 
 class Workspace(PartialFolder):
-    """The folder of unfinished work."""
+    """The folder of the unfinished work of a training call."""
 
     names = "runs|model|corpus|valid"
     work = ("runs", "model")

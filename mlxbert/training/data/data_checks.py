@@ -202,7 +202,7 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
     """Returns the labels that contain commas, if they look like lists of labels; otherwise an empty list.
 
-    They do if most examples have such a label, and if the distinct parts of these labels are fewer than the labels.
+    They do if most examples have such a label, and if these labels have fewer distinct parts than there are labels.
     """
     lists = [name for name in labels if "," in name]
     parts = {part.strip() for name in lists for part in name.split(",")}

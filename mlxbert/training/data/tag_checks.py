@@ -74,7 +74,7 @@ class TagReader:
     def fits_source(self, records: Sequence[TaggedSentence]) -> bool:
         """Returns whether the model that training starts from has exactly the types, or plain tags, of the records.
 
-        It must also use the same scheme.
+        The scheme of its labels must also be the same.
         """
         if self.source_labels is None or scheme_of(self.source_labels.names) != self.scheme:
             return False

@@ -1,4 +1,4 @@
-"""The events that a training run reports: frozen dataclasses, each one JSON line in the output of the command line."""
+"""The events that a training run reports: frozen dataclasses, each printed as one JSON line by the command line."""
 
 import contextlib
 import logging

@@ -1,8 +1,8 @@
 """Updates on a GPU, which computes an update while Python reads the numbers of the previous update.
 
 `DeviceStep` computes the end of an update on the device: clipping, the check for numbers that are not finite, AdamW,
-and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments, and nor does
-any update after one that ends the run.
+and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments. The same is
+true of every update after one that ends the run.
 
 Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each becomes
 a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal. Their caller is not
@@ -126,7 +126,7 @@ class DeviceStep:
         self._max_norm, self._scaled = max_norm, scaled
 
     def counters(self, progress: Progress) -> Arrays:
-        """Returns the values that change with every update, as arrays on the device. They count finished updates."""
+        """Returns the values that change with every update, after the finished updates, as arrays on the device."""
         return {
             "updates": mx.array(progress.updates, mx.float32),
             "scale": mx.array(progress.scale, mx.float32),
@@ -247,7 +247,7 @@ def _update(
 
 
 def rescaled(progress: Progress, usable: bool) -> Progress:
-    """Halves the loss scale after an overflow; doubles it after many updates without an overflow."""
+    """Returns the progress with half the loss scale after an overflow, and twice the scale after many good updates."""
     if not usable:
         return replace(progress, scale=progress.scale / 2, calm=0)
     if progress.calm + 1 == _GROWTH_INTERVAL:

@@ -218,7 +218,7 @@ class Differentiator:
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
-        """Calls a function of a batch. If the ids are unknown, it is not compiled: a trace cannot check the ids."""
+        """Calls a function of a batch. With unknown ids, it runs uncompiled, because a trace cannot check ids."""
         ids = batch.inputs.ids
         if not isinstance(function, Compiled):
             return function(parameters, batch, *arguments)

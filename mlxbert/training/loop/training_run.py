@@ -76,12 +76,12 @@ class Run:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters of the network."""
+        """The number of scalar parameters in the network."""
         return self._trained.count
 
     @property
     def frozen(self) -> int:
-        """The number of parameters that are not trained."""
+        """The number of scalar parameters that are not trained."""
         return self._trained.frozen_count
 
     @property
@@ -279,13 +279,13 @@ class Run:
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def try_batches(self, batches: list[list[int]]) -> None:
-        """Makes the inputs and targets of an update, and discards them."""
+        """Makes the inputs and targets of an update and discards them, so that this can be timed."""
         for batch in batches:
             examples = [self.training.examples[number] for number in batch]
             self.training.objective.collate(examples, random.Random(0))
 
     def try_update(self, batches: list[list[int]]) -> None:
-        """Computes an update and discards it."""
+        """Computes an update and discards the result."""
         with device_errors(less_memory(self.training)):
             self.updater.attempt(batches)
 

@@ -27,7 +27,7 @@ class StartedUpdate:
         gradients: The gradients, summed over the batches. On a GPU they are dropped when the update is applied.
         numbers: The loss, its weight, the norm of the mean gradient, and the terms. On a GPU they are missing until the
             update is applied.
-        before: The previous parameters and moments. A GPU keeps them from when the update is applied until it is
+        before: On a GPU, the parameters and moments before the update, from when the update is applied until it is
             computed.
     """
 
@@ -89,7 +89,7 @@ class Updater(ABC):
 
     @abstractmethod
     def attempt(self, batches: list[list[int]]) -> None:
-        """Computes an update and discards it."""
+        """Computes an update and discards the result."""
 
     @property
     def _step(self) -> int:

@@ -76,7 +76,7 @@ class Classify(TextObjective):
         return super().heads(records)
 
     def target(self, record: LabelledText) -> int:
-        """Returns the number of the class."""
+        """Returns the number of the record's class."""
         return self.labels.encode(str(record.label))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:

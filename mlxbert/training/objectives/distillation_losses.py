@@ -155,7 +155,7 @@ class ScoreDistillation(DistillationObjective):
         return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the loss of the task and the distance from the teacher, both weighted, and the task's weight."""
+        """Returns the task's loss and the distance from the teacher, both weighted, and the weight of the batch."""
         targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
         computed = cast(Network, _ComputedNetwork(network, scores))
@@ -164,7 +164,7 @@ class ScoreDistillation(DistillationObjective):
         return {"labels": (1 - self._weight) * loss, "teacher": self._weight * distance}, weight
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of both terms, and the weight of the task."""
+        """Returns the sum of both terms, and the weight of the batch."""
         terms, weight = self.terms(network, batch)
         return terms["labels"] + terms["teacher"], weight
 

@@ -97,7 +97,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
     def targets(self, examples: Sequence[Example]) -> mx.array:
-        """Returns the classes of the examples."""
+        """Returns the numbers of the examples' classes."""
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:

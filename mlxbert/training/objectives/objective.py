@@ -86,7 +86,7 @@ class Split:
 
     @property
     def truncated(self) -> int:
-        """The number of truncated records."""
+        """The number of records that are truncated."""
         last = dict(zip(self.owners, self.examples, strict=True))  # only a record's last window can be truncated
         return len(
             {
@@ -147,7 +147,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
     def totals(self, examples: Sequence[AnyExample]) -> Any:
         """Returns facts about all examples of an update, which `terms` finds in `TrainBatch.totals`.
 
-        A call of `terms` sees only the examples of its batch.
+        Each call of `terms` sees only the examples of its batch.
 
         They are the batch's `TrainBatch.totals`.
         """

@@ -1,4 +1,4 @@
-"""The objective of regression: a number per text or pair."""
+"""The objective of regression: one number per text or pair."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -63,7 +63,7 @@ class Regress(TextObjective):
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns the numbers, (N,)."""
+        """Returns the number to predict for each record, (N,)."""
         return labelled_scores.numbers(records)
 
     def score(self, expected: Floats, predicted: Floats) -> float:

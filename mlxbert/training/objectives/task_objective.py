@@ -116,7 +116,7 @@ class TaskObjective(Objective[AnyExample]):
 
     @property
     def spec(self) -> TaskSpec:
-        """The declaration of the task."""
+        """The declaration of the task in the registry."""
         return TASKS[self.name]
 
     @property

@@ -73,7 +73,7 @@ class VectorGuidance:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The training options of a task that has none."""
+    """Stands for the training options of a task that has none."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class TaskSpec:
         by_data: A phrase that describes the main metric, if the main metric depends on the data.
         formats: The file formats that the task reads, besides texts and tables.
         minimized: Metrics for which lower is better.
-        shares: Metrics that are shares of independent examples. Their intervals are Wilson's, the intervals of other
+        shares: Metrics that are shares of independent examples. Their intervals are Wilson's; the intervals of other
             metrics come from a bootstrap. Words are not independent, nor are pairs with a threshold that is tuned on
             them.
         data: The class of the data options, which training and evaluation share. The objective holds them as `data`.

@@ -30,7 +30,7 @@ class Baseline(Protocol):
     def link(self) -> Link: ...  # noqa: D102
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """Returns the main metric on `valid` of predicting what is most common in `train`, keyed by a name."""
+        """Returns the main metric on `valid` of predicting what is most common in `train`, keyed by baseline."""
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
         """Returns the targets for a linear model (see `fit_linear`)."""

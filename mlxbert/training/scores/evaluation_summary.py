@@ -104,7 +104,7 @@ class Evaluation(Shown):
 
     @property
     def spec(self) -> TaskSpec:
-        """The declaration of the task."""
+        """The declaration of the task in the registry."""
         return TASKS[self.task]
 
     def _repr_html_(self) -> str:
@@ -131,7 +131,7 @@ class Summary(Brief):
         weakest: A sentence about what the model does worst; `None` if nothing stands out.
         deviation: The standard deviation of the score over the seeds; `None` for a single seed.
         command: The command that uses the model.
-        advice: A suggestion for a better model; `None` if the model is better than every baseline.
+        advice: A suggestion for a better model, if a baseline is as good as this one; otherwise `None`.
     """
 
     metric: str

@@ -49,10 +49,10 @@ class LinearModel:
 def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
     """Fits a linear model with an L2 penalty on the weights (not the bias).
 
-    Vectors are centred, and scaled so that their mean squared length is 1. The strength of the penalty is 1, the
-    default of scikit-learn. This strength suits vectors of such a length; vectors of sentence-transformers have it
-    without scaling, other vectors do not. Dimensions are not scaled individually, because in some models a dimension is
-    constant except for rounding errors.
+    Vectors are centred, and scaled so that their mean squared length is 1. (Vectors of sentence-transformers have this
+    length without scaling, other vectors do not.) So a penalty of strength 1, the default of scikit-learn, suits the
+    vectors of any model. Dimensions are not scaled individually, because in some models a dimension is constant except
+    for rounding errors.
 
     Args:
         vectors: The vectors, (N, D).

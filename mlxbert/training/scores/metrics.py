@@ -129,10 +129,7 @@ OF_COUNTS: Mapping[str, Callable[[Counts], float]] = {
 
 
 def negative_log(probabilities: Numbers) -> Floats:
-    """Returns -log p, elementwise. As in scikit-learn, p is clipped so that it stays an epsilon away from 0 and 1.
-
-    The epsilon is the one of the dtype of p.
-    """
+    """Returns -log p, elementwise. At 0 and 1, p is clipped by the epsilon of its dtype, as in scikit-learn."""
     eps = np.finfo(probabilities.dtype).eps
     return -np.log(np.clip(probabilities, eps, 1 - eps).astype(np.float64))
 

@@ -23,7 +23,7 @@ RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main 
 
 @dataclass(frozen=True)
 class RetrievalScores:
-    """The scores of each query.
+    """The retrieval scores of each query.
 
     Attributes:
         queries: The Q queries that have relevant documents.

@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_search` (retrieval by vectors) and `mlxbert.evaluate_reranking` (with a cross-encoder on top)."""
+"""Evaluates search: `mlxbert.evaluate_search` for vectors, `mlxbert.evaluate_reranking` for cross-encoders."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -85,7 +85,7 @@ class VectorScores:
         return self.ranked.means() | ({TRIPLETS: float(self.triplets.mean())} if len(self.triplets) else {})
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """Returns the 95 % interval of a metric."""
+        """Returns the 95 % interval of one of these metrics."""
         if self.ranked is None:
             return regress_interval(metric, self.expected, self.scores)
         if metric == TRIPLETS:
