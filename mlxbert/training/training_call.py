@@ -373,7 +373,7 @@ class TrainingCall:
 class RunModels:
     """Provides the model of each run. Only one model is in memory at a time.
 
-    If the same run is requested again, its model is reused, with the trained weights.
+    If the last run is requested again, its model is reused, with the trained weights.
 
     Args:
         call: The training call.

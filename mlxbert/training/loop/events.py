@@ -183,8 +183,7 @@ class Finished(Event):
             have ended the run earlier.
         seconds: The total time in seconds, including training by earlier processes.
         phases: The time of each phase in seconds, keyed by name.
-        runs: The score of every run, with the options in which the run differs from the others: `{"seed": 0, "score":
-            0.93}`.
+        runs: The score and the varied options of every run: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
         summary: The comparison of the score with simple baselines.
         check: The largest difference between the logits of mlxbert and transformers; `None` if they were not compared.

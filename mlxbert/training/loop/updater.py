@@ -45,7 +45,7 @@ class Updater(ABC):
     Args:
         training: The inputs of the run.
         trained: The trained and the frozen parameters.
-        state: The state of the run. Its progress counts finished updates; on a GPU, its arrays may be one update ahead.
+        state: The state before the next update.
 
     Attributes:
         state: The state of the run. Its progress counts finished updates; on a GPU, its arrays may be one update ahead.

@@ -148,8 +148,6 @@ class LoopObjective(ABC, Generic[AnyExample]):
         """Returns facts about all examples of an update, which `terms` finds in `TrainBatch.totals`.
 
         Each call of `terms` sees only the examples of its batch.
-
-        They are the batch's `TrainBatch.totals`.
         """
         return None
 

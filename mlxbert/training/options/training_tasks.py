@@ -65,7 +65,7 @@ class Guidance:
 
 @dataclass(frozen=True)
 class VectorGuidance:
-    """The option that names a teacher, for vectors."""
+    """The option that names a teacher of vectors."""
 
     panel: ClassVar[str] = "Training"
     teacher: Annotated[str | None, Option("Learn this model's vectors, from unlabelled texts.")] = None
@@ -135,7 +135,7 @@ class RelatedData:
 
 @dataclass(frozen=True)
 class VectorLearning:
-    """The training options of vectors."""
+    """The training options of `embed`."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None

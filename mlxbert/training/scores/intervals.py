@@ -45,7 +45,7 @@ def bootstrap(
 
 
 def wilson(share: float, examples: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a share (Wilson 1927). Unlike the width of `bootstrap`, its width is never 0."""
+    """Returns the 95 % interval of a share (Wilson 1927). Its width is never 0, unlike with `bootstrap`."""
     z = 1.959963984540054
     middle = (share + z**2 / (2 * examples)) / (1 + z**2 / examples)
     half = z / (1 + z**2 / examples) * np.sqrt(share * (1 - share) / examples + (z / (2 * examples)) ** 2)

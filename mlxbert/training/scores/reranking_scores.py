@@ -135,8 +135,8 @@ def rerank_metrics(
     Args:
         records: N pairs with labels.
         scores: The scores of the pairs, (N,).
-        logits: The logits from which probabilities were computed, (N,); `None` if the scores are not probabilities. The
-            logits decide the order, because many probabilities may round to 1.0.
+        logits: The logits from which the scores were computed, (N,), if the scores are probabilities. They decide the
+            order, because many probabilities may round to 1.0.
     """
     expected, defined = numbers(records), metrics_of(records)
     functions = {**_BINARY, **_CORRELATIONS}
