@@ -204,7 +204,7 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # some defaults depend on lora
         loop["lora"] = next(iter(sweep["lora"]), None)
     if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
-        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # which exclude all variants
+        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} is given, which needs the name of a task, not an Objective")

@@ -25,7 +25,7 @@ from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.training.transformers_check import check as compare
 
-_MIN_UPDATES, _MAX_EPOCHS = 300, 20  # bounds of the default number of epochs
+_MIN_UPDATES, _MAX_EPOCHS = 300, 20  # limits for the default number of epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class LabelledMaterial(Material):
     ) -> dict[str, Any]:
         """Returns the content of `training.json`, except for the manifest."""
         report, evaluation, summary = self.plan.report, assessment.evaluation, assessment.summary
-        # Without texts: a published folder should not contain the data.
+        # Mistakes have texts, and a published folder should not contain the data.
         scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
         return {
             "command": call.request.line, "report": report and asdict(report), "runs": list(results),

@@ -41,7 +41,7 @@ from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef, local_folder
 
 _LOG = logging.getLogger("mlxbert")
-_MIN_STEPS = 50  # updates: a shorter run gets no estimate, because the measurement takes several updates
+_MIN_STEPS = 50  # a run with fewer updates gets no estimate, because measuring takes several updates
 _ESTIMATING = "estimating the time"
 AnyBase = TypeVar("AnyBase", bound=BaseModel)
 _LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they need larger steps than full weights
@@ -165,7 +165,7 @@ def begin(
             dtype=devices.choose_dtype(ref.dtype, training=True),
             group=ProcessGroup() if request.dry_run else group,
         )  # fmt: skip
-        for number in range(len(request.variants)):  # checked before hours of work
+        for number in range(len(request.variants)):  # checked now, before hours of work
             material.check(call.chosen(number))
     events = call.estimated(first=not group.rank) if request.dry_run else call.events()
     times.begin("")
@@ -351,7 +351,7 @@ class TrainingCall:
         self.times.begin("saving")
         with workspace.model() as folder:
             facts = write_folder(folder, content, base, self.target, manifest, self.request.line, adapters)
-            destination.check_target(self.target, base.folder, self.request.overwrite)  # again, hours later
+            destination.check_target(self.target, base.folder, self.request.overwrite)  # checked again, hours later
             destination.move(folder, self.target)
         workspace.remove()
         self.times.begin("")

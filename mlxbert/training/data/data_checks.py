@@ -12,16 +12,16 @@ from mlxbert.errors import InputError
 from mlxbert.invisible_characters import without_invisible
 from mlxbert.training.data.data_report import DataReport, SplitReport
 
-FEW = 16  # examples of a label; up to this number, results vary much from run to run
-_DOMINANT = 0.8  # share of the examples that makes a label hide the others
+FEW = 16  # with at most this many examples of a label, results vary much from run to run
+_DOMINANT = 0.8  # share of the examples at which a label hides the others
 _IMBALANCE = 20  # ratio of the most frequent to the rarest label
-_TRUNCATED = 0.05  # share of the inputs
-_CLASSES = 10  # different whole numbers; up to this number, they look like names of classes
-_NUMBERS = 20  # labels; with more, labels that are all numbers look like measurements
-_RECORDS, _LONG = 20, 100  # minimum number of records for the check, and the mean characters of labels that are texts
-_UNKNOWN = 5  # unknown labels that an error names
-_BOOLEANS = {"true": "1", "false": "0"}  # JSON's names, as CSV and other programs write them
-_NAMED = 3  # labels that a sentence names
+_TRUNCATED = 0.05  # share of truncated inputs that causes a warning
+_CLASSES = 10  # at most this many different whole numbers look like classes
+_NUMBERS = 20  # more than this many labels look like measurements if all are numbers
+_RECORDS, _LONG = 20, 100  # minimum number of records to check; mean length from which labels are texts
+_UNKNOWN = 5  # number of unknown labels that an error names
+_BOOLEANS = {"true": "1", "false": "0"}  # booleans in JSON, and their numbers in other files
+_NAMED = 3  # number of labels that a warning names
 
 
 class Named(Protocol):

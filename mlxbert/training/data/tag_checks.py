@@ -10,7 +10,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
 from mlxbert.training.data.data_checks import Unknown, find_unknown
 
-_MANY = 20  # different tags; with more, many tags that occur once look like another column
+_MANY = 20  # with more tags than this, many tags that occur once look like the wrong column
 
 
 @dataclass
@@ -39,7 +39,7 @@ class TagReader:
         """Converts the tags of records to one scheme, and sets their `names` to the entity types or plain tags."""
         scheme = recognize([record.tags for record in records])
         if self.scheme is not None and "plain" in (scheme, self.scheme):
-            scheme = self.scheme  # tags that do not fit it are errors
+            scheme = self.scheme  # tags that do not fit this scheme are errors
         entities = [_entities(record, scheme) for record in records]
         if self.scheme is None:
             self.scheme = self._choose(scheme, {kind for row in entities for kind, _, _ in row})
@@ -156,7 +156,7 @@ def spelled_as(
     """
     model_scheme, types = scheme_of(names), types_of(names)
     if model_scheme != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:
-        return [replace(record, names=()) for record in records], None  # the same in every scheme
+        return [replace(record, names=()) for record in records], None  # such tags are the same in every scheme
     if (model_scheme == "plain") != (scheme == "plain"):
         raise InputError(
             f"{records[0].place}: the tags are {scheme} ({_listed(records[0].tags)}), the model's tags are "

@@ -124,7 +124,7 @@ def clipping(length: Scalar, max_norm: float | None) -> Scalar:
 
 def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:
     """Returns the weight decay of each parameter: `options.weight_decay` for matrices, 0 for biases and norms."""
-    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table: biases by distance
+    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table, but of biases
     matrices = {name for name, array in parameters.items() if array.ndim > 1 and name != biases}
     return {name: options.weight_decay if name in matrices else 0.0 for name in parameters}
 

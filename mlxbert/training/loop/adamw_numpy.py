@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    Block = tuple[Floats, Floats, Floats, Floats, float, float]  # the arrays, the rate and the kept share
+    Block = tuple[Floats, Floats, Floats, Floats, float, float]  # parameter, mean, square, gradient; rate, kept share
 
 Arrays = dict[str, mx.array]
-_SUM_BLOCK = 2**15  # numbers; the same on every machine, because the last digits of a sum depend on it
+_SUM_BLOCK = 2**15  # numbers per block; the same on every machine, because the last digits of a sum depend on it
 
 
 def applies() -> bool:

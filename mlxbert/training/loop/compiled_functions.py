@@ -43,7 +43,7 @@ class Compiled:
             try:
                 return self._compiled(parameters, arguments)
             except Exception as problem:  # tracing failed, or the function itself, which raises it again below
-                if is_of_device(problem):  # it may come from an earlier update, and MLX does not raise it again
+                if is_of_device(problem):  # possibly from an earlier update; MLX raises it only once
                     raise
                 self._usable = False
                 _LOG.debug("%s are not compiled: %s", self._name, problem)
@@ -60,7 +60,7 @@ class Compiled:
                 _LOG.debug("%s are not compiled for more than %d shapes", self._name, MAX_SHAPES)
             self._full = True
             return self.function(parameters, *arguments)
-        function = self.function  # not `self`: the trace would keep itself alive
+        function = self.function  # not `self`, or the trace would keep itself alive
 
         def traced(parameters: Arrays, arrays: list[mx.array]) -> Any:
             return function(parameters, *joined(structure, iter(arrays)))

@@ -36,7 +36,7 @@ class Order(Protocol):
 
 # The overhead of a part of a batch, in tokens: the sums of gradients, and the inefficiency of small products.
 _PART_COST, _PART_COST_ON_GPU = 48, 4096
-_SIZES_ON_GPU = 4  # numbers of examples that a part can have on a GPU, where each shape is compiled
+_SIZES_ON_GPU = 4  # number of different part sizes on a GPU, which compiles each shape
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:

@@ -27,9 +27,9 @@ from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import StartedUpdate, Updater, less_memory
 
-FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # of the loss in float16
-_GROWTH_INTERVAL = 1000  # updates without an overflow after which the scale doubles
-_TERMS = 16  # of a sum in one kernel
+FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # the first and the maximum scale of a float16 loss
+_GROWTH_INTERVAL = 1000  # number of updates without an overflow, after which the scale doubles
+_TERMS = 16  # number of terms that one kernel sums up
 
 
 class GpuUpdater(Updater):

@@ -27,9 +27,9 @@ from mlxbert.training.loop.adamw import Arrays, Scalar
 from mlxbert.training.loop.compiled_functions import Compiled
 from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
-MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
-Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
-_CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace, where they are unknown, after they were checked
+MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # returns a batch, and the random key for its dropout
+Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # (outputs, targets) → (loss, weight)
+_CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace after they were checked
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class BatchFunctions:
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
-        self._frozen = {
-            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized weights
+        self._frozen = {  # the packed integers of quantized weights keep their dtype
+            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array
             for name, array in parameters.items()
         }
         mx.eval(self._frozen)
@@ -210,7 +210,7 @@ class Differentiator:
         """Computes the gradients of one part. If `compare` is given, it replaces the loss of the objective."""
         with self._tracing:
             batch, key = part()
-            with stages(filled=self._objective.pure) as passed:  # impure ones may read unfilled arrays
+            with stages(filled=self._objective.pure) as passed:  # others may read unfilled arrays
                 results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = results
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))

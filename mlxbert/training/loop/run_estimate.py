@@ -9,9 +9,9 @@ from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.events import Estimate
 from mlxbert.training.loop.training_run import Run
 
-_COUNTED_UPDATES = 200  # across the run, whose tokens are counted
+_COUNTED_UPDATES = 200  # spread over the run, to count the tokens of an average update
 _TIMED_UPDATES = 3
-_TIME_LIMIT = 20.0  # seconds, after which no more updates are timed
+_TIME_LIMIT = 20.0  # seconds; no more updates are timed afterwards
 _FORWARD = 1 / 3  # the share of the forward pass in the time of an update
 
 

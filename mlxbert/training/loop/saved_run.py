@@ -14,7 +14,7 @@ from mlxbert.training.loop.adamw import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")
-_MAX_LOSSES = 400  # losses that are stored: the number of dots across a wide terminal
+_MAX_LOSSES = 400  # number of stored losses: as many as a wide terminal can show
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RunStore:
             values = read_record(self.folder / _STATE, self._owner)
             self._files = values.pop("files")
             progress = Progress.from_dict(values)
-            for name, digest in self._files.items():  # including the best parameters, which are needed at the end
+            for name, digest in self._files.items():  # also of the best parameters, which are needed at the end
                 check_hash(self.folder / name, digest)
             for name, array in self._load("state", progress.step).items():
                 part, _, rest = name.partition(":")

@@ -30,8 +30,8 @@ from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import Updater, less_memory
 
 _SAVE_EVERY = 200
-_RATE_WINDOW = 20  # updates, for the speed
-_PATIENCE_AT_BEST = 3  # evaluations after a perfect score
+_RATE_WINDOW = 20  # number of updates from which the speed is computed
+_PATIENCE_AT_BEST = 3  # number of evaluations after a perfect score
 
 
 class Run:
@@ -381,7 +381,7 @@ def _after_evaluation(
         )
     sign = -1 if objective.minimize else 1
     better = progress.best_step < 0 or sign * score > sign * progress.best_score
-    best = better or score == progress.best_score  # of equal scores, the later one
+    best = better or score == progress.best_score  # of equal scores, the later one wins
     worse = 0 if better else progress.worse + 1
     entry = {"step": progress.step, "epoch": epoch, **metrics}
     evaluated = replace(

@@ -25,7 +25,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.linear_models import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 
-_FEW_SHOT = 64  # examples of a label; up to this number, training on pairs is better: benchmarks/few_shot.py
+_FEW_SHOT = 64  # up to this many examples per label, pairs are better (benchmarks/few_shot.py)
 
 
 class Classify(TextObjective):

@@ -25,7 +25,7 @@ from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options.loop_options import TeacherOptions
 
-ERROR = "teacher_error"  # the metric that chooses the best checkpoint if the validation data are texts alone
+ERROR = "teacher_error"  # the metric that selects the best checkpoint if the validation data are single texts
 Scores = NDArray[np.float32]
 
 

@@ -120,7 +120,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
             raise ArgumentError(f"dimensions has {largest}, expected at most {self.width}, the size of the vectors")
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
-        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths are usable later
+        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
         self.embedder.config = replace(self.embedder.config, max_length=longest)
         prompts = self.embedder.config.prompts
         default = prompts.get(self.embedder.config.default_prompt_name or "", "")

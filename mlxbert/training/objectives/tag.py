@@ -36,7 +36,7 @@ from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.tag_scores import Prediction, metrics_of, tag_metrics, tagging, tally
 
 HEAD = "token_classifier"
-_PAD_MULTIPLE = 32  # on a GPU, which compiles by shape, the number of labelled tokens is padded to a multiple
+_PAD_MULTIPLE = 32  # the number of labelled tokens is padded to a multiple on a GPU, which compiles each shape
 _NO_WEIGHT = 1e-9  # the weight of a batch without a labelled token: its loss is 0
 _LOG = logging.getLogger("mlxbert")
 
@@ -76,7 +76,7 @@ class Tag(TaskObjective[TagExample]):
             other = "label_all_pieces" if learning.label_all_pieces else "scheme iob1, which allows nearly all tags"
             raise ArgumentError(f"crf cannot be combined with {other}")
         self._reader = TagReader(learning.scheme, crf=learning.crf)
-        self._tokenless: dict[str, int] = {}  # numbers of words with a tag but no token, by the sentence's location
+        self._tokenless: dict[str, int] = {}  # number of tagged words without a token, by the sentence's location
 
     @property
     def scheme(self) -> str:
@@ -135,7 +135,7 @@ class Tag(TaskObjective[TagExample]):
             raise ArgumentError(f"stride is {self.stride}, expected at most {limit // 2}, half of the maximum length")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
         self._crf = getattr(model.network.heads[HEAD], "crf", None)
-        # On Metal a CRF computes on the CPU, which would compile with a C++ compiler.
+        # On Metal, a CRF is computed on the CPU, where compilation needs a C++ compiler.
         self.pure = self._crf is None or not on_gpu()
 
     def prepare(self, record: TaggedSentence) -> TagExample:

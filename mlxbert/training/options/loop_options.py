@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Schedule = Literal["linear", "cosine", "constant"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
-RUNS = Bounds(1, 1000)  # runs of a sweep, all seeds included
+RUNS = Bounds(1, 1000)  # number of runs of a sweep, including all seeds
 _Lora = functools.partial(Option, panel="Adapters")
 
 
@@ -26,8 +26,8 @@ class TrainingOptions:
     """
 
     panel: ClassVar[str] = "Training"
-    # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
-    # (`LabelledMaterial.usual`); it never takes fewer than these 3 epochs.
+    # `finetune` replaces the defaults of `epochs` and `lr` with values that suit the size of the data and the model
+    # (see `LabelledMaterial.usual`). It never trains for fewer than these 3 epochs by default.
     epochs: Annotated[
         int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3

@@ -12,7 +12,7 @@ from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds,
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
-_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # shared with inference
+_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # options shared with inference
 
 
 @dataclass(frozen=True)

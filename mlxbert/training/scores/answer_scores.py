@@ -22,7 +22,7 @@ ALWAYS = 1.0  # a threshold at which an answer is always given
 LABELS = ("answer", "no answer")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_MARGIN = 120  # code points of the context on each side of an answer, in a mistake
+_MARGIN = 120  # code points of context that a mistake shows on each side of an answer
 
 
 class Asked(Protocol):
@@ -159,7 +159,7 @@ def tune_threshold(judged: JudgedAnswers) -> float:
         return ALWAYS
     order = np.argsort(judged.shares, kind="stable")
     shares, gain = judged.shares[order], (judged.f1 - judged.silence)[order]
-    sums = np.append(0.0, np.cumsum(gain))  # by the number of answered questions, smallest shares first
+    sums = np.append(0.0, np.cumsum(gain))  # gain if only the first 0, 1, 2, … questions are answered
     ends = np.append(np.flatnonzero(np.diff(shares, append=np.inf)) + 1, 0)  # equal shares stay together
     candidates = (np.append(0.0, shares)[ends] + np.append(shares, 1.0)[ends]) / 2
     candidates, values = (

@@ -15,7 +15,7 @@ from mlxbert.tasks.embed import embed
 from mlxbert.training.scores.linear_models import Link, fit_linear
 from mlxbert.training.scores.metrics import Floats, Ints, Numbers
 
-MAX_EXAMPLES = 2000  # that are embedded, of the training data and of the validation data each
+MAX_EXAMPLES = 2000  # maximum number of embedded examples in each split
 FROZEN = "frozen vectors"
 
 

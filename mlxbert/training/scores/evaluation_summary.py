@@ -8,7 +8,7 @@ from mlxbert.results.notebook import Shown, to_html
 from mlxbert.results.short_repr import Brief
 from mlxbert.training.options.training_tasks import TASKS, TaskSpec
 
-_MARGIN = 0.05  # distance below the mean F1 at which a label stands out
+_MARGIN = 0.05  # a label stands out if its F1 is this far below the mean
 
 
 @dataclass(frozen=True, kw_only=True)

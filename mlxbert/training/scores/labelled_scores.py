@@ -28,7 +28,7 @@ from mlxbert.training.scores.metrics import (
     regress_metrics,
 )
 
-MISTAKES = 10  # maximum number in an evaluation
+MISTAKES = 10  # maximum number of mistakes in an evaluation
 
 
 class LabelledRecord(Protocol):

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Numbers = NDArray[np.float32] | NDArray[np.float64]
 
-FOLDS = 5  # of the examples, for `cross_thresholds`
+FOLDS = 5  # number of parts into which `cross_thresholds` divides the examples
 DEFAULT_THRESHOLD = 0.5  # the threshold unless another one is better
 
 
@@ -274,10 +274,10 @@ def _tune(scores: Numbers, expected: Bools) -> float:
         return DEFAULT_THRESHOLD
     values, places = np.unique(scores.astype(np.float64), return_inverse=True)
     candidates = np.append((values + np.append(0.0, values[:-1])) / 2, DEFAULT_THRESHOLD)
-    below = np.append(np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD))  # values under a candidate
+    below = np.append(np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD))  # number below each candidate
     right = np.append(0, np.bincount(places, expected).cumsum())
     predicted = np.append(0, np.bincount(places).cumsum())
     right, predicted = right[-1] - right[below], predicted[-1] - predicted[below]
-    f1 = 2 * right / (predicted + right.max())  # every example is above the first candidate
+    f1 = 2 * right / (predicted + right.max())  # all examples are above the first candidate
     best = np.flatnonzero(f1 == f1.max())
     return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])

@@ -18,7 +18,7 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.metrics import Floats
 
-RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main one first
+RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main metric first
 
 
 @dataclass(frozen=True)

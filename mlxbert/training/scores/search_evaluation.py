@@ -21,7 +21,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
 
 TOP_K = 100
-_DEPTH = 1000  # documents per query that count for MAP, as in trec_eval
+_DEPTH = 1000  # number of documents per query that count for MAP, as in trec_eval
 
 
 def evaluate_search(

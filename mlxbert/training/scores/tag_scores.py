@@ -22,7 +22,7 @@ from mlxbert.training.scores.labelled_scores import MISTAKES, EvaluationFacts, c
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
-_MAX_TEXT, _CONTEXT = 300, 120  # characters of a sentence in a mistake, and the characters before the wrong word
+_MAX_TEXT, _CONTEXT = 300, 120  # maximum characters of a mistake's sentence, and before its wrong word
 
 
 class Sentence(Protocol):

@@ -21,7 +21,7 @@ from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores
 
 SIMILARITY = ("spearman", "pearson")
 TRIPLETS = "triplet_accuracy"
-_DEPTH = 100  # of rankings
+_DEPTH = 100  # number of documents in a ranking
 
 
 class RelatedRecord(Protocol):
@@ -142,7 +142,7 @@ def _rankings(
     examples: Sequence[ExampleTexts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
     """Returns the ranking for each text, the best first, and judgements for the texts that it should find."""
-    queries, documents = dict[str, int](), dict[str, int]()  # rows
+    queries, documents = dict[str, int](), dict[str, int]()  # rows of the vectors
     judgements = dict[str, dict[str, float]]()
     for example, start in zip(examples, starts.tolist(), strict=True):
         if not example.evaluated:  # a text of one character has no halves
@@ -158,7 +158,7 @@ def _rankings(
         raise InputError("every text is its own positive: there is nothing to evaluate")
     names = [*documents]
     best, _ = nearest(similarity, vectors[[*queries.values()]], vectors[[*documents.values()]], _DEPTH + 1)
-    halves = examples[0].kind == "texts"  # query and document are halves of one text, with equal names
+    halves = examples[0].kind == "texts"  # a query and its document, halves of the same text, have equal names
     rankings = {
         query: [name for name in (names[number] for number in row) if halves or name != query][:_DEPTH]
         for query, row in zip(queries, best.tolist(), strict=True)
