@@ -34,7 +34,7 @@ class Progress:
         seconds: The time of the run in seconds, in all processes that worked on it.
         stopped: Whether the run ended early, because of `patience` or because no other update fits into `budget`.
         steps: The total number of updates, if a time limit determined it; `None` if the options did.
-        budget: The time for all updates in seconds.
+        budget: The time for all updates in seconds; `None` without a time limit.
         history: The metrics of each evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
         losses: The last step and the mean loss of each part of the run so far. A run has at most `_MAX_LOSSES` equal
             parts.
@@ -80,7 +80,7 @@ class RunState:
         progress: The progress of the run.
         parameters: The trained parameters, float32.
         optimizer: The state of the optimizer.
-        best: The parameters at the best evaluation; `None` if they are already on disk.
+        best: The parameters at the best evaluation; `None` if they are already on disk, or do not exist yet.
     """
 
     progress: Progress
