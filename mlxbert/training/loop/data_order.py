@@ -127,7 +127,7 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
-    """Divides examples that are sorted by length, wherever this saves more tokens of padding than it costs.
+    """Divides examples, sorted by length, into groups wherever this saves more tokens of padding than it costs.
 
     The size of each group, except for the last, is a multiple of `step`.
     """

@@ -193,7 +193,7 @@ class Objective(LoopObjective[AnyExample]):
         return {}
 
     def config_keys(self) -> dict[str, Any]:
-        """Returns the keys of `config.json`, besides labels, that the use of the trained model requires.
+        """Returns further keys of `config.json`, besides the labels, for the use of the trained model.
 
         The value `None` removes a key.
         """

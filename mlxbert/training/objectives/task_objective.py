@@ -197,7 +197,7 @@ class TaskObjective(Objective[AnyExample]):
             valid: The records on which it is scored.
 
         Returns:
-            The metric; empty if a constant prediction is meaningless for the task.
+            The metric, keyed by the name; empty if a constant prediction is meaningless for the task.
         """
         return {}
 
@@ -287,7 +287,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def relabelled(model: Model, labels: Labels) -> Model:
-    """Returns the model with other labels. It shares the network, whose configuration is updated, with `model`."""
+    """Returns the model with other labels. Both models share the network, whose configuration is updated."""
     config = replace(model.network.encoder.config, labels=labels)
     model.network.encoder.config = config
     return replace(model, labels=None if model.labels is None else labels, config=config)

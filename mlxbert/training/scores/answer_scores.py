@@ -47,7 +47,7 @@ class Predicted(NamedTuple):
         text: The text of the span.
         start: The index of the span's first character in the context.
         score: The probability of the span, 0 to 1.
-        share: The probability of "no answer" as a share of the sum of this probability and the span's, 0 to 1.
+        share: The probability of "no answer", divided by the sum of this probability and `score`, 0 to 1.
     """
 
     text: str
@@ -110,7 +110,10 @@ class JudgedAnswers:
         return bool(self.answerable.any() and not self.answerable.all())
 
     def scores(self, threshold: float) -> dict[str, Floats]:
-        """Returns `f1` and `exact_match` of each question, with no answer if its share is above the threshold."""
+        """Returns `f1` and `exact_match` of each question.
+
+        No answer is given to a question if its share of "no answer" is above the threshold.
+        """
         silent = self.shares > threshold
         return {
             "f1": np.where(silent, self.silence, self.f1),
