@@ -83,7 +83,7 @@ class Distillation:
         """Returns the training examples with the scores of the teacher.
 
         Args:
-            group: The processes that compute all scores now; `None` to compute each score when it is needed.
+            group: The processes that compute all scores at once; `None` to compute each score when it is needed.
         """
         if group is not None and self._train_scores is None:
             self._train_scores = self._computed(self._inputs, group)

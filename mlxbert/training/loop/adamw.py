@@ -105,7 +105,7 @@ def _step(
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """Returns the norm of all gradients together, float32, on a CPU. The bits do not depend on their order."""
+    """Returns the norm of all gradients together, float32, on a CPU. The order of the gradients does not matter."""
     dispatch(gradients)
     if adamw_numpy.applies():
         return adamw_numpy.norm(gradients)

@@ -175,7 +175,7 @@ def _count(number: int, entities: bool) -> str:
 
 
 def _confused(evaluation: Evaluation, counts: Sequence[int], label: int, phrase: str) -> str:
-    """Returns `phrase` with the name of the other label that has the highest count; empty if all other counts are 0."""
+    """Returns `phrase` with the name of the label most often confused with `label`; empty if there is none."""
     confusions = {other: count for other, count in enumerate(counts) if other != label and count}
     return phrase.format(evaluation.classes[max(confusions, key=confusions.__getitem__)]) if confusions else ""
 

@@ -5,7 +5,7 @@ JSON has no NaN, and a training run compares evaluations; so every metric is alw
 - precision, recall and F1 are 0 if they divide by 0 (`zero_division=0`);
 - correlations are 0 if all predictions or all expected numbers are the same, or if there is one example: there is no
   information about the order;
-- R² is 1 or 0 if all expected numbers are the same: 1 if all predictions are right, otherwise 0.
+- if all expected numbers are the same, R² is 1 if all predictions are right, otherwise 0.
 
 Averages leave out labels that are neither expected nor predicted, because the data have no information about them.
 scikit-learn does the same if each example has one label. If examples may have several labels, scikit-learn counts such

@@ -96,9 +96,9 @@ class VectorScores:
 def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity: str = "cosine") -> VectorScores:
     """Scores the vectors of examples.
 
-    For scored pairs, the similarities of the vectors are compared with the expected scores. For other examples, each
-    text ranks the positives and negatives of all examples. For single texts, each first half ranks the second halves of
-    all texts.
+    For scored pairs, the similarities of the vectors are compared with the expected scores. For other examples, the
+    positives and negatives of all examples are ranked for each text. For single texts, the second halves of all texts
+    are ranked for each first half.
 
     Args:
         examples: Examples whose `evaluated` inputs are T texts in total.
