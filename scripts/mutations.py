@@ -363,7 +363,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
      "for start in range(0, len(filled), _TERMS)])", "for start in range(0, len(filled) - _TERMS or 1, _TERMS)])",
      "tests/training/test_step.py::test_updates_are_those_of_a_cpu"),
     ("the norm of the gradients is one kernel of all arrays", "mlxbert/training/loop/gpu_updater.py",
-     "_TERMS = 16  # of a sum in one kernel", "_TERMS = 64  # of a sum in one kernel",
+     "_TERMS = 16  # number of terms that one kernel sums up", "_TERMS = 64  # of a sum in one kernel",
      "tests/nn/test_metal_graphs.py::test_nor_has_the_graph_of_a_deeper_model"),
     ("a GPU gives up the state before an update that is not computed", "mlxbert/training/loop/gpu_updater.py",
      "            parameters, optimizer = self.started[0].before\n"

@@ -1,1 +1,1 @@
-"""Training: a loop that yields events, the objectives that it trains, and saved states that resume exactly."""
+"""Training: a loop that yields events, the objectives that it optimizes, and saved states for exact resumption."""

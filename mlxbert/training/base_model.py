@@ -1,4 +1,4 @@
-"""The model that training starts from."""
+"""The base model of a training: its files, its properties, and how it is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,10 +27,11 @@ class BaseModel:
     """The model that training starts from.
 
     Attributes:
-        ref: The source of the model, and the device. The model always computes in float32.
-        files: Its folder, and its adapter if it has one. They are looked up once, because a branch on the hub may move
-            during a long run.
-        packed: Whether quantized weights stay quantized if the device supports them; then they cannot be trained.
+        ref: Where to find the model, and the device to run it on. The model always computes in float32.
+        files: The paths of the model's files and of its adapter, if it has one. They are looked up once, because a
+            branch on the hub may move during a long run.
+        packed: Whether quantized weights stay quantized if the device supports it. Weights that stay quantized cannot
+            be trained.
     """
 
     ref: ModelRef
@@ -44,26 +45,29 @@ class BaseModel:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The weights and the configuration, opened once."""
+        """The weights and the configuration of the model. The checkpoint is opened only once."""
         return self._files.checkpoint
 
     @property
     def name(self) -> str:
-        """Hub name, folder, or `builtin`."""
+        """The name of the model: its hub name, its folder, or `builtin`."""
         return str(self.ref.source)
 
     @property
     def folder(self) -> Path:
-        """The folder of the model."""
+        """The folder that holds the files of the model."""
         return self.files.path
 
     def load(self, **options: Any) -> Model:
-        """Loads the model in float32; see `mlxbert.load`."""
+        """Loads the model in float32; the options are keyword arguments of `mlxbert.load`."""
         devices.use(self.ref.device)
         return replace(self._files.load(quantized=self.packed, **options), source=self.name)
 
     def warn_unless_it_fits(self, options: TrainingOptions) -> None:
-        """Warns if the weights, and the gradients and moments of the layers alone, exceed the memory of the device."""
+        """Warns if training certainly needs more memory than the device has.
+
+        The estimate is a lower bound: the weights of the model, with the gradients and moments of the trained layers.
+        """
         checkpoint = self.checkpoint
         if self.packed and checkpoint.storage is not None:
             return  # the weights stay quantized
@@ -77,7 +81,11 @@ class BaseModel:
         memory_estimate.warn_unless_it_fits(f"{self.name}: training needs at least", needed)
 
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
-        """Whether the model already has the only head to train, with the same labels; true if vectors are trained."""
+        """Returns whether training keeps the model's own head instead of making new heads.
+
+        It does if the head is the only one to train and has the same labels. The result is also true if there is no
+        head to train, because vectors are trained.
+        """
         if not heads:
             return True
         [(head, labels), *others] = heads.items()
@@ -94,16 +102,16 @@ class BaseModel:
         return same_names and same_layers and present.problem_type in (None, labels.problem_type)
 
     def labels(self, head: str) -> Labels | None:
-        """The labels of a head; `None` if the model does not have it."""
+        """Returns the labels of a head; `None` if the model does not have the head."""
         checkpoint = self.checkpoint
         return checkpoint.config.labels if head in checkpoint.parts else None
 
     def pooling(self) -> str:
-        """The pooling of the model; the default of its family if its files specify none."""
+        """Returns the pooling that the model's files specify, or else the default pooling of the model's family."""
         return "+".join(self._embedding.poolings)
 
     def embeds(self) -> bool:
-        """Whether the model's files specify how it makes vectors."""
+        """Returns whether the model's files specify how it computes vectors."""
         return self._embedding.stated
 
     @property
@@ -111,9 +119,9 @@ class BaseModel:
         return read_embedder(self.files, self.checkpoint.config.hidden_size).config
 
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
-        """The model with the heads to train: its present head if `keeps` says so, otherwise new heads.
+        """Loads the model with the heads to train: its own head if `keeps` allows it, otherwise new heads.
 
-        Prompts no longer select an adapter of the model: its adapters belong to the weights before training.
+        Prompts of the loaded model do not select adapters: the adapters only fit the weights before training.
         """
         if not heads:
             model = self.load(task="embed")

@@ -1,4 +1,4 @@
-"""The arguments of a call of `finetune`, and the command line that repeats the call."""
+"""The arguments of a call to `finetune`, and the command line that repeats the call."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ Data = str | Path | Iterable[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneArguments:
-    """The arguments of `finetune` that determine its result, in the order of the command line; see `finetune`."""
+    """The arguments of `finetune` that determine its result, in the order in which `command_line` writes them."""
 
     train: Data
     output: str | Path
@@ -42,12 +42,12 @@ class FinetuneArguments:
         check_fraction(self.valid, self.validation_fraction)
 
     def ref(self) -> ModelRef:
-        """The model that training starts from, and the device."""
+        """Returns where to find the model that training starts from, with the dtype and the device."""
         check_source(self.model, "model")
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
     def variants(self, seed: int) -> tuple[Mapping[str, Any], ...]:
-        """For each run, the options in which it differs from the others; `seed` is the first seed."""
+        """Returns the varied options of each run: each combination of the sweep, with `seeds` consecutive seeds."""
         return tuple(
             {**combination, "seed": combination.get("seed", seed) + number}
             for combination in check_sweep(self.sweep, self.seeds)
@@ -55,7 +55,7 @@ class FinetuneArguments:
         )
 
     def command_line(self, task: str) -> str | None:
-        """The equivalent command; `None` if the data are not files."""
+        """Returns the equivalent command; `None` if the data are not files."""
         if not all(_is_files(data) for data in (self.train, self.valid)):
             return None
         named = {field.name: field for field in fields(self) if field.name != "options"}
@@ -71,25 +71,25 @@ class FinetuneArguments:
 
 
 def _is_files(data: Data | None) -> bool:
-    """Whether data are names of files, rather than records or a table."""
+    """Returns whether data are given as names of files, rather than as records or a table."""
     if data is None or isinstance(data, str | Path):
         return True
     return isinstance(data, list | tuple) and all(isinstance(file, str | Path) for file in data)
 
 
 def _words(name: str, value: Any) -> Iterator[str]:
-    """The words that set an option to a value other than its default."""
+    """Returns the words of the command line that set an option to a value other than its default."""
     if name == "sweep":
         return _option(name, *(f"{option}={','.join(map(str, values))}" for option, values in value.items()))
     if value is False:
-        return iter([f"--no-{name}"] if name == "normalize" else [])  # the others are off by default
+        return iter([f"--no-{name}"] if name == "normalize" else [])  # all other flags are off by default
     if value is True:
         return iter([_flag(name)])
     return _option(name, ",".join(map(str, value)) if isinstance(value, list | tuple) else value)
 
 
 def _option(name: str, *values: object) -> Iterator[str]:
-    """The words of an option, repeated for each value."""
+    """Yields the words of an option for the command line; the option is repeated for each value."""
     return (word for value in values for word in (_flag(name), str(value)))
 
 

@@ -1,4 +1,4 @@
-"""Training with a teacher: a trained model for the same task and labels, and its scores for each example.
+"""Training with a teacher: a model for the same task and labels, whose scores for each example the student learns.
 
 Shapes: L length, C classes, W size of a vector.
 """
@@ -29,19 +29,21 @@ from mlxbert.weights.model_source import ModelRef
 
 
 class Distillation:
-    """Adds the scores of a teacher, a trained model for the same task and labels, to the training of a student.
+    """Computes the scores of a teacher for the training data, and adds them to the training of a student.
+
+    The teacher is a model that was trained for the same task and labels.
 
     Args:
-        ref: The teacher, which computes the scores of every example once.
-        task: The objective, bound to the student.
+        ref: The teacher. It computes the scores of each example only once.
+        task: The objective of the task, bound to the student.
         train: The training data.
         valid: The validation data.
-        options: The weight of the teacher.
+        options: The options of distillation, such as the weight of the teacher.
         on_progress: See `mlxbert.load`.
 
     Attributes:
-        name: The source of the teacher.
-        objective: The objective of the loop: the task and the distance from the teacher.
+        name: The name or the folder of the teacher.
+        objective: The objective for the loop, which combines the task with the distance from the teacher.
     """
 
     def __init__(
@@ -70,18 +72,18 @@ class Distillation:
         self._check_tokens()
 
     def manifest(self) -> dict[str, Any]:
-        """The part of the manifest that depends on the teacher."""
+        """Returns the entries of the manifest that depend on the teacher."""
         return {"teacher": hash_model(self._files), **self.objective.settings()}
 
     def noted(self, report: DataReport | None) -> DataReport | None:
-        """Adds the teacher to a report."""
+        """Returns the report with the teacher added to it; `None` if there is no report."""
         return report and self.objective.noted(report, self.name)
 
     def examples(self, group: ProcessGroup | None) -> list[DistillationExample]:
-        """The training examples with the scores of the teacher.
+        """Returns the training examples with the scores of the teacher.
 
         Args:
-            group: The processes, which compute all scores at once; `None` to compute each score when it is needed.
+            group: The processes that compute all scores at once; `None` to compute each score when it is needed.
         """
         if group is not None and self._train_scores is None:
             self._train_scores = self._computed(self._inputs, group)
@@ -95,7 +97,10 @@ class Distillation:
         ]
 
     def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
-        """The mean distance between student and teacher vectors of the validation data, if it selects the best."""
+        """Returns the mean distance between the student's and the teacher's vectors of the validation data.
+
+        The result is keyed by the name of this metric. It is empty unless the metric selects the best checkpoint.
+        """
         if self._valid_vectors is None:
             return {}
         inputs = [example.encoding for example in self._valid.examples]
@@ -104,7 +109,7 @@ class Distillation:
         return {ERROR: cast(float, distance.item()) / len(inputs)}
 
     def _computed(self, inputs: Sequence[Encoding], group: ProcessGroup | None = None) -> Predictions:
-        """The output of the teacher for each input: a vector (W,), or the scores of its head, (C,) or (L, C)."""
+        """Computes the teacher's output for each input: a vector (W,), or the scores of its head, (C,) or (L, C)."""
 
         def scores(network: Network, inputs: Batch) -> mx.array:
             return self._teacher_task.teacher_outputs(network, inputs).astype(mx.float32)
@@ -113,7 +118,7 @@ class Distillation:
         return compute(self._network, inputs, scores, group=group)
 
     def _scores(self, number: int) -> Scores:
-        """The scores of one example, without padding, in the order of the student's labels."""
+        """Returns the teacher's scores for an example, without padding, in the order of the student's labels."""
         stored = self._train_scores
         [scores] = self._computed([self._inputs[number]]) if stored is None else [stored[number]]
         if self._per_token:
@@ -122,7 +127,7 @@ class Distillation:
         return cast(Scores, scores if order is None else scores[..., order])
 
     def _check_tokens(self) -> None:
-        """Refuses a teacher that tokenizes the texts differently, if scores belong to tokens."""
+        """Rejects a teacher that tokenizes the texts differently from the student, if tokens have scores."""
         examples = self._train.examples
         if self._per_token and [each.encoding.ids for each in examples] != [each.ids for each in self._inputs]:
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate`: how good a model is on labelled data."""
+"""`mlxbert.evaluate`: measures how good a model is on labelled data."""
 
 import logging
 from collections.abc import Iterable
@@ -37,11 +37,12 @@ def evaluate(
     """Evaluates a model on labelled data.
 
     The labels in the data must be labels of the model. Case is ignored, and if the model's labels have no names
-    (`LABEL_0`), numbers in the data are the numbers of its outputs. Other labels are refused, except for `multilabel`,
-    where rare labels are often missing in training data: they are ignored with a warning, and `Evaluation.unknown`
-    counts them.
+    (`LABEL_0`), numbers in the data are the numbers of its outputs. Any other label is an error, except for
+    `multilabel`: rare labels are often missing in training data, so unknown labels are ignored with a warning, and
+    `Evaluation.unknown` counts them.
 
-    Columns that are not named are the columns of the training data, if the data have them; otherwise they are guessed.
+    If a column is not named, the column that the training data used is read if the data have it; otherwise the column
+    is guessed.
 
     Example:
         >>> mlxbert.evaluate("classify", mlxbert.load("my-classifier"), data="test.csv").metrics
@@ -61,7 +62,7 @@ def evaluate(
             for `answer`; `query_column` and `max_score` for `rerank`.
 
     Raises:
-        ArgumentError: An argument is invalid, or the model is of another kind than the task.
+        ArgumentError: An argument is invalid, or the model was made for another task.
         InputError: A record cannot be used.
         CheckpointError: The model does not have the task's head.
     """
@@ -93,7 +94,7 @@ def evaluate(
 
 
 def _seen(model: Model, rows: LabelledRows) -> int:
-    """Counts the rows of files that the model was trained or selected on, and warns of them."""
+    """Returns the number of rows from files that the model was trained or selected on; warns if there are any."""
     trained = trained_hashes(model.folder)
     files = [name for name, sha256 in rows.sha256.items() if sha256 in trained]
     seen = sum(rows.counts[name] for name in files)

@@ -22,10 +22,10 @@ class Assessment:
     """A trained model and its final evaluation.
 
     Attributes:
-        model: The model, with the labels that it is saved with.
-        metrics: Its metrics on the validation data.
-        evaluation: The full evaluation on the validation data, for a built-in task.
-        summary: The comparison of its score with baselines, for a built-in task.
+        model: The trained model, with the labels that it will be saved with.
+        metrics: The model's metrics on the validation data.
+        evaluation: The full evaluation on the validation data; `None` for a custom objective.
+        summary: The comparison of the model's score with baselines; `None` for a custom objective.
     """
 
     model: Model
@@ -37,13 +37,13 @@ class Assessment:
 def assess(
     base: BaseModel, model: Model, plan: TrainingPlan, results: Sequence[Mapping[str, Any]], target: Path, times: Times
 ) -> Assessment:
-    """Evaluates a trained model on the validation data, after tuning its thresholds there if the task has any.
+    """Evaluates a trained model on the validation data. If the task has thresholds, they are tuned there first.
 
     Args:
         base: The model that training started from.
-        model: The trained model, to which the objective is bound.
+        model: The trained model, which is bound to the objective of the plan.
         plan: The data and the objective.
-        results: The `step`, `score` and `history` of every run.
+        results: The result of every run, with its `step`, `score` and `history`.
         target: The folder that will hold the model.
         times: Measures the phases of the call.
     """
@@ -75,7 +75,7 @@ def assess(
 
 
 def _early(result: Mapping[str, Any]) -> str | None:
-    """Advice against longer training, if a run was best in its first quarter."""
+    """Returns advice against longer training if the run was best in its first quarter; otherwise `None`."""
     epochs = {entry["step"]: entry["epoch"] for entry in result["history"]}
     best = epochs.get(result["step"], math.inf)
     if best > max(epochs.values()) / 4:
@@ -84,7 +84,10 @@ def _early(result: Mapping[str, Any]) -> str | None:
 
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:
-    """Advice if a baseline is at least as good: `special`, or longer training. None for a perfect score."""
+    """Returns advice if a baseline is at least as good as the model; otherwise, and for a perfect score, `None`.
+
+    The advice is `special` if that is not `None`, otherwise to train longer.
+    """
     if evaluation.score == evaluation.spec.perfect(evaluation.metric):
         return None
     sign = 1 if evaluation.metric in evaluation.spec.minimized else -1
@@ -93,13 +96,16 @@ def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str
 
 
 def _shown_path(folder: Path) -> str:
-    """A folder as a user would type it: relative to the current folder if it lies inside."""
+    """Returns the path of a folder for display: relative if the folder lies inside the current folder."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the runs differ in the seed only; a deviation across other options would not measure randomness."""
+    """Returns whether the runs differ only in their seeds.
+
+    If other options differ, the deviation of the scores does not measure randomness.
+    """
     measured = {"seed", "score", "step", "seconds", "history", "ended", "planned"}
     others = [{name: value for name, value in result.items() if name not in measured} for result in results]
     return all(other == others[0] for other in others)

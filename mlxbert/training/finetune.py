@@ -1,4 +1,4 @@
-"""`mlxbert.finetune`: from labelled data to a model folder, as a stream of events."""
+"""`mlxbert.finetune`: trains a model on labelled data and writes its folder, as a stream of events."""
 
 from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, fields, replace
@@ -59,8 +59,8 @@ def finetune(
 ) -> TrainingEvents:
     """Trains a model on labelled data, and writes it as a folder that mlxbert and transformers open.
 
-    Interrupted, it keeps its state in `DIR.partial/`, and the same call resumes there. The call checks everything;
-    `run`, or iterating over the events, does the work.
+    An interrupted run keeps its state in `DIR.partial/`, and the same call resumes from it. The call itself only checks
+    its arguments and data; `run`, or iterating over the events, does the training.
 
     Example:
         >>> model = mlxbert.finetune("classify", train="questions.csv", output="my-classifier", epochs=3).run()
@@ -72,36 +72,36 @@ def finetune(
         output: The folder to write.
         valid: Validation data, which select the best checkpoint; `None` splits off `validation_fraction` of `train`.
         model: The model to start from: hub name, folder or `builtin`.
-        adapter: An adapter of the model that is merged into its weights first, see `mlxbert.load`.
-        teacher: A trained model for the same task and labels to learn from as well: its scores for the training data
-            are computed once, and the distance from them has a share of `teacher_weight` in the loss. `embed` learns
-            the vectors of the teacher from single texts.
+        adapter: An adapter that is merged into the model's weights before training (see `mlxbert.load`).
+        teacher: A model that was trained for the same task and labels, to learn from in addition to the labels. Its
+            scores for the training data are computed once; the distance from these scores has the weight
+            `teacher_weight` in the loss. For `embed`, the student learns the teacher's vectors of single texts instead.
         revision: See `mlxbert.load`.
         offline: See `mlxbert.load`.
         dtype: The dtype of computation: `float32`, `float16` (with a scaled loss) or `bfloat16`; weights are trained in
             float32. `auto` is bfloat16 on CUDA and float32 elsewhere.
         device: See `mlxbert.load`.
         format: The format of the files, if it differs from their extensions.
-        no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
+        no_header: Whether the first row of a .csv or .tsv file is data; its columns are then called `1`, `2`, …
         encoding: The encoding of text files.
-        validation_fraction: The share of the examples that become validation data; `None` for 0.1, or more if needed
-            for 20 examples, up to 0.2.
+        validation_fraction: The share of the examples that becomes validation data. `None` means 0.1, or up to 0.2 if
+            that is needed to get 20 examples.
         seeds: The number of runs with different seeds, starting at `seed`; the best run is kept.
         sweep: Values of options to try, each with every seed: `{"lr": [1e-5, 2e-5]}`.
         overwrite: Whether to replace an earlier result, or the unfinished work of a different call.
         dry_run: Whether to stop after the report on the data, with an estimate of time and memory.
-        check: Whether to open the finished folder with transformers (needs torch) and compare its logits with those of
-            mlxbert, see `Finished.check`. A difference is an error.
+        check: Whether to open the finished folder with transformers (which needs torch) and to compare the logits of
+            both libraries (see `Finished.check`). A difference is an error.
         on_progress: Called with the progress of a download in bytes.
         on_phase: Called with the name of each phase as it begins: reading, training, saving, …
         **options: The fields of `TrainingOptions` in `mlxbert.training.options.loop_options`, and the options of the
-            task: `text_column`, `pair_column` (not of `tag` and `rerank`), `label_column`, `metric`, `max_length`; for
+            task: `text_column`, `pair_column` (not for `tag` and `rerank`), `label_column`, `metric`, `max_length`; for
             `classify` and `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and
             `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
             `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for `embed` `negative_column` and the
             fields of `VectorLearning` in `mlxbert.training.options.training_tasks`; with `teacher` also the fields of
-            `TeacherOptions` in `loop_options`, not for `embed`. If omitted, `epochs` and `lr` depend on the data and
-            the model; `minutes` replaces `epochs`.
+            `TeacherOptions` in `loop_options` (except for `embed`). If omitted, `epochs` and `lr` depend on the data
+            and the model; `minutes` replaces `epochs`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -135,7 +135,7 @@ def _request(
 
 
 def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgress | None, ref: ModelRef) -> BaseModel:
-    """Finds the model that training starts from, after checking that the data exist."""
+    """Finds the model that training starts from. Checks first that the data exist."""
     for data in (asked.train, () if asked.valid is None else asked.valid):
         check_sources(data)
     base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
@@ -152,7 +152,7 @@ def _read_material(
     check: bool,
     base: BaseModel,
 ) -> LabelledMaterial:
-    """Opens the data, and the teacher if there is one."""
+    """Opens the data and, if there is one, the teacher."""
     rows = partial(
         read_rows, format=asked.format, header=not asked.no_header, encoding=asked.encoding, words=chosen.labels_words
     )
@@ -178,11 +178,11 @@ class _Chosen:
     """The options of a call, divided by purpose.
 
     Attributes:
-        objective: The objective, with the options of the task.
-        loop: The training options.
+        objective: The objective, which holds the options of the task.
+        loop: The options of the training loop.
         named: The names of the options in `loop` that the caller set.
         teacher: The options of the teacher.
-        labels_words: Whether labels belong to words, which decides how files are read.
+        labels_words: Whether each word has a label, which decides how files are read.
     """
 
     objective: Objective[Any]
@@ -193,7 +193,7 @@ class _Chosen:
 
 
 def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check: bool) -> _Chosen:
-    """Divides the options of a call among the loop, the teacher and the objective, and checks them."""
+    """Checks the options of a call, and divides them among the loop, the teacher and the objective."""
     rest, sweep = dict(asked.options), asked.sweep or {}
     loop = _pop_options(rest, _LOOP)
     spec = TASKS.get(task) if isinstance(task, str) else None
@@ -204,7 +204,7 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # some defaults depend on lora
         loop["lora"] = next(iter(sweep["lora"]), None)
     if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
-        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # which exclude all variants
+        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} is given, which needs the name of a task, not an Objective")
@@ -217,7 +217,7 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
 
 
 def _check_comparable(options: TrainingOptions) -> None:
-    """Refuses a comparison with transformers that is impossible for every model."""
+    """Raises `ArgumentError` if these options make a comparison with transformers impossible."""
     if options.lora is not None:
         raise ArgumentError(
             "check is True with lora, but check compares whole models",
@@ -227,5 +227,5 @@ def _check_comparable(options: TrainingOptions) -> None:
 
 
 def _pop_options(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
-    """Removes the named options that are not `None` from `options`, and returns them."""
+    """Removes the named options from `options`, and returns them; options that are `None` stay."""
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}

@@ -1,4 +1,4 @@
-"""Labelled data as training material: the records of a task with its objective, and a teacher if there is one."""
+"""Labelled data as training material: the records of a task, its objective and, optionally, a teacher."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.training.transformers_check import check as compare
 
-_MIN_UPDATES, _MAX_EPOCHS = 300, 20  # bounds of the default number of epochs
+_MIN_UPDATES, _MAX_EPOCHS = 300, 20  # limits for the default number of epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class LabelledMaterial(Material):
 
     Attributes:
         base: The model that training starts from.
-        objective: The objective of the loop: the task, or the task with its teacher.
+        objective: The objective of the loop: the task alone, or the task with its teacher.
         plan: The data, and the objective of the task.
-        distillation: The scores of the teacher, if there is one.
-        encoding: The encoding of the files, which their hashes do not show.
+        distillation: The scores of the teacher; `None` without a teacher.
+        encoding: The encoding of the files. The manifest names it, because the hashes of the files do not depend on it.
         compares: Whether the finished folder is compared with transformers.
     """
 
@@ -107,7 +107,7 @@ class LabelledMaterial(Material):
         }  # fmt: skip
 
     def reads(self) -> tuple[int, int]:
-        """See `Material.reads`; the baselines of a built-in task compare the frozen vectors of all texts."""
+        """See `Material.reads`. The final evaluation of a built-in task also embeds all texts, for a baseline."""
         valid, train = (sum(map(len, part.examples)) for part in (self.plan.valid, self.plan.train))
         return valid, valid + (0 if self.plan.report is None else train + valid)
 
@@ -141,9 +141,9 @@ class LabelledMaterial(Material):
     def _record(
         self, call: TrainingCall, assessment: Assessment, results: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """The content of `training.json` besides the manifest."""
+        """Returns the content of `training.json`, except for the manifest."""
         report, evaluation, summary = self.plan.report, assessment.evaluation, assessment.summary
-        # Without texts: a published folder should not contain the data.
+        # Mistakes have texts, and a published folder should not contain the data.
         scores = evaluation and {name: value for name, value in asdict(evaluation).items() if name != "mistakes"}
         return {
             "command": call.request.line, "report": report and asdict(report), "runs": list(results),
@@ -152,7 +152,7 @@ class LabelledMaterial(Material):
         }  # fmt: skip
 
     def _card(self, task: str, assessment: Assessment) -> list[str]:
-        """The lines of the model card."""
+        """Returns the lines of the model card."""
         plan, labels = self.plan, assessment.model.labels
         facts = [
             f"Trained by mlxbert for `{task}` from {self.base.name}, on {len(plan.train.records):,} examples. "

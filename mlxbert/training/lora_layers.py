@@ -1,4 +1,4 @@
-"""Selects the layers that get adapters, and the parameters that are trained in addition."""
+"""Selects the layers that get LoRA adapters, and the parameters that are trained in addition."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from mlxbert.weights.save_adapter import saved_whole, write_adapter
 
 @dataclass(frozen=True)
 class Adapters:
-    """The adapters of a model.
+    """The LoRA adapters of a model.
 
     Attributes:
-        targets: The modules with adapters.
+        targets: The modules that have adapters.
         settings: The rank and the other settings of the adapters.
         trained: The names of the trained parameters: adapters, heads, and a newly initialized pooler.
-        heads: The trained heads; `None` for all.
+        heads: The names of the trained heads; `None` if all heads are trained.
     """
 
     targets: tuple[Target, ...]
@@ -42,7 +42,7 @@ class Adapters:
 
         Args:
             model: The trained model.
-            base: Its base model.
+            base: The model that training started from.
         """
         on_disk = base.name != BUILTIN and local_folder(base.name) is not None
         names = {
@@ -55,12 +55,12 @@ class Adapters:
 
 
 def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] | None = None) -> Adapters | None:
-    """Puts adapters into the network of a model; returns `None` if the options ask for none.
+    """Adds adapters to the network of a model; returns `None` if the options ask for none.
 
     Args:
         model: The model.
-        options: The layers to adapt, and the rank.
-        heads: The heads that are trained in addition; `None` for all.
+        options: The layers that get adapters, and the rank of the adapters.
+        heads: The names of the heads that are trained in addition; `None` for all heads.
     """
     settings = options.adapters
     if settings is None:
@@ -73,7 +73,7 @@ def adapt_model(model: Model, options: TrainingOptions, heads: tuple[str, ...] |
 
 
 def refuse_adapter(files: ModelFolder) -> None:
-    """Refuses a base model that is itself an adapter: adapters cannot be trained on top of it."""
+    """Raises `ArgumentError` if the base model is itself an adapter, which cannot be the base of another one."""
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
             f"{adapter}: is an adapter, expected a model: an adapter cannot be the base of another one",
@@ -82,7 +82,7 @@ def refuse_adapter(files: ModelFolder) -> None:
 
 
 def check_adapters(architecture: Architecture, options: TrainingOptions, plan: TrainingPlan) -> None:
-    """Refuses unknown names of layers, and options whose result an adapter cannot store."""
+    """Raises `ArgumentError` if layer names are unknown, or if an adapter cannot store the result of the options."""
     choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
@@ -101,12 +101,12 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
 
 
 def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target, ...]:
-    """The modules of an encoder that get adapters, in the order of the network.
+    """Returns the modules of an encoder that get adapters, in the order of the network.
 
     Args:
         architecture: The architecture of the model.
-        options: `lora_layers` is `all-linear`, or a list of names separated by commas: a name selects every module
-            whose full name equals it or ends with it.
+        options: The option `lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every
+            module whose full name equals the name or ends with it.
     """
     config = architecture.config
     shapes = network_shapes(config)
@@ -133,6 +133,6 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
 
 
 def _both_names(layer_targets: list[Target]) -> list[str]:
-    """The modules of a layer by the names of mlxbert, each followed by its name in transformers."""
+    """Lists the modules of a layer by their names in mlxbert, each followed by its name in transformers."""
     names = {target.inside: [path.rpartition(".")[2] for path in target.ours] for target in layer_targets}
     return [f"{ours} ({theirs})" for theirs, paths in names.items() for ours in paths]

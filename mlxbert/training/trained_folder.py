@@ -22,12 +22,13 @@ class FolderContent:
 
     Attributes:
         model: The trained model.
-        record: The content of `training.json` besides the manifest.
+        record: The content of `training.json`, except for the manifest.
         card: The lines of the model card.
-        keys: Additional keys of `config.json`; `None` as the value removes a key.
-        embedder: The embedder of a model that was trained to make vectors.
-        facts: Attributes of `Finished` besides the score, keyed by name.
-        complete: Called once the model is in the folder and can be loaded; its result is added to `record` and `facts`.
+        keys: Additional keys of `config.json`. The value `None` removes a key.
+        embedder: The embedder of a model that was trained for vectors; `None` for other models.
+        facts: Further fields of the event `Finished`, keyed by name.
+        complete: Called with the folder once the model is in it and can be loaded. The result is added to `record` and
+            `facts`.
     """
 
     model: Model
@@ -48,16 +49,16 @@ def write_folder(
     line: str | None,
     adapters: Adapters | None,
 ) -> Mapping[str, Any]:
-    """Writes everything into an empty folder.
+    """Writes the model and everything that belongs to it into an empty folder.
 
     Args:
-        folder: The folder.
+        folder: The folder to write to.
         content: The content of the folder.
         base: The model that training started from.
         target: The final path of the folder.
         manifest: Everything that determined the result.
-        line: The command that repeats the call, if known.
-        adapters: The trained adapters, which are written instead of all weights.
+        line: The command that repeats the call; `None` if it is not known.
+        adapters: The trained adapters, which are written instead of all weights; `None` if there are none.
 
     Returns:
         The result of `FolderContent.complete`.
@@ -82,5 +83,5 @@ def write_folder(
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Iterable[str]:
-    """The lines of a table of metrics in Markdown."""
+    """Returns the lines of a Markdown table of metrics."""
     return ["| metric | value |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items()), ""]

@@ -4,7 +4,7 @@
 passes functions that find the model and open the data. Each kind of data is a subclass of `Material`.
 
 The work is done in `DIR.partial/` (see `mlxbert.training.unfinished_folder`); `DIR` appears when everything is done.
-Repeating the same call resumes the work; a different call is refused.
+Repeating the same call resumes the work; a different call is an error.
 """
 
 import logging
@@ -41,7 +41,7 @@ from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef, local_folder
 
 _LOG = logging.getLogger("mlxbert")
-_MIN_STEPS = 50  # updates: a shorter run gets no estimate, because the measurement takes several updates
+_MIN_STEPS = 50  # a run with fewer updates gets no estimate, because measuring takes several updates
 _ESTIMATING = "estimating the time"
 AnyBase = TypeVar("AnyBase", bound=BaseModel)
 _LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they need larger steps than full weights
@@ -53,15 +53,15 @@ class TrainingRequest:
 
     Attributes:
         task: The name of the task, for reports.
-        what: The activity, for the `repr` of the call: `fine-tuning`.
+        what: The activity, such as `fine-tuning`, for the `repr` of the call.
         output: The folder to write.
         ref: The base model and the device.
         options: The training options.
         named: The names of the options that the caller set; the others get defaults that suit the model and the data.
-        variants: For each run, the options in which it differs from the others.
+        variants: For each run, the options in which the run differs from the others.
         overwrite: Whether existing results and unfinished work are replaced.
         dry_run: Whether the call only estimates time and memory.
-        line: The command line of this call, if known.
+        line: The command line of this call; `None` if it is not known.
         times: Measures the phases of the call.
     """
 
@@ -83,7 +83,7 @@ class Material(ABC):
 
     Attributes:
         base: The model that training starts from.
-        objective: The objective of the loop; its metric selects the best run.
+        objective: The objective that the loop optimizes. Its metric selects the best run.
     """
 
     base: BaseModel
@@ -91,56 +91,59 @@ class Material(ABC):
 
     @abstractmethod
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
-        """Default values that suit the model and the data, for options that the caller did not set."""
+        """Returns defaults that suit the model and the data, for options that the caller did not set."""
 
     @abstractmethod
     def check(self, options: TrainingOptions) -> None:
-        """Refuses options with which a run would fail after hours of work."""
+        """Raises an error if a run with these options would fail after hours of work."""
 
     @abstractmethod
     def manifest(self, call: "TrainingCall") -> dict[str, Any]:
-        """Everything that determines the result, except for `versions`: a run resumes only with an equal manifest."""
+        """Returns everything that determines the result, except for `versions`.
+
+        A run resumes only with an equal manifest.
+        """
 
     def opened(self, call: "TrainingCall", folder: Path) -> Self:
-        """Returns the material with its examples, which may be stored in the folder of unfinished work."""
+        """Returns the material with its examples, which may be stored in `folder`, the folder of unfinished work."""
         return self
 
     @abstractmethod
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
-        """The model of a run before training, and the adapters if only adapters are trained."""
+        """Returns the model of a run before training, with its adapters (`None` if all weights are trained)."""
 
     @abstractmethod
     def training(self, call: "TrainingCall", options: TrainingOptions, model: Model) -> Mapping[str, Any]:
-        """The attributes of `Training` that depend on the kind of data, keyed by name."""
+        """Returns the attributes of `Training` that depend on the kind of data, keyed by name."""
 
     @abstractmethod
     def reads(self) -> tuple[int, int]:
-        """The number of tokens that an evaluation reads, and the number that the final evaluation reads."""
+        """Returns the number of tokens that each evaluation processes, and the number for the final evaluation."""
 
     @abstractmethod
     def facts(self, call: "TrainingCall", number: int, loop: Run) -> Mapping[str, Any]:
-        """The attributes of `Started` that depend on the kind of data, keyed by name."""
+        """Returns the attributes of `Started` that depend on the kind of data, keyed by name."""
 
     @abstractmethod
     def content(self, call: "TrainingCall", model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
-        """The content of the folder that the call writes.
+        """Returns the content of the folder that the call writes.
 
         Args:
             call: The call.
             model: The model with the weights of the best run.
-            results: For each run its `score`, `step`, `seconds` and `history`, the step at which it `ended`, the
-                number of `planned` steps, and the options in which it differs.
+            results: The result of each run: its `score`, `step`, `seconds` and `history`; the step at which it `ended`;
+                the number of `planned` steps; and the options in which it differs from the other runs.
         """
 
 
 def begin(
     request: TrainingRequest, find: Callable[[ModelRef], AnyBase], read: Callable[[AnyBase], Material]
 ) -> TrainingEvents:
-    """Makes every check that is possible before training, and returns the training as an iterator of events.
+    """Runs every check that is possible before training, and returns the training as an iterator of events.
 
     Args:
         request: The arguments that do not depend on the kind of data.
-        find: Makes the checks that need no model, then finds the base model.
+        find: Runs the checks that need no model, then finds the base model.
         read: Opens the data and prepares them for the model.
     """
     ref, times, group = request.ref, request.times, join()
@@ -162,7 +165,7 @@ def begin(
             dtype=devices.choose_dtype(ref.dtype, training=True),
             group=ProcessGroup() if request.dry_run else group,
         )  # fmt: skip
-        for number in range(len(request.variants)):  # checked before hours of work
+        for number in range(len(request.variants)):  # checked now, before hours of work
             material.check(call.chosen(number))
     events = call.estimated(first=not group.rank) if request.dry_run else call.events()
     times.begin("")
@@ -172,7 +175,7 @@ def begin(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCall:
-    """A training call whose arguments were checked: one or several runs of the loop.
+    """A training call whose arguments have been checked. It consists of one or several runs of the loop.
 
     Attributes:
         request: The arguments that do not depend on the kind of data.
@@ -180,7 +183,7 @@ class TrainingCall:
         material: The data and their objective.
         options: The training options, with defaults that suit the model and the data.
         dtype: The dtype of computation.
-        group: The processes.
+        group: The processes that share the work.
     """
 
     request: TrainingRequest
@@ -197,15 +200,15 @@ class TrainingCall:
 
     @property
     def variants(self) -> tuple[Mapping[str, Any], ...]:
-        """For each run, the options in which it differs from the others."""
+        """For each run, the options in which the run differs from the others."""
         return self.request.variants
 
     def chosen(self, number: int) -> TrainingOptions:
-        """The options of a run."""
+        """Returns the options of a run."""
         return replace(self.options, **self.variants[number])
 
     def training(self, number: int, models: "RunModels") -> Training:
-        """The inputs of the loop for a run."""
+        """Returns the inputs of the loop for a run."""
         options, group = self.chosen(number), self.group
         model, adapters = models.of(number)
         return Training(
@@ -216,12 +219,12 @@ class TrainingCall:
         )  # fmt: skip
 
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
-        """Yields the only event of a dry run: the estimate, which the first process measures."""
+        """Yields the only event of a dry run. It has the estimate, which the first process measures."""
         if first:
             yield self._started(0, Run(self.training(0, RunModels(self)), None), always=True)
 
     def _started(self, number: int, loop: Run, *, always: bool = False) -> Started:
-        """The first event of a run; `always` forces an estimate."""
+        """Makes the first event of a run. If `always` is true, a run of few updates has an estimate, too."""
         estimate = self._estimated(number, loop, always=always)
         variants, variant = self.variants, self.variants[number]
         return Started(
@@ -235,7 +238,10 @@ class TrainingCall:
         )  # fmt: skip
 
     def _estimated(self, number: int, loop: Run, *, always: bool) -> Estimate | None:
-        """Estimates all runs, for the first run only; with `minutes`, also sets the number of updates of a new run."""
+        """Returns the estimate of all runs, in the first run only.
+
+        With the option `minutes`, it also limits the number of updates of a new run.
+        """
         decide = self.options.minutes is not None and loop.state.progress.budget is None
         if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _MIN_STEPS)):
             return None
@@ -246,7 +252,10 @@ class TrainingCall:
         return None if number else costs.estimate(loop, len(self.variants))
 
     def _limit(self, number: int, loop: Run, costs: Costs) -> None:
-        """Limits a run to its share of the remaining time, less the last evaluation and work that is done only once."""
+        """Limits a run to its share of the remaining time.
+
+        The time for the last evaluation, and for work that is done only once, is deducted first.
+        """
         assert self.options.minutes is not None
         runs, spent = len(self.variants) - number, self.times.total()
         measuring = (runs - 1) * self.times.seconds[_ESTIMATING] / (number + 1)  # the later runs are measured, too
@@ -262,7 +271,7 @@ class TrainingCall:
         loop.limit(steps, seconds)
 
     def versions(self) -> dict[str, Any]:
-        """The versions, device and processes, on which the bits of a result depend."""
+        """Returns the versions, the device and the processes, on which the bits of a result depend."""
         return {
             "mlxbert": __version__, "mlx": metadata.version("mlx"), "dtype": dtype_name(self.dtype),
             "device": "gpu" if devices.on_gpu() else "cpu", "tf32": devices.on_gpu() and devices.tf32(),
@@ -271,7 +280,7 @@ class TrainingCall:
         }  # fmt: skip
 
     def events(self) -> Generator[Event, None, None]:
-        """Returns the events; iterating over them does the work."""
+        """Returns the events of the training. Iterating over them does the work."""
         with self.group.raise_together():
             manifest = {**self.versions(), **self.material.manifest(self)}
         if self.group.size > 1:
@@ -299,7 +308,7 @@ class TrainingCall:
                 yield call._finished(workspace, manifest, models)
 
     def _train(self, number: int, workspace: Workspace, models: "RunModels") -> Iterator[Event]:
-        """Trains one of the runs; among several, a run that diverges is the worst one and does not end the others."""
+        """Trains one of the runs. Among several runs, a diverging run counts as the worst; the others continue."""
         first = self.group.rank == 0
         self.times.begin(LOADING)
         devices.use(self.request.ref.device)  # another model may have been loaded since the call
@@ -328,7 +337,7 @@ class TrainingCall:
         loop.restore()
 
     def _finished(self, workspace: Workspace, manifest: Mapping[str, Any], models: "RunModels") -> Finished:
-        """Writes the folder of the best run."""
+        """Writes the folder of the best run, and returns the last event."""
         results = [workspace.result(number) for number in range(len(self.variants))]
         scores = {number: result["score"] for number, result in enumerate(results) if result["score"] is not None}
         if not scores:
@@ -342,7 +351,7 @@ class TrainingCall:
         self.times.begin("saving")
         with workspace.model() as folder:
             facts = write_folder(folder, content, base, self.target, manifest, self.request.line, adapters)
-            destination.check_target(self.target, base.folder, self.request.overwrite)  # again, hours later
+            destination.check_target(self.target, base.folder, self.request.overwrite)  # checked again, hours later
             destination.move(folder, self.target)
         workspace.remove()
         self.times.begin("")
@@ -362,7 +371,9 @@ class TrainingCall:
 
 
 class RunModels:
-    """The models of the runs, one in memory at a time. The model of the last run is reused, with its trained weights.
+    """Provides the model of each run. Only one model is in memory at a time.
+
+    If the last run is requested again, its model is reused, with the trained weights.
 
     Args:
         call: The training call.
@@ -373,7 +384,7 @@ class RunModels:
         self._last: tuple[int, Model, Adapters | None] | None = None
 
     def of(self, number: int) -> tuple[Model, Adapters | None]:
-        """The model of a run, and the adapters if only adapters are trained."""
+        """Returns the model of a run, with its adapters (`None` if all weights are trained)."""
         if self._last is None or self._last[0] != number:
             self._last = None
             self._last = number, *self._call.material.model(self._call.chosen(number))
@@ -381,7 +392,7 @@ class RunModels:
 
 
 def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
-    """Checks the output folder before the model is downloaded; returns its path with links resolved."""
+    """Checks the output folder before the model is downloaded, and returns its path with links resolved."""
     if group.rank:
         return Path(request.output)
     if not request.overwrite:
@@ -390,6 +401,9 @@ def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
 
 
 def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:
-    """The default learning rate for a hidden size: the rates of BERT for 768 and 1,024, times a factor."""
+    """Returns the default learning rate for a hidden size: the rates of BERT for 768 and 1,024, times `factor`.
+
+    Smaller models have a higher rate, and so do adapters.
+    """
     rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower models need larger steps
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))

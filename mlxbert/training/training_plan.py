@@ -23,11 +23,11 @@ from mlxbert.training.objectives.task_objective import TaskObjective
 class FreshModels:
     """Untrained models with the heads to train.
 
-    The first model is loaded for the plan and then trained by the first run, so that it is not loaded twice.
+    The first model is loaded for the plan and then trained by the first run, so that it is loaded only once.
 
     Args:
         base: The model that training starts from.
-        heads: The heads, and their labels.
+        heads: The labels of each head to train.
         seed: The seed for the new weights of the first model.
     """
 
@@ -36,12 +36,12 @@ class FreshModels:
         self._first: Model | None = base.with_heads(heads, seed)
 
     def bind(self, objective: Objective[Any]) -> None:
-        """Binds an objective to the first model, before a run takes it."""
+        """Binds an objective to the first model, before a run takes the model."""
         assert self._first is not None
         objective.bind(self._first)
 
     def take(self, seed: int) -> Model:
-        """Returns a model whose new weights have this seed; the caller may modify it."""
+        """Returns a model whose new weights were initialized with `seed`. The caller may modify the model."""
         model, self._first = self._first, None
         if model is None or seed != self._seed:
             del model  # frees its memory for the next one
@@ -56,13 +56,13 @@ class TrainingPlan:
 
     Attributes:
         objective: The objective, bound to the first model.
-        heads: The trained heads, and their labels.
+        heads: The labels of each trained head.
         models: The models to train.
         train: The training data.
         valid: The validation data.
         report: The report on the data; `None` for a custom objective.
         valid_files: The files of the validation data.
-        sha256: The hashes of all files, and of the data from pipes and iterators.
+        sha256: The hashes of all files, and of data from pipes and iterators, keyed by name.
     """
 
     objective: Objective[Any]
@@ -119,7 +119,7 @@ def make_plan(
 
 
 def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, str]]:
-    """The records, each with its place in the data; a built-in task may make several records of a row."""
+    """Returns the records, each with its location. A built-in task may make several records from a row."""
     records = objective.read(rows)
     if isinstance(objective, TaskObjective):
         return [(record, record.place) for record in records]
@@ -127,7 +127,10 @@ def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, st
 
 
 def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
-    """The hashes of all data; if two sources have one name (such as `records`), the second is `valid records`."""
+    """Returns the hashes of all data, keyed by name.
+
+    If training and validation data have the same name, such as `records`, the second name is `valid records`.
+    """
     hashes = dict(train.sha256)
     parts = [train] if valid is None else [train, valid]
     for name, sha256 in parts[-1].sha256.items():
@@ -141,12 +144,12 @@ def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
 
 
 def usual_share(examples: int) -> float:
-    """The default share of validation data: 0.1, or more if needed for 20 examples, up to 0.2."""
+    """Returns the default share of validation data: 0.1, or up to 0.2 if that is needed to get 20 examples."""
     return max(0.1, min(20 / max(examples, 1), 0.2))
 
 
 def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Split:
-    """Tokenizes records; errors name their places."""
+    """Tokenizes records. Errors name the location of the record."""
     examples: list[Any] = []
     owners: list[int] = []
     for number, (record, place) in enumerate(part):
@@ -160,7 +163,7 @@ def prepared(objective: Objective[Any], part: Sequence[tuple[Any, str]]) -> Spli
 
 
 def _key(placed: tuple[Any, str]) -> Hashable:
-    """The key of records that must be in the same split: their `group` if they have one, otherwise their inputs."""
+    """Returns the key of records that must be in the same split: their `group` or, without one, their inputs."""
     record, place = placed
     return getattr(record, "group", None) or getattr(record, "key", place)
 
@@ -193,7 +196,7 @@ def _report(
 
 
 def _lengths(part: Split) -> list[int]:
-    """Tokens of each record before truncation, special tokens included."""
+    """Returns the number of tokens of each record before truncation, including special tokens."""
     lengths = [0] * len(part.records)
     for owner, example in zip(part.owners, part.examples, strict=True):
         lengths[owner] = max(lengths[owner], *(encoding.positions[-1] + 1 for encoding in example.encodings))

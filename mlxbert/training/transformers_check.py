@@ -1,4 +1,4 @@
-"""Opens a finished folder with transformers, and compares its logits with those of mlxbert."""
+"""Opens a finished folder with transformers, and compares the logits of transformers and mlxbert."""
 
 import importlib
 import importlib.util
@@ -27,7 +27,7 @@ _HINT = "the trained model is kept; the same call without check=True moves its f
 
 
 def require_packages() -> None:
-    """Refuses a check if transformers is not installed."""
+    """Raises `ArgumentError` if transformers or another package that the check needs is not installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
@@ -37,10 +37,10 @@ def require_packages() -> None:
 
 
 def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
-    """Refuses, before training, a check of a model that transformers cannot compute.
+    """Raises `ArgumentError`, before training, if the model is one that transformers cannot compute.
 
     Args:
-        heads: The trained heads, and their labels.
+        heads: The labels of each trained head.
         config_json: The configuration of the model.
     """
     if not [*heads]:
@@ -57,12 +57,14 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
 
 
 def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:
-    """The largest absolute difference between the logits of mlxbert and transformers, in float32 on the CPU.
+    """Returns the largest absolute difference between the logits of mlxbert and transformers.
+
+    Both compute in float32 on the CPU.
 
     Args:
         folder: The finished folder.
-        network: The network that was saved there.
-        examples: Validation examples; the first 32 are compared.
+        network: The network that was saved in the folder.
+        examples: Validation examples, of which the first 32 are compared.
         head: The head that was trained.
     """
     encodings = [example.encoding for example in examples[:_MAX_EXAMPLES]]
@@ -90,7 +92,7 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
 
 
 def _theirs(folder: Path, batches: Sequence[Batch], head: str) -> list[NDArray[np.float32]]:
-    """The logits of transformers for each example: (C,), or (L, C) for heads that score tokens."""
+    """Returns the logits of transformers for each example: (C,), or (L, C) for heads that score tokens."""
     torch, transformers = (importlib.import_module(name) for name in _PACKAGES)
     model_class = getattr(transformers, f"AutoModel{HEADS[head].class_names[0]}")
     # Otherwise transformers may ask on the terminal whether to run code of the model's authors.

@@ -29,7 +29,7 @@ _RESULT, _WEIGHTS = "result.json", "weights.safetensors"
 
 
 class Workspace(PartialFolder):
-    """The folder of unfinished work."""
+    """The folder of the unfinished work of a training call."""
 
     names = "runs|model|corpus|valid"
     work = ("runs", "model")
@@ -37,18 +37,18 @@ class Workspace(PartialFolder):
     hint = "repeat that command to resume it; overwrite=True removes its work"
 
     def store(self, run: int) -> RunStore:
-        """The store of the state of a run."""
+        """Returns the store for the state of a run."""
         return RunStore(self._run(run), self._owner(run))
 
     def _run(self, run: int) -> Path:
         return self.folder / "runs" / f"{run:03}"
 
     def _owner(self, run: int) -> object:
-        """The value that identifies the run in its files."""
+        """Returns the value that identifies the run in its files."""
         return [comparable(self.manifest), run]
 
     def finish(self, run: int, result: Mapping[str, Any], weights: Arrays) -> None:
-        """Stores the result of a run and its best weights, and removes its state."""
+        """Stores the result and the best weights of a run, and removes the state of the run."""
         folder = self._run(run)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Workspace(PartialFolder):
                 path.unlink(missing_ok=True)  # macOS may remove `._x` together with `x`
 
     def is_finished(self, run: int) -> bool:
-        """Whether a run is finished."""
+        """Returns whether a run is finished."""
         if not (self._run(run) / _RESULT).is_file():
             return False
         with reading(self._run(run), "result"):
@@ -67,12 +67,12 @@ class Workspace(PartialFolder):
         return True
 
     def result(self, run: int) -> dict[str, Any]:
-        """The result of a finished run."""
+        """Reads the result of a finished run."""
         with reading(self._run(run), "result"):
             return {name: value for name, value in self._stored(run).items() if name != _WEIGHTS}
 
     def weights(self, run: int) -> Arrays:
-        """The best weights of a finished run."""
+        """Reads the best weights of a finished run."""
         with reading(self._run(run), "result"):
             return load_arrays(self._run(run) / _WEIGHTS, self._stored(run)[_WEIGHTS])
 
@@ -81,7 +81,7 @@ class Workspace(PartialFolder):
 
     @contextmanager
     def model(self) -> Iterator[Path]:
-        """An empty folder for the finished model."""
+        """Yields an empty folder for the finished model."""
         folder = self.folder / "model"
         shutil.rmtree(folder, ignore_errors=True)
         with writing(folder, kept="; the trained weights are kept"):
@@ -90,13 +90,13 @@ class Workspace(PartialFolder):
 
 
 def clean_up(output: str | Path) -> None:
-    """Removes the partial folder of a call that was killed after its result had been moved to `output`.
+    """Removes the partial folder of a call that was killed after moving its result to `output`.
 
-    The partial folder must have the manifest that is also part of the result. Unfinished work is kept, and so is a
+    The partial folder is removed only if its manifest is also part of the result. Unfinished work is kept, and so is a
     folder that another process uses.
 
     Args:
-        output: The folder of the model; an invalid value is ignored here and refused by the check of the target.
+        output: The folder of the model. An invalid value is ignored here, because a later check reports it.
     """
     try:
         target = to_path(output, "output").resolve()

@@ -1,1 +1,1 @@
-"""Checks and reports on the data of a run, before training."""
+"""Checks the data of a run before training, and reports on them."""

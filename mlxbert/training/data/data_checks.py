@@ -1,4 +1,4 @@
-"""Checks of the data before training: errors and warnings."""
+"""Checks the data before training, with errors and warnings."""
 
 import math
 import unicodedata
@@ -12,20 +12,20 @@ from mlxbert.errors import InputError
 from mlxbert.invisible_characters import without_invisible
 from mlxbert.training.data.data_report import DataReport, SplitReport
 
-FEW = 16  # examples of a label; up to this number, results vary much from run to run
-_DOMINANT = 0.8  # share of the examples that makes a label hide the others
+FEW = 16  # with at most this many examples of a label, results vary much from run to run
+_DOMINANT = 0.8  # share of the examples at which a label hides the others
 _IMBALANCE = 20  # ratio of the most frequent to the rarest label
-_TRUNCATED = 0.05  # share of the inputs
-_CLASSES = 10  # different whole numbers; up to this number, they look like names of classes
-_NUMBERS = 20  # labels; with more, labels that are all numbers look like measurements
-_RECORDS, _LONG = 20, 100  # minimum number of records for the check, and the mean characters of labels that are texts
-_UNKNOWN = 5  # unknown labels that an error names
-_BOOLEANS = {"true": "1", "false": "0"}  # JSON's names, as CSV and other programs write them
-_NAMED = 3  # labels that a sentence names
+_TRUNCATED = 0.05  # share of truncated inputs that causes a warning
+_CLASSES = 10  # at most this many different whole numbers look like classes
+_NUMBERS = 20  # more than this many labels look like measurements if all are numbers
+_RECORDS, _LONG = 20, 100  # minimum number of records to check; mean length from which labels are texts
+_UNKNOWN = 5  # number of unknown labels that an error names
+_BOOLEANS = {"true": "1", "false": "0"}  # booleans in JSON, and their numbers in other files
+_NAMED = 3  # number of labels that a warning names
 
 
 class Named(Protocol):
-    """A record with labels."""
+    """A record with a location and labels."""
 
     @property
     def place(self) -> str: ...  # noqa: D102
@@ -34,16 +34,16 @@ class Named(Protocol):
 
 
 def first_place(records: Sequence[LabelledText]) -> str:
-    """Returns the location for errors that concern all records."""
+    """Returns the location that errors name if they concern all records."""
     return f"{records[0].place} and below" if records else "the training data"
 
 
 def check_label_column(records: Sequence[LabelledText], column: str) -> None:
-    """Refuses class names that look like texts.
+    """Raises `InputError` if the label column seems to hold texts instead of class names.
 
     Args:
-        records: All data, each record with one class.
-        column: The column of the labels.
+        records: All records of the data. Each record has one class.
+        column: The name of the label column.
     """
     counts = Counter(name for record in records for name in record.names)
     once = sum(count == 1 for count in counts.values())
@@ -57,11 +57,11 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
 
 
 def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
-    """Refuses examples with a label that the training data do not have.
+    """Raises `InputError` if validation records have labels that the training data do not have.
 
     Args:
         labels: The labels of the training data.
-        records: Validation data.
+        records: The validation records.
     """
     unknown = find_unknown({*labels}.__contains__, records)
     if unknown is not None:
@@ -76,11 +76,11 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Unknown labels; as a string `labels 'x' (3 records), 'y' (1 record)`.
+    """Unknown labels. In string form: `labels 'x' (3 records), 'y' (1 record)`.
 
     Attributes:
-        place: The location of the first record that has one.
-        labels: Record counts by label, the most frequent first.
+        place: The location of the first record that has an unknown label.
+        labels: The number of records with each unknown label, keyed by label. The most frequent label comes first.
     """
 
     place: str
@@ -92,12 +92,12 @@ class Unknown:
         return f"{noun} {', '.join(named)}{_more(len(self.labels) - _UNKNOWN)}"
 
     def of_no_model(self) -> str:
-        """Returns the beginning of an error: `label 'x' (3 records) is not a label of the model`."""
+        """Returns the beginning of an error message: `label 'x' (3 records) is not a label of the model`."""
         return f"{self} {'is not a label' if len(self.labels) == 1 else 'are not labels'} of the model"
 
 
 def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
-    """Finds the labels of records that are not known; `None` if all are."""
+    """Finds the labels of records that are not known; returns `None` if all labels are known."""
     place, counts = "", Counter[str]()
     for record in records:
         names = {name for name in record.names if not is_known(name)}
@@ -107,7 +107,7 @@ def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) ->
 
 
 def _fold(label: str) -> str:
-    """Returns a form that labels with the same meaning share: `1`, `1.0` and `true`; `café` in any Unicode form."""
+    """Normalizes a label: `1`, `1.0` and `true` become the same, and so do the Unicode forms of `café`."""
     folded = " ".join(unicodedata.normalize("NFD", without_invisible(label)).casefold().split())
     number = _number(_BOOLEANS.get(folded, folded))
     return folded if number is None else repr(number)
@@ -122,11 +122,11 @@ def _number(label: str) -> float | None:
 
 
 def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[str]:
-    """Yields warnings about the data, in sentences.
+    """Yields warnings about the data, each a complete sentence.
 
     Args:
-        report: The report; its warnings are ignored.
-        about_labels: The task's warnings about the labels.
+        report: The report on the data. Its own `warnings` are ignored.
+        about_labels: The warnings of the task about the labels.
     """
     yield from about_labels
     for split in report.splits:
@@ -142,7 +142,7 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
 
 
 def few_examples(train: SplitReport, advice: str | None) -> Iterator[str]:
-    """Warns of labels with few examples; `advice` ends the sentence."""
+    """Yields a warning if labels have few examples; the warning ends with `advice`."""
     few = {name: count for name, count in train.labels.items() if count <= FEW}
     if few:
         has = "has" if len(few) == 1 else "have"
@@ -153,7 +153,7 @@ def few_examples(train: SplitReport, advice: str | None) -> Iterator[str]:
 
 
 def dominant_label(train: SplitReport) -> Iterator[str]:
-    """Warns of a label that nearly all examples have."""
+    """Yields a warning if nearly all examples have the same label."""
     most_common, count = next(iter(train.labels.items()))
     if count >= _DOMINANT * train.examples:
         yield (
@@ -163,7 +163,7 @@ def dominant_label(train: SplitReport) -> Iterator[str]:
 
 
 def imbalance(train: SplitReport, advice: str) -> Iterator[str]:
-    """Warns of a label with many times as many examples as another; `advice` ends the sentence."""
+    """Yields a warning if one label has many times as many examples as another; the warning ends with `advice`."""
     most_common, largest = next(iter(train.labels.items()))
     rarest, smallest = list(train.labels.items())[-1]
     if largest >= _IMBALANCE * smallest:
@@ -172,7 +172,7 @@ def imbalance(train: SplitReport, advice: str) -> Iterator[str]:
 
 
 def alike_names(labels: Iterable[str]) -> Iterator[str]:
-    """Warns of labels that are probably meant to be one."""
+    """Yields a warning if several labels probably mean the same, such as `Yes` and `yes`."""
     first: dict[str, str] = {}
     alike = [(other, name) for name in labels if (other := first.setdefault(_fold(name), name)) != name]
     if alike:
@@ -181,7 +181,7 @@ def alike_names(labels: Iterable[str]) -> Iterator[str]:
 
 
 def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
-    """Warns of classes that look like lists of labels, or like measurements."""
+    """Yields warnings if the classes look like lists of labels, or like measurements."""
     if lists := _label_lists(labels):
         yield (
             f"Most labels are lists, such as {_quoted(next(iter(lists)))}, which combine the same few names: if each "
@@ -192,7 +192,7 @@ def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
 
 
 def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
-    """Warns of numbers that look like classes."""
+    """Yields a warning if the numbers to predict look like classes."""
     values = {record.label for record in records if isinstance(record.label, float)}
     if len(values) <= _CLASSES and all(value.is_integer() for value in values):
         listed = ", ".join(f"{value:.0f}" for value in sorted(values))
@@ -200,7 +200,10 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
 
 
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
-    """Returns the labels with commas if most examples have one and their parts are fewer than the labels, else none."""
+    """Returns the labels that contain commas, if they look like lists of labels; otherwise an empty list.
+
+    They do if most examples have such a label, and if these labels have fewer distinct parts than there are labels.
+    """
     lists = [name for name in labels if "," in name]
     parts = {part.strip() for name in lists for part in name.split(",")}
     common = 2 * sum(labels[name] for name in lists) > sum(labels.values())
@@ -234,7 +237,7 @@ def _quoted(name: str) -> str:
 
 
 def _distinguished(pair: tuple[str, str]) -> str:
-    """Joins two labels; those that look the same are written in ASCII, which shows their different code points."""
+    """Joins two labels for a warning. If they look the same, both are written in ASCII, which shows the difference."""
     looks = {unicodedata.normalize("NFD", without_invisible(name)) for name in pair}
     return " and ".join(map(_quoted if len(looks) > 1 else ascii, pair))
 

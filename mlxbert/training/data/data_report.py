@@ -12,9 +12,10 @@ class SplitReport(Brief):
 
     Attributes:
         name: `train`, `valid` or `test`.
-        files: The files that it was read from.
+        files: The files that the split was read from.
         examples: The number of examples.
-        labels: Example counts by label, the most frequent first, then by name; empty for numbers.
+        labels: The number of examples of each label, the most frequent label first, then by name. Empty if numbers are
+            predicted.
         range: Minimum, mean and maximum of the numbers to predict; `None` for labels.
         tokens: Median, 95th percentile and maximum of the input lengths, in tokens, before truncation.
         truncated: The number of inputs that are longer than `max_length`.
@@ -38,16 +39,16 @@ class DataReport(Brief):
     """The report on training and validation data.
 
     Attributes:
-        columns: The columns that are read, by role: `{"text": "sentence", "label": "label"}`.
-        guessed: The roles whose column was guessed.
+        columns: The column that is read for each role: `{"text": "sentence", "label": "label"}`.
+        guessed: The roles whose column was guessed, because the caller named none.
         splits: The reports on the splits: training data first, then validation data.
-        split_off: The share of the training data that became validation data; `None` if these have a file.
-        leaked: The number of validation examples whose text is also in the training data.
-        only_in: Labels that occur in one split only: `{"train": ["x"], "valid": []}`.
+        split_off: The share of the training data that became validation data; `None` if validation data were given.
+        leaked: The number of validation examples whose text also occurs in the training data.
+        only_in: The labels that occur in only one of the splits: `{"train": ["x"], "valid": []}`.
         max_length: The length in tokens to which inputs are truncated.
-        warnings: Warnings about the data, in sentences.
-        unused: Columns that are not read.
-        facts: Further facts by name: `{"tags": "iob1, written as iob2"}`.
+        warnings: Warnings about the data, each a complete sentence.
+        unused: The columns that are not read.
+        facts: Further facts, keyed by name: `{"tags": "iob1, written as iob2"}`.
     """
 
     columns: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Makes the report on the data, from examples and their lengths."""
+"""Makes the report on the data from the examples and their lengths."""
 
 import math
 from collections import Counter
@@ -17,10 +17,10 @@ class SplitSummary:
 
     Attributes:
         name: `train`, `valid` or `test`.
-        files: The files that it was read from.
+        files: The files that the split was read from.
         records: The examples.
         lengths: The length of each record in tokens before truncation, special tokens included.
-        truncated: The number of truncated records.
+        truncated: The number of records that are truncated.
     """
 
     name: str
@@ -46,10 +46,10 @@ def describe(
         train: The training data.
         valid: The validation data.
         warn: Yields the task's warnings about the labels of the training data.
-        columns: The columns of texts and labels.
-        split_off: The share of the training data that became validation data; `None` if these have a file.
+        columns: The columns of the texts and labels.
+        split_off: The share of the training data that became validation data; `None` if validation data were given.
         max_length: The length in tokens to which inputs are truncated.
-        unused: Columns that are not read.
+        unused: The columns that are not read.
     """
     parts = [train] if valid is None else [train, valid]
     splits = tuple(map(_describe, parts))
@@ -107,6 +107,6 @@ def _duplicates(records: Sequence[LabelledText]) -> tuple[int, int]:
 
 
 def _spread(lengths: Sequence[int]) -> tuple[int, int, int]:
-    """Returns the median, the 95th percentile and the maximum; each is the length of an input."""
+    """Returns the median, the 95th percentile and the maximum of the lengths of inputs."""
     ordered = sorted(lengths) or [0]
     return ordered[(len(ordered) - 1) // 2], ordered[math.ceil(0.95 * len(ordered)) - 1], ordered[-1]

@@ -1,4 +1,4 @@
-"""Checks of tagged sentences before training: their scheme, tags that break it, and a model's spelling of tags."""
+"""Checks tagged sentences before training: finds their tagging scheme, and adopts a model's spelling of the tags."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.labels.schemes import OUTSIDE, breaks, decode, encode, parts, recognize, scheme_of, types_of
 from mlxbert.training.data.data_checks import Unknown, find_unknown
 
-_MANY = 20  # different tags; with more, many tags that occur once look like another column
+_MANY = 20  # with more tags than this, many tags that occur once look like the wrong column
 
 
 @dataclass
@@ -18,12 +18,14 @@ class TagReader:
     """Recognizes the scheme of tags, and converts all tags to one scheme.
 
     Attributes:
-        requested: The requested scheme; `None` for the scheme of the model or of the data.
-        crf: Whether a CRF takes the tags: it recognizes an entity's beginning by its letter, so `iob1` becomes `iob2`.
+        requested: The scheme that the caller requested; `None` for the scheme of the model or of the data.
+        crf: Whether a CRF learns the tags. A CRF recognizes the beginning of an entity by the letter of the tag, so
+            `iob1` is converted to `iob2`.
         source_labels: The labels of the model that training starts from.
-        scheme: The scheme of all records, after the first `read`.
-        description: A phrase on the scheme of the first records and its conversion.
-        notes: Sentences on problems: tags that break the scheme, or are numbers.
+        scheme: The scheme to which all records are converted; known after the first `read`.
+        description: A phrase for reports that names the scheme of the first records, and the scheme to which they were
+            converted.
+        notes: Sentences about problems: tags that break the scheme, or tags that are numbers.
     """
 
     requested: str | None = None
@@ -34,10 +36,10 @@ class TagReader:
     notes: list[str] = field(default_factory=list)
 
     def read(self, records: Sequence[TaggedSentence]) -> list[TaggedSentence]:
-        """Converts the tags of records to one scheme, and sets their `names`: entity types or plain tags."""
+        """Converts the tags of records to one scheme, and sets their `names` to the entity types or plain tags."""
         scheme = recognize([record.tags for record in records])
         if self.scheme is not None and "plain" in (scheme, self.scheme):
-            scheme = self.scheme  # tags that do not fit it are errors
+            scheme = self.scheme  # tags that do not fit this scheme are errors
         entities = [_entities(record, scheme) for record in records]
         if self.scheme is None:
             self.scheme = self._choose(scheme, {kind for row in entities for kind, _, _ in row})
@@ -57,7 +59,7 @@ class TagReader:
         return replace(record, names=names, tags=tuple(encode(entities, len(record.tags), self.scheme or "")))
 
     def _choose(self, scheme: str, kinds: set[str]) -> str:
-        """Returns the scheme to convert to, from the scheme and the entity types of the data."""
+        """Returns the scheme to convert to, given the scheme and the entity types of the data."""
         if self.requested is not None and "plain" in (self.requested, scheme) and self.requested != scheme:
             raise ArgumentError(f"scheme is {self.requested!r}, and tags in scheme {scheme} cannot be written in it")
         if self.requested is None and scheme != "plain" and self.source_labels is not None and self._has_types(kinds):
@@ -70,7 +72,10 @@ class TagReader:
         return scheme_of(names) != "plain" and {*types_of(names)} == kinds
 
     def fits_source(self, records: Sequence[TaggedSentence]) -> bool:
-        """Returns whether the source model has the types, or plain tags, of the records and no others."""
+        """Returns whether the model that training starts from has exactly the types, or plain tags, of the records.
+
+        The scheme of its labels must also be the same.
+        """
         if self.source_labels is None or scheme_of(self.source_labels.names) != self.scheme:
             return False
         labels, tags = {*self.source_labels.names}, {tag for record in records for tag in record.tags}
@@ -89,10 +94,10 @@ class TagReader:
 
 
 def tokenless(missed: Mapping[str, int]) -> Iterator[str]:
-    """Yields a warning about words that the model does not see.
+    """Yields a warning if some tagged words have no token, so that the model does not see them.
 
     Args:
-        missed: The numbers of words that have a tag but no token, by the sentence's location.
+        missed: The number of such words in each sentence, keyed by the location of the sentence.
     """
     if missed:
         count = sum(missed.values())
@@ -113,10 +118,10 @@ def _entities(record: TaggedSentence, scheme: str) -> list[tuple[str, int, int]]
 
 
 def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
-    """Refuses training data from which nothing can be learned.
+    """Raises `InputError` if nothing can be learned from the training data.
 
     Args:
-        records: Records of a `TagReader`.
+        records: The training records, as returned by `TagReader.read`.
         column: The column of the tags.
     """
     counts = Counter(name for record in records for name in record.names)
@@ -137,19 +142,21 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
 def spelled_as(
     records: Sequence[TaggedSentence], names: Sequence[str], scheme: str
 ) -> tuple[list[TaggedSentence], Unknown | None]:
-    """Converts the tags of records to a model's spelling and scheme; case is ignored unless the model's types need it.
+    """Converts the tags of records to the spelling and the scheme of a model.
+
+    Case is ignored, unless some of the model's types differ in case only.
 
     Args:
-        records: Records of a `TagReader`, in `scheme`.
+        records: Records that were returned by `TagReader.read`.
         names: The labels of the model.
-        scheme: The scheme of the records' tags.
+        scheme: The scheme of the tags of these records.
 
     Returns:
-        The records, and the types or tags that the model does not have.
+        The converted records, and the types or tags that the model does not have.
     """
     model_scheme, types = scheme_of(names), types_of(names)
     if model_scheme != "plain" and {tag for record in records for tag in record.tags} == {OUTSIDE}:
-        return [replace(record, names=()) for record in records], None  # the same in every scheme
+        return [replace(record, names=()) for record in records], None  # such tags are the same in every scheme
     if (model_scheme == "plain") != (scheme == "plain"):
         raise InputError(
             f"{records[0].place}: the tags are {scheme} ({_listed(records[0].tags)}), the model's tags are "
@@ -185,7 +192,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def most_frequent(train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]) -> list[list[str]]:
-    """Gives each word of `valid` its most frequent tag in `train`; unseen words get the most frequent tag overall."""
+    """Gives each word of `valid` the tag that it most often has in `train`, or else the most frequent tag overall."""
     counts: dict[str, Counter[str]] = {}
     for record in train:
         for word, tag in zip(record.words, record.tags, strict=True):

@@ -1,1 +1,1 @@
-"""The training loop: from examples to trained parameters, as events. It is independent of the task."""
+"""The training loop: trains parameters on examples, and yields events. It does not depend on the task."""

@@ -24,12 +24,12 @@ class AdamW:
     """The state of the optimizer.
 
     Attributes:
-        means: Sums of gradients, each decayed by the first beta with every update: the first moment of Adam divided by
-            (1 - beta), which saves a pass over the numbers.
-        squares: Sums of squared gradients, decayed by the second beta: the second moment divided by (1 - beta).
+        means: The decayed sums of gradients: every update multiplies them by the first beta, then adds the gradients.
+            They are the first moment of Adam divided by (1 - beta), which saves a pass over the numbers.
+        squares: The decayed sums of squared gradients, with the second beta: the second moment divided by (1 - beta).
         updates: The number of updates so far.
-        own: The parameters after the last update, if nothing else refers to their memory or to the moments. Then the
-            next update may be written into the same memory, on a Linux CPU.
+        own: The parameters after the last update, if no other object shares their memory or the memory of the moments.
+            Only then may the next update overwrite them (on a Linux CPU).
     """
 
     means: Arrays
@@ -39,12 +39,12 @@ class AdamW:
 
     @classmethod
     def new(cls, parameters: Arrays) -> "AdamW":
-        """The state before the first update."""
+        """Returns the state before the first update."""
         zeros = {name: mx.zeros_like(array) for name, array in parameters.items()}
         return cls(zeros, dict(zeros))
 
     def shared(self) -> "AdamW":
-        """The state for parameters that are used elsewhere: the next update overwrites neither them nor the moments."""
+        """Returns a copy of the state whose next update overwrites neither the parameters nor the moments."""
         return replace(self, own=None)
 
     def update(
@@ -55,14 +55,18 @@ class AdamW:
         rates: dict[str, float],
         decays: dict[str, float],
     ) -> tuple["AdamW", Arrays]:
-        """The evaluated state and parameters after an update on a CPU; `DeviceStep` is the equivalent for a GPU.
+        """Updates the parameters on a CPU, and returns the new state and the new parameters, both evaluated.
+
+        `DeviceStep` is the equivalent for a GPU.
 
         Args:
-            parameters: The values of the parameters. If they are `own`, they and the moments may be overwritten.
-            gradients: The gradients, with the names of the parameters.
-            factor: A factor of the gradients, for clipping and for dividing sums.
+            parameters: The values of the parameters. If they are the `own` parameters of the state, the update may
+                overwrite them and the moments.
+            gradients: The gradients, keyed by the names of the parameters.
+            factor: The factor by which gradients are multiplied, to clip them and to turn sums into means.
             rates: The learning rate of each parameter.
-            decays: The weight decay of each parameter: the share that is subtracted, times the learning rate.
+            decays: The weight decay of each parameter. An update subtracts this share of the parameter, times the
+                learning rate.
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
@@ -93,7 +97,7 @@ def _step(
     kept: float,
     eps: float,
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """A parameter and its moments after an update."""
+    """Returns a parameter and its moments after an update."""
     gradient = gradient * factor
     mean = mean * BETAS[0] + gradient
     square = square * BETAS[1] + mx.square(gradient)
@@ -101,7 +105,7 @@ def _step(
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """The norm of all gradients together, float32, on a CPU; the bits do not depend on their order."""
+    """Returns the norm of all gradients together, float32, on a CPU. The order of the gradients does not matter."""
     dispatch(gradients)
     if adamw_numpy.applies():
         return adamw_numpy.norm(gradients)
@@ -111,7 +115,7 @@ def norm(gradients: Arrays) -> mx.array:
 
 
 def clipping(length: Scalar, max_norm: float | None) -> Scalar:
-    """The factor that clips a gradient of this length to `max_norm`; 1 if `max_norm` is 0 or `None`."""
+    """Returns the factor that clips gradients with the norm `length` to `max_norm`; 1 if `max_norm` is 0 or `None`."""
     if not max_norm:
         return 1.0
     factor = max_norm / (length + 1e-6)
@@ -119,19 +123,19 @@ def clipping(length: Scalar, max_norm: float | None) -> Scalar:
 
 
 def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOptions) -> dict[str, float]:
-    """The weight decay of each parameter: `options.weight_decay` for matrices, 0 for biases and norms."""
-    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table: biases by distance
+    """Returns the weight decay of each parameter: `options.weight_decay` for matrices, 0 for biases and norms."""
+    biases = _POSITION_BIASES if isinstance(config.positions, RelativeBias) else None  # a table, but of biases
     matrices = {name for name, array in parameters.items() if array.ndim > 1 and name != biases}
     return {name: options.weight_decay if name in matrices else 0.0 for name in parameters}
 
 
 def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:
-    """The factor of each parameter's learning rate: 1 for the heads, times `layer_decay` for every layer below."""
+    """Returns a factor for each parameter's learning rate: 1 for heads, times `layer_decay` for each layer below."""
     return {name: options.layer_decay ** (num_layers + 1 - _depth(name, num_layers)) for name in names}
 
 
 def _depth(name: str, num_layers: int) -> int:
-    """The depth of a parameter: 0 for the embeddings, N for layer N (from 1), `num_layers + 1` for everything above."""
+    """Returns the depth of a parameter: 0 for embeddings, N for layer N (from 1), `num_layers + 1` for heads."""
     if match := _LAYER.match(name):
         return int(match[1]) + 1
     below = ("encoder.embeddings.", "encoder.positions.", "encoder.convolution.")
@@ -139,17 +143,17 @@ def _depth(name: str, num_layers: int) -> int:
 
 
 def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
-    """Whether a parameter belongs to the embeddings or to a layer that `freeze` excludes from training."""
+    """Returns whether `freeze` excludes a parameter, of the embeddings or of a layer, from training."""
     return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """The learning rate of an update, as in transformers' schedules, with a whole number of warmup updates.
+    """Returns the learning rate of an update, as in transformers' schedules, with a whole number of warmup updates.
 
     Args:
         step: The number of the update, from 0.
         steps: The total number of updates.
-        options: The peak learning rate, the share of the warmup, and the schedule.
+        options: The peak learning rate, the share of warmup updates, and the schedule.
     """
     warmup = round(options.warmup * steps)
     if step < warmup:

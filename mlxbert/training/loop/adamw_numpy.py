@@ -1,7 +1,7 @@
 """The norm of gradients and AdamW on a Linux CPU, with numpy's vector instructions on blocks that fit a core's cache.
 
 MLX makes a separate pass over all parameters for each of some ten operations, which takes 5 ns per parameter; numpy
-takes 1.8 ns. An update overwrites the parameters and moments, so their memory must not be shared: see `AdamW.own`.
+takes 1.8 ns. An update overwrites the parameters and moments, so nothing else may use their memory (see `AdamW.own`).
 """
 
 import math
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    Block = tuple[Floats, Floats, Floats, Floats, float, float]  # the arrays, the rate and the kept share
+    Block = tuple[Floats, Floats, Floats, Floats, float, float]  # parameter, mean, square, gradient; rate, kept share
 
 Arrays = dict[str, mx.array]
-_SUM_BLOCK = 2**15  # numbers; the same on every machine, because the last digits of a sum depend on it
+_SUM_BLOCK = 2**15  # numbers per block; the same on every machine, because the last digits of a sum depend on it
 
 
 def applies() -> bool:
-    """Whether numpy can write into the memory of MLX arrays on this system."""
+    """Returns whether numpy can write into the memory of MLX arrays on this system."""
     return sys.platform == "linux" and numpy_layers.shares_memory()
 
 
 def copied(arrays: Arrays) -> Arrays:
-    """Copies of the arrays, whose memory is not shared."""
+    """Returns copies of the arrays that share no memory with the originals."""
     import numpy as np
 
     return {name: mx.array(np.asarray(array, order="C")) for name, array in arrays.items()}
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """See `optimizer.norm`; the arrays must be evaluated."""
+    """See `adamw.norm`. The arrays must be evaluated."""
     import numpy as np
 
     flat = [np.asarray(gradients[name]).ravel(order="K") for name in sorted(gradients)]
@@ -46,7 +46,7 @@ def norm(gradients: Arrays) -> mx.array:
 
 
 def _squares(blocks: "list[Floats]") -> list[float]:
-    """The sum of squares of each block. Not by `np.dot`, whose result depends on the number of its threads."""
+    """Returns the sum of squares of each block. `np.dot` is not used: its result depends on the number of threads."""
     import numpy as np
 
     with np.errstate(all="ignore"):
@@ -61,15 +61,16 @@ def update(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Writes an update of AdamW into the parameters and moments, see `optimizer.AdamW`.
+    """Writes an update of AdamW into the memory of the parameters and moments (see `adamw.AdamW`).
 
     Args:
-        arrays: Parameters, means, squares and gradients, all evaluated; all but the gradients must be C-contiguous.
-        factor: The factor of the gradients.
+        arrays: The parameters, means, squares and gradients, all evaluated. All except the gradients must be
+            C-contiguous.
+        factor: The factor by which gradients are multiplied.
         rates: The learning rate of each parameter, including all corrections.
         kept: The share of each parameter that remains after weight decay.
-        betas: The decay of the means and of the squares.
-        eps: Added to the roots of the squares.
+        betas: The factors by which the means and the squares decay.
+        eps: The number that is added to the square roots of `squares`.
     """
     import numpy as np
 

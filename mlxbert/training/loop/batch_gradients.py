@@ -1,4 +1,4 @@
-"""The gradients of an update, whose batches are computed in parts by cores and processes."""
+"""Computes the gradients of an update. Its batches are divided into parts for cores and processes."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObje
 
 
 class BatchGradients:
-    """Computes the gradients of updates: sums over all parts of all batches, in all processes.
+    """Computes the gradients of updates, summed over all parts of all batches, in all processes.
 
     Args:
         training: The inputs of the run.
@@ -36,13 +36,13 @@ class BatchGradients:
         self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
 
     def __call__(self, parameters: Arrays, batches: Sequence[Sequence[int]], step: int, scale: Scalar) -> Gradients:
-        """The gradients of one update.
+        """Computes the gradients of one update.
 
         Args:
             parameters: The trained parameters.
             batches: The numbers of the examples in each batch.
-            step: The number of earlier updates.
-            scale: The factor of the loss.
+            step: The number of updates before this one.
+            scale: The factor by which the loss is multiplied.
         """
         training, group = self._training, self._training.group
         training.network.train()
@@ -58,7 +58,7 @@ class BatchGradients:
         return gradients if group.size == 1 else self._summed(gradients)
 
     def _summed(self, gradients: Gradients) -> Gradients:
-        """The sums over the processes."""
+        """Returns the gradients summed over the processes."""
         terms = {f"term {name}": term for name, term in gradients.terms.items()}
         sums = self._training.group.sum(
             {"loss": gradients.loss, "weight": gradients.weight, **terms, **gradients.arrays}
@@ -67,7 +67,7 @@ class BatchGradients:
         return Gradients(loss, weight, sums, {name: sums.pop(f"term {name}") for name in gradients.terms})
 
     def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
-        """The parts of a batch that this process computes."""
+        """Yields the parts of a batch that this process computes."""
         training, group = self._training, self._training.group
         parts = data_order.parts([len(example) for example in batch], training.streams * group.size)
         for part, members in enumerate(parts):
@@ -76,12 +76,12 @@ class BatchGradients:
                 yield functools.partial(self._part, [batch[member] for member in members], place, totals)
 
     def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
-        """The batch of the examples of a part, and the key of its dropout."""
+        """Makes the batch of the examples of a part, and the random key for its dropout."""
         batch = self._training.objective.collate(examples, random.Random(f"collate {place}"))
         return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 
     def _compared(self, parameters: Arrays, number: int, batch: Sequence[int], step: int, scale: Scalar) -> Gradients:
-        """The gradients of a batch whose examples are compared; inputs of similar lengths form a part."""
+        """Computes the gradients of a batch whose examples are compared. Each part holds inputs of similar lengths."""
         training, group = self._training, self._training.group
         objective = cast(ContrastiveObjective[Any], training.objective)
         examples = [training.examples[member] for member in batch]
@@ -105,16 +105,16 @@ class BatchGradients:
         return self.differentiate.compared(parameters, parts, [*map(len, shares)], whole, scale)
 
     def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
-        """The batch of the inputs of a part, and the key of its dropout."""
+        """Makes the batch of the inputs of a part, and the random key for its dropout."""
         batch = TrainBatch(make_batch(inputs, self._training.network.encoder.config), mx.zeros(0))
         return self._renumbered(batch), dropout_key(*place)
 
     def _renumbered(self, batch: TrainBatch) -> TrainBatch:
-        """Replaces the token ids of a batch with row numbers of the trained word embeddings, if not all are trained."""
+        """Replaces the token ids of a batch with row numbers, if only some rows of the word embeddings are trained."""
         return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
 
 
 def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
-    """The loss of the outputs of all parts, and its weight."""
+    """Returns the loss of the outputs of all parts, and the weight of the loss."""
     order, objective_targets = targets
     return cast(ContrastiveObjective[Any], objective).compare(outputs[order], objective_targets)

@@ -1,7 +1,7 @@
-"""Functions of batches that are compiled for a GPU, once for each shape.
+"""Compiles functions of batches for a GPU, once for each shape.
 
 `mx.compile` traces a function once for each shape of its inputs and then repeats the trace, in which neighboring
-operations are fused into one kernel. It keeps all traces; so their number is limited to `MAX_SHAPES`, and batches of
+operations are fused into one kernel. It keeps all traces, so their number is limited to `MAX_SHAPES`; batches of
 further shapes are computed operation by operation.
 """
 
@@ -20,11 +20,11 @@ _ARRAY = object()  # stands for an array in a structure
 
 
 class Compiled:
-    """A compiled function.
+    """A function that is compiled once for each shape of its arguments.
 
     Attributes:
-        function: Takes parameters by name, and trees that `split` can split; returns a tree of arrays. It must not
-            depend on anything else that changes.
+        function: The function to compile. It takes parameters, keyed by name, and trees that `split` can split; it
+            returns a tree of arrays. It must not depend on anything else that changes.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
@@ -34,16 +34,16 @@ class Compiled:
 
     @property
     def shapes(self) -> int:
-        """The number of shapes for which the function is compiled."""
+        """The number of shapes for which the function has been compiled."""
         return len(self._traced)
 
     def __call__(self, parameters: Arrays, *arguments: Any) -> Any:
-        """The result of the function, not evaluated."""
+        """Calls the function, and returns its result without evaluating it."""
         if self._usable:
             try:
                 return self._compiled(parameters, arguments)
             except Exception as problem:  # tracing failed, or the function itself, which raises it again below
-                if is_of_device(problem):  # it may come from an earlier update, and MLX does not raise it again
+                if is_of_device(problem):  # possibly from an earlier update; MLX raises it only once
                     raise
                 self._usable = False
                 _LOG.debug("%s are not compiled: %s", self._name, problem)
@@ -60,7 +60,7 @@ class Compiled:
                 _LOG.debug("%s are not compiled for more than %d shapes", self._name, MAX_SHAPES)
             self._full = True
             return self.function(parameters, *arguments)
-        function = self.function  # not `self`: the trace would keep itself alive
+        function = self.function  # not `self`, or the trace would keep itself alive
 
         def traced(parameters: Arrays, arrays: list[mx.array]) -> Any:
             return function(parameters, *joined(structure, iter(arrays)))
@@ -74,10 +74,11 @@ class Compiled:
 
 
 def split(tree: Any, arrays: list[mx.array]) -> Any:
-    """Returns the structure of a tree, which is hashable; appends its arrays and floats to `arrays`.
+    """Returns the structure of a tree, which is hashable, and appends the arrays and floats of the tree to `arrays`.
 
     Args:
-        tree: Dataclasses, dictionaries, lists and tuples of arrays, floats and values that belong to the structure.
+        tree: Nested dataclasses, dictionaries, lists and tuples of arrays, floats and other values. The other values
+            become part of the structure.
         arrays: The list to which the arrays are appended.
     """
     if isinstance(tree, mx.array | float):
@@ -93,7 +94,7 @@ def split(tree: Any, arrays: list[mx.array]) -> Any:
 
 
 def joined(structure: Any, arrays: Iterator[mx.array]) -> Any:
-    """Rebuilds a tree from its structure and its arrays; the inverse of `split`."""
+    """Rebuilds a tree from its structure and its arrays. This is the inverse of `split`."""
     if structure is _ARRAY:
         return next(arrays)
     kind, *parts = structure

@@ -1,4 +1,4 @@
-"""Updates on a CPU: starting an update computes its gradients, finishing it changes the parameters."""
+"""Updates on a CPU. Starting an update computes its gradients; finishing it changes the parameters."""
 
 from dataclasses import replace
 from typing import cast
@@ -11,7 +11,7 @@ from mlxbert.training.loop.updater import StartedUpdate, Updater
 
 
 class CpuUpdater(Updater):
-    """Computes one update at a time, and overwrites the parameters unless they are used elsewhere."""
+    """Computes one update at a time. An update overwrites the parameters unless something else uses their memory."""
 
     looks_ahead = False
 
@@ -35,7 +35,7 @@ class CpuUpdater(Updater):
         return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
 
     def follow(self) -> None:
-        """See `Updater.follow`; there is never another started update."""
+        """See `Updater.follow`. It does nothing, because a CPU never has another started update."""
 
     def attempt(self, batches: list[list[int]]) -> None:
         """See `Updater.attempt`."""
@@ -46,11 +46,11 @@ class CpuUpdater(Updater):
         self._updated(state, gradients.arrays, weight * scale, length, lr=0.0)
 
     def _updated(self, state: RunState, gradients: Arrays, divisor: float, length: float, lr: float) -> RunState:
-        """The state after an update.
+        """Returns the state after an update.
 
         Args:
             state: The state before the update.
-            gradients: The sums over the batches.
+            gradients: The gradients, summed over the batches.
             divisor: The number that turns the sums into means.
             length: The norm of the mean gradient.
             lr: The learning rate.
@@ -64,11 +64,11 @@ class CpuUpdater(Updater):
 
 
 def _numbers(gradients: Gradients, scale: float) -> list[float]:
-    """The loss, its weight, the norm of the mean gradient and the terms, read with a single synchronization.
+    """Returns the loss, its weight, the norm of the mean gradient and the terms, reading all at once.
 
     Args:
-        gradients: The sums over the batches.
-        scale: The factor of the loss.
+        gradients: The gradients, summed over the batches.
+        scale: The factor by which the loss was multiplied.
     """
     weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
     values = mx.stack([gradients.loss, weight, norm(gradients.arrays), *gradients.terms.values()])

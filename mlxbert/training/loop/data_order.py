@@ -1,4 +1,4 @@
-"""The order of the training data, a function of seed and epoch, and the division of a batch into parts."""
+"""The order of the training data, which depends only on seed and epoch, and the division of a batch into parts."""
 
 import itertools
 import math
@@ -11,11 +11,11 @@ from mlxbert.training.options.loop_options import TrainingOptions
 
 
 class Order(Protocol):
-    """The examples of each update of a run.
+    """Determines the examples of each update of a run.
 
     Attributes:
         steps: The total number of updates.
-        epoch_steps: The default number of updates between two evaluations.
+        epoch_steps: The number of updates between two evaluations, if `eval_every` is not set.
     """
 
     steps: int
@@ -25,29 +25,30 @@ class Order(Protocol):
         """Sets the total number of updates."""
 
     def batches(self, step: int) -> list[list[int]]:
-        """The batches of an update, each a list of numbers of examples; updates are counted from 0."""
+        """Returns the batches of an update, each a list of the numbers of examples. Updates are counted from 0."""
 
     def epochs(self, step: int) -> float:
-        """The number of passes over the data in the first `step` updates."""
+        """Returns the number of passes over the data in the first `step` updates."""
 
     def tokens(self, numbers: Sequence[int]) -> int:
-        """The total number of tokens of some examples."""
+        """Returns the total number of tokens of the examples with these numbers."""
 
 
 # The overhead of a part of a batch, in tokens: the sums of gradients, and the inefficiency of small products.
 _PART_COST, _PART_COST_ON_GPU = 48, 4096
-_SIZES_ON_GPU = 4  # numbers of examples that a part can have on a GPU, where each shape is compiled
+_SIZES_ON_GPU = 4  # number of different part sizes on a GPU, which compiles each shape
 
 
 def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """The batches of an epoch, in random order.
+    """Returns the batches of an epoch, in random order.
 
-    The order ignores lengths: batches of similar length would save padding, but learn worse (measured on WNUT-17).
-    Computing a batch in `parts` saves padding instead.
+    The order ignores lengths. Batches of examples with similar lengths would save padding, but the model would learn
+    worse (measured on WNUT-17). Dividing each batch into `parts` saves padding instead.
 
     The last two batches share the remaining examples, so that none has less than half the size of a full batch. A batch
-    of two would change the weights as much as a full batch, but by a noisy gradient; and its loss would be meaningless
-    if it compares examples. (Batches of nearly equal sizes would have more shapes for a GPU to compile.)
+    of two examples would change the weights as much as a full batch, but with a noisy gradient; and a loss that
+    compares examples would be meaningless. (If all batches had nearly equal sizes, a GPU would have to compile more
+    shapes.)
 
     Args:
         count: The number of examples.
@@ -56,7 +57,7 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
         epoch: The number of the epoch, from 0.
 
     Returns:
-        Batches of numbers of examples; each example is in exactly one batch.
+        The numbers of the examples in each batch. Each example is in exactly one batch.
     """
     rng = random.Random(f"order {seed} {epoch}")
     order = list(range(count))
@@ -74,7 +75,7 @@ class Epochs:
     """An `Order` in which every example occurs once per epoch.
 
     Args:
-        examples: The examples; the `len` of an example is its number of tokens.
+        examples: The examples. The `len` of an example is its number of tokens.
         options: The number of epochs, the batch size and the seed.
     """
 
@@ -107,15 +108,16 @@ class Epochs:
 
 
 def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
-    """Divides examples into parts of similar lengths: `at_once` parts, or a multiple of that if it saves padding.
+    """Divides examples into parts of similar lengths: `at_once` parts, or a multiple of `at_once` if it saves padding.
 
     Args:
         lengths: The number of tokens of each example.
-        at_once: The number of parts that are computed at once; they get similar numbers and lengths of examples.
+        at_once: The number of parts that are computed at the same time. These parts hold similar numbers of examples,
+            with similar lengths.
 
     Returns:
-        Parts of numbers of examples, the shortest first; each example is in exactly one part. The largest parts come
-        first, so that the last ones, which occupy only some of the cores, are small.
+        The numbers of the examples in each part, the shortest example first. Each example is in exactly one part. The
+        largest parts come first, so that the last parts, which occupy only some of the cores, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
     cost, step = (_PART_COST_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART_COST, 1)
@@ -125,9 +127,9 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
-    """Divides examples, which are sorted by length, wherever that saves more tokens of padding than it costs.
+    """Divides examples, sorted by length, into groups wherever this saves more tokens of padding than it costs.
 
-    The size of each part, except for the last, is a multiple of `step`.
+    The size of each group, except for the last, is a multiple of `step`.
     """
     longest = lengths[ordered[-1]]
     saved = {place: place * (longest - lengths[ordered[place - 1]]) for place in range(0, len(ordered), step)}
@@ -138,14 +140,14 @@ def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) ->
 
 
 def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Divides inputs into parts of similar lengths and token counts.
+    """Divides inputs into parts with similar numbers of tokens. The inputs in each part have similar lengths.
 
     Args:
         lengths: The number of tokens of each input.
         parts: The maximum number of parts.
 
     Returns:
-        Parts of numbers of inputs, the shortest first; each input is in exactly one part.
+        The numbers of the inputs in each part, the shortest input first. Each input is in exactly one part.
     """
     target = sum(lengths) / parts
     result: list[list[int]] = [[]]

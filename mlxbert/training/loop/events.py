@@ -1,4 +1,4 @@
-"""The events that a training run reports: frozen dataclasses, each one JSON line in the output of the command line."""
+"""The events that a training run reports: frozen dataclasses, each printed as one JSON line by the command line."""
 
 import contextlib
 import logging
@@ -27,14 +27,14 @@ class Event(Shown):
 
     Attributes:
         event: The name of the kind of event, as in JSON.
-        run: The number of the run, from 0, if several seeds or values are tried.
+        run: The number of the run, from 0. It is 0 if there is only one run.
     """
 
     event: ClassVar[str]
     run: int = 0
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The event as plain dicts and lists, its kind first; numbers that JSON cannot represent are `None`."""
+        """Returns the event as plain dicts and lists, its kind first. Numbers that JSON does not have become `None`."""
         return {"event": self.event, **super().to_dict(each)}
 
 
@@ -47,21 +47,22 @@ class Started(Event):
         model: The model that training starts from.
         output: The folder that will hold the result.
         runs: The number of runs.
-        varied: The options in which this run differs from the others, such as the seed.
+        varied: The options in which the runs differ, such as the seed, with the values of this run.
         examples: The number of training examples; each window of a long record is one example.
         epochs: The number of passes over the examples.
         steps: The total number of updates.
-        first_step: The number of steps that an earlier process has done; 0 for a new run.
+        first_step: The number of updates that earlier processes have done; 0 for a new run.
         parameters: The number of trained parameters.
         frozen: The number of parameters that are not trained.
-        new_head: Whether the trained head is new; false if the model already had it, with the same labels. `None` if
-            vectors are trained, without a head.
+        new_head: Whether the head is new; false if the model's own head, which has the same labels, is trained. `None`
+            if vectors are trained, which need no head.
         device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
         processes: The number of processes that share the work.
-        report: The report on the data; in the first run only.
-        estimate: The time and memory of all runs, in the first run only; `None` if there are only a few updates.
-        corpus: The contents of the corpus of pre-training, keyed by name.
-        losses: For a resumed run, pairs of a step and the mean loss since the previous pair.
+        report: The report on the data; `None` except in the first run.
+        estimate: The estimated time and memory of all runs; `None` except in the first run, or if there are only a few
+            updates.
+        corpus: The contents of the pre-training corpus, keyed by name.
+        losses: For a resumed run, pairs of a step and the mean loss since the step of the previous pair.
         evaluations: For a resumed run, its earlier evaluations; the best one is marked.
     """
 
@@ -92,8 +93,8 @@ class Estimate(Brief):
     """The estimated time and memory of the training, measured on a few steps.
 
     Attributes:
-        seconds: The remaining time: updates, evaluations, and everything after the updates.
-        memory: The peak memory in bytes, in the largest batch.
+        seconds: The remaining time in seconds for updates, evaluations, and everything after the updates.
+        memory: The peak memory in bytes, which the largest batch needs.
         available: The memory of the device in bytes.
     """
 
@@ -107,15 +108,15 @@ class Step(Event):
     """One update of the weights is done.
 
     Attributes:
-        step: Updates so far, from 1.
-        epoch: Passes over the data so far, with a fraction.
+        step: The number of updates so far, including this one.
+        epoch: The number of passes over the data so far, such as 1.5.
         loss: The mean loss of the examples of this step.
         lr: The learning rate of the step.
         gradient_norm: The norm of the gradient before clipping.
-        tokens_per_second: The speed over the last steps, without padding.
+        tokens_per_second: The speed over the last steps, not counting padding.
         memory: The peak memory so far in bytes, as reported by MLX.
         seconds_left: The estimated time until the end of this run.
-        terms: The terms of `loss`, keyed by name; empty if there is only one term.
+        terms: The terms of `loss`, keyed by name; empty if there is only one.
     """
 
     event = "step"
@@ -135,13 +136,13 @@ class Evaluated(Event):
     """The validation data were evaluated.
 
     Attributes:
-        step: Updates so far.
-        epoch: Passes over the data so far.
-        metrics: All metrics by name; the loss is `log_loss`, `mse` or, for `tag` and `answer`, `loss`.
+        step: The number of updates so far.
+        epoch: The number of passes over the data so far.
+        metrics: All metrics, keyed by name. The loss is called `log_loss`, `mse` or, for `tag` and `answer`, `loss`.
         metric: The name of the metric that selects the best checkpoint.
         best: Whether this evaluation is the best so far.
         seconds: The duration of the evaluation.
-        filled: Sample texts with their blanks filled by the model, in pre-training.
+        filled: In pre-training, sample texts whose blanks the model has filled.
     """
 
     event = "evaluated"
@@ -156,10 +157,10 @@ class Evaluated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Saved(Event):
-    """The state was saved: the same command resumes from here.
+    """The state was saved. The same command resumes from here.
 
     Attributes:
-        step: Updates so far.
+        step: The number of updates so far.
         path: The folder of the unfinished run.
     """
 
@@ -178,14 +179,15 @@ class Finished(Event):
         score: The value of `metric` on the validation data.
         step: The step at which the best run reached this score.
         ended: The step at which the best run ended.
-        planned: The number of steps of the best run, had `patience`, a perfect score or `minutes` not ended it.
-        seconds: The total time, including the training of earlier processes.
-        phases: Seconds per phase.
-        runs: The score of every run, with the options in which it differs: `{"seed": 0, "score": 0.93}`.
+        planned: The number of steps that were planned for the best run. `patience`, a perfect score or `minutes` may
+            have ended the run earlier.
+        seconds: The total time in seconds, including training by earlier processes.
+        phases: The time of each phase in seconds, keyed by name.
+        runs: The score and the varied options of every run: `{"seed": 0, "score": 0.93}`.
         evaluation: All metrics of the model on the validation data.
         summary: The comparison of the score with simple baselines.
-        check: The largest difference between a logit of mlxbert and of transformers; `None` if they were not compared.
-        opens: The programs that open the folder.
+        check: The largest difference between the logits of mlxbert and transformers; `None` if they were not compared.
+        opens: The programs that can open the folder.
     """
 
     event = "finished"
@@ -205,9 +207,9 @@ class Finished(Event):
 
 
 class TrainingEvents(Generator[Event, None, None]):
-    """Training that has not started, as an iterator of events; the result of `finetune`, `pretrain` and `distill`.
+    """The result of `finetune`, `pretrain` and `distill`: an iterator over the events of a training yet to start.
 
-    Iterating over it does the work; so does `run`, which returns the model.
+    Iterating over the events does the work, and so does `run`, which returns the model.
     """
 
     def __init__(
@@ -218,7 +220,7 @@ class TrainingEvents(Generator[Event, None, None]):
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
-        """Trains to the end; in a notebook, with a progress bar.
+        """Trains to the end. In a notebook, a progress bar is shown.
 
         Args:
             on_event: Called with each event. An exception that it raises ends the training, which can be resumed.
@@ -227,7 +229,8 @@ class TrainingEvents(Generator[Event, None, None]):
             The trained model, loaded from its folder on the device of the training.
 
         Raises:
-            MlxbertError: Training failed, or the call is a dry run, which makes no model.
+            MlxbertError: Training failed; or no model can be returned, because the call is a dry run or has already
+                been run.
         """
         if self._dry:
             raise ArgumentError(
@@ -248,7 +251,7 @@ class TrainingEvents(Generator[Event, None, None]):
         return load(self._result)
 
     def send(self, value: None, /) -> Event:
-        """The next event."""
+        """Returns the next event."""
         self._begun = True
         return self._events.send(value)
 
@@ -266,7 +269,7 @@ class TrainingEvents(Generator[Event, None, None]):
 
 
 def _draw(bar: Any, event: Event) -> None:
-    """Advances the progress bar of a notebook, and shows the last loss and the last score."""
+    """Advances the progress bar of a notebook, and shows the latest loss and score."""
     match event:
         case Started():
             bar.reset(event.steps)

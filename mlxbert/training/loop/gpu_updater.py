@@ -1,13 +1,14 @@
 """Updates on a GPU, which computes an update while Python reads the numbers of the previous update.
 
-The end of an update is `DeviceStep`: clipping, the check for numbers that are not finite, AdamW and the loss scale of
-float16. All of it happens on the device. An update that is not finite does not change the parameters and the moments,
-and neither do any updates after one that ends the run.
+`DeviceStep` computes the end of an update on the device: clipping, the check for numbers that are not finite, AdamW,
+and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments. The same is
+true of every update after one that ends the run.
 
-Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each is a
-library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal. Their caller is not
-compiled, so that each call remains a separate kernel: `mx.compile` would fuse the levels of a sum into kernels of more
-arrays than the 31 that Metal can bind, and fuse AdamW with scalars into different kernels for different parameters.
+Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each becomes
+a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal. Their caller is not
+compiled, so that each call remains a separate kernel. Otherwise `mx.compile` would fuse the levels of a sum into
+kernels of more than 31 arrays, the most that Metal can bind, and would fuse AdamW with scalars into different kernels
+for different parameters.
 """
 
 import functools
@@ -26,13 +27,13 @@ from mlxbert.training.loop.trained_parameters import TrainedParameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import StartedUpdate, Updater, less_memory
 
-FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # of the loss in float16
-_GROWTH_INTERVAL = 1000  # updates without an overflow after which the scale doubles
-_TERMS = 16  # of a sum in one kernel
+FIRST_SCALE, _MAX_SCALE = 2.0**15, 2.0**24  # the first and the maximum scale of a float16 loss
+_GROWTH_INTERVAL = 1000  # number of updates without an overflow, after which the scale doubles
+_TERMS = 16  # number of terms that one kernel sums up
 
 
 class GpuUpdater(Updater):
-    """Starts an update before waiting for the previous one; at most two sets of parameters and moments exist."""
+    """Starts an update before waiting for the previous one. At most two sets of parameters and moments exist."""
 
     looks_ahead = True
 
@@ -53,9 +54,9 @@ class GpuUpdater(Updater):
             self.follow()
 
     def follow(self) -> None:
-        """Submits the parameter update of the first started gradients, while the GPU still computes these gradients.
+        """Submits the first started update to the GPU, which may still be computing the gradients of this update.
 
-        The previous update is computed by then, so at most two sets of parameters and moments are in memory.
+        The GPU has computed the previous update by then, so at most two sets of parameters and moments are in memory.
         """
         if not self.started:
             return
@@ -71,7 +72,7 @@ class GpuUpdater(Updater):
             dispatch(numbers, parameters, optimizer.means, optimizer.squares, self._counters)
 
     def numbers(self) -> list[float]:
-        """See `Updater.numbers`. The GPU has computed the update by then, and is computing the next one.
+        """See `Updater.numbers`. When it returns, the GPU has computed the update and is computing the next one.
 
         Only then may the previous state be released: arrays that a GPU failed to compute can be read, too, but their
         contents are arbitrary.
@@ -90,7 +91,7 @@ class GpuUpdater(Updater):
         return self._counted(self.state, update.lr) if usable else self.state
 
     def drop(self) -> None:
-        """See `Updater.drop`; the GPU may not have computed the started updates."""
+        """See `Updater.drop`. The GPU may not have computed the started updates yet."""
         if self.started and self.started[0].before is not None:
             parameters, optimizer = self.started[0].before
             self.state = replace(self.state, parameters=parameters, optimizer=optimizer)
@@ -111,8 +112,8 @@ class DeviceStep:
     Args:
         factors: The factor of each parameter's learning rate.
         decays: The weight decay of each parameter.
-        max_norm: The norm to which gradients are clipped; 0 or `None` for no limit.
-        scaled: Whether the loss has a scale, as in float16; an update that overflows halves the scale.
+        max_norm: The norm to which gradients are clipped; 0 or `None` to disable clipping.
+        scaled: Whether the loss has a scale, as in float16. An update that overflows halves the scale.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class DeviceStep:
         self._max_norm, self._scaled = max_norm, scaled
 
     def counters(self, progress: Progress) -> Arrays:
-        """The values that change with every update, as arrays on the device, after the finished updates."""
+        """Returns the values that change with every update, after the finished updates, as arrays on the device."""
         return {
             "updates": mx.array(progress.updates, mx.float32),
             "scale": mx.array(progress.scale, mx.float32),
@@ -136,18 +137,18 @@ class DeviceStep:
     def __call__(
         self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: Arrays, lr: float
     ) -> tuple[mx.array, Arrays, AdamW, Arrays]:
-        """Builds an update without evaluating it. Arguments without other references are freed after their kernels.
+        """Builds an update without evaluating it. Arguments that nothing else refers to are freed after their kernels.
 
         Args:
             parameters: The values of the parameters.
             optimizer: The moments.
             gradients: The gradients of the update.
-            counters: The result of `counters`, or the counters after the previous update.
+            counters: The result of `counters`, or the counters that the previous update returned.
             lr: The learning rate.
 
         Returns:
-            The loss, its weight, the norm of the mean gradient and the terms; the parameters, the moments and the
-            counters after the update.
+            An array of the loss, its weight, the norm of the mean gradient and the terms; then the parameters, the
+            moments and the counters after the update.
         """
         weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
         divisor = weight * counters["scale"]
@@ -167,7 +168,10 @@ class DeviceStep:
         return numbers, updated, replace(optimizer, means=means, squares=squares, own=None), counters_after
 
     def _scalars(self, usable: mx.array, updates: mx.array, lr: float) -> list[tuple[mx.array, ...]]:
-        """The last arguments of `_update` for each group of parameters; without `usable`, they change nothing."""
+        """Returns the last arguments of `_update` for each group of parameters.
+
+        If `usable` is false, an update with these arguments changes nothing.
+        """
         first, second = ((1 - beta) / -mx.expm1(mx.maximum(updates, 1) * math.log(beta)) for beta in BETAS)
         root = mx.sqrt(second)
         moments = *(mx.where(usable, beta, 1.0) for beta in BETAS), EPS / root
@@ -178,7 +182,7 @@ class DeviceStep:
         return [(*moments, *pair) for pair in zip(rates, kept, strict=True)]
 
     def _counted(self, loss: mx.array, usable: mx.array, counters: Arrays) -> Arrays:
-        """The counters after an update, except for `updates`."""
+        """Returns the counters after an update, except for `updates`."""
         scale, calm = counters["scale"], counters["calm"]
         if not self._scaled:
             return {"scale": scale, "calm": calm, "going": usable}
@@ -192,14 +196,14 @@ class DeviceStep:
 
 
 def _norm(gradients: Arrays) -> mx.array:
-    """See `optimizer.norm`. The sum of squares of a vector is one kernel: the product with itself."""
+    """See `adamw.norm`. The sum of squares of a vector is a single kernel: the product of the vector with itself."""
     arrays = [gradients[name] for name in sorted(gradients)]
     sums = [mx.square(array).sum() if array.ndim > 1 else array.reshape(-1) @ array.reshape(-1) for array in arrays]
     return mx.sqrt(_sum(sums))
 
 
 def _sum(numbers: Sequence[mx.array]) -> mx.array:
-    """The sum of scalars, computed as a tree."""
+    """Returns the sum of scalars, computed as a tree."""
     if len(numbers) == 1:
         return numbers[0]
     filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
@@ -235,7 +239,7 @@ def _update(
     rate: mx.array,
     kept: mx.array,
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """A parameter and its moments after an update, see `optimizer.AdamW`; all arguments after `square` are scalars."""
+    """Returns a parameter and its moments after an update (see `adamw.AdamW`). Arguments after `square` are scalars."""
     gradient = mx.where(usable, gradient * factor, 0.0)
     mean = mean * mean_decay + gradient
     square = square * square_decay + mx.square(gradient)
@@ -243,7 +247,7 @@ def _update(
 
 
 def rescaled(progress: Progress, usable: bool) -> Progress:
-    """Halves the loss scale after an overflow; doubles it after many updates without an overflow."""
+    """Returns the progress with half the loss scale after an overflow, and twice the scale after many good updates."""
     if not usable:
         return replace(progress, scale=progress.scale / 2, calm=0)
     if progress.calm + 1 == _GROWTH_INTERVAL:

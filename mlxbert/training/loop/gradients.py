@@ -1,11 +1,11 @@
-"""The loss and the gradients of a batch, computed in parts: one part per core of a CPU, or per process.
+"""Computes the loss and the gradients of a batch in parts: one part per core of a CPU, or per process.
 
 Sums over the parts are exact: the losses of each part are summed, and the total is divided by the weight of all parts.
 So gradient accumulation, several cores and several machines are treated alike.
 
 A loss that compares the examples of a batch is not such a sum. For this loss, the outputs of all parts are computed
 first, then the loss and its gradient with respect to the outputs, and then each part again, with its share of that
-gradient. The result is equal to computing the batch at once, but needs the memory of one part only (GradCache,
+gradient. The result is the same as for the whole batch at once, but only one part must fit into memory (GradCache,
 arXiv:2101.06983).
 """
 
@@ -27,18 +27,18 @@ from mlxbert.training.loop.adamw import Arrays, Scalar
 from mlxbert.training.loop.compiled_functions import Compiled
 from mlxbert.training.objectives.objective import ContrastiveObjective, LoopObjective, TrainBatch
 
-MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # a batch, and the key of its dropout
-Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # outputs and targets to the loss and its weight
-_CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace, where they are unknown, after they were checked
+MicroBatch = Callable[[], tuple[TrainBatch, mx.array]]  # returns a batch, and the random key for its dropout
+Compare = Callable[[mx.array, Any], tuple[mx.array, float]]  # (outputs, targets) → (loss, weight)
+_CHECKED = KnownIds(frozenset([0]))  # replaces the ids in a trace after they were checked
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Sums over the parts of a batch.
+    """The loss and the gradients, summed over the parts of a batch.
 
     Attributes:
-        loss: The sum of losses, float32.
-        weight: The divisor of the loss, float32.
+        loss: The sum of the losses, float32.
+        weight: The number by which the sums are divided to get means, float32.
         arrays: The sums of the gradients of `loss * scale`, float32, keyed by the names of the parameters.
         terms: The sums of the terms of `loss`, float32, keyed by name; empty if there is only one term.
     """
@@ -50,7 +50,7 @@ class Gradients:
 
 
 def added(first: Gradients, second: Gradients) -> Gradients:
-    """The sums of two sets of gradients."""
+    """Adds two sets of gradients, with their losses, weights and terms."""
     arrays, terms = _plus(first.arrays, second.arrays), _plus(first.terms, second.terms)
     dispatch(arrays, terms)
     return Gradients(first.loss + second.loss, first.weight + second.weight, arrays, terms)
@@ -65,7 +65,7 @@ class Whole:
     """A batch whose examples are compared with each other.
 
     Attributes:
-        compare: Computes the loss and its weight from all outputs, in the order of the parts, and the targets.
+        compare: Computes the loss and its weight from the outputs of all parts, in order, and the targets.
         targets: The second argument of `compare`.
         total: Sums an array over the processes; `None` for a single process.
         width: The number of values in each output.
@@ -78,17 +78,17 @@ class Whole:
 
 
 def dropout_key(*place: int) -> mx.array:
-    """The random key for the dropout masks of one part: a function of the seed, the update and the part."""
+    """Returns the random key for the dropout masks of a part. It depends only on the seed, the update and the part."""
     digest = hashlib.sha256(repr(place).encode()).digest()
     return mx.random.key(int.from_bytes(digest[:8], "little"))
 
 
 class BatchFunctions:
-    """Computes the loss with its gradients, or the outputs, of a batch, as functions of the parameters.
+    """Computes the loss of a batch with its gradients, or the outputs of a batch, as functions of the parameters.
 
     Args:
         network: The network, in training mode.
-        objective: Computes the loss.
+        objective: The objective, which computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
     """
 
@@ -98,8 +98,8 @@ class BatchFunctions:
 
     def freeze(self, parameters: Arrays) -> None:
         """Sets the parameters that are not trained."""
-        self._frozen = {
-            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array  # quantized weights
+        self._frozen = {  # the packed integers of quantized weights keep their dtype
+            name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array
             for name, array in parameters.items()
         }
         mx.eval(self._frozen)
@@ -112,7 +112,7 @@ class BatchFunctions:
         self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
     def gradients(self, parameters: Arrays, *arguments: Any) -> Any:
-        """Returns the loss, its weight, its terms and the gradients; takes the arguments of `_loss`."""
+        """Computes the loss, its weight, its terms and the gradients from the arguments of `_loss`."""
         # A copy: MLX temporarily puts tracers into the dictionary, which an interrupted run may be saving.
         (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *arguments)
         return *losses, gradients
@@ -139,7 +139,7 @@ class BatchFunctions:
         return loss * scale, (loss, divisor.astype(mx.float32), terms)
 
     def outputs(self, parameters: Arrays, batch: TrainBatch, key: mx.array) -> mx.array:
-        """The outputs that a `ContrastiveObjective` compares."""
+        """Computes the outputs that a `ContrastiveObjective` compares."""
         assert isinstance(self.objective, ContrastiveObjective)
         self._install(parameters)
         with dropout.seeded(key):
@@ -151,11 +151,11 @@ class Differentiator:
 
     Args:
         network: The network, in training mode; each call sets its trained parameters.
-        objective: Computes the loss.
+        objective: The objective, which computes the loss.
         dtype: The dtype to compute in; parameters and gradients are float32.
 
     Attributes:
-        computed: The time by `phase_times.clock` at which the last part was computed, or submitted to a GPU.
+        computed: The time, by `phase_times.clock`, at which the last part was computed, or submitted to a GPU.
     """
 
     computed = 0.0
@@ -175,16 +175,16 @@ class Differentiator:
         self._functions.freeze(parameters)
 
     def let_go(self, parameters: Arrays) -> None:
-        """Replaces parameters in the network with zeros, so that an update can free them."""
+        """Replaces parameters in the network with zeros, so that an update can free the memory of these parameters."""
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
-        """The sums over the parts; a CPU returns them evaluated, a GPU computes them in the background.
+        """Computes the sums over the parts. A CPU returns them evaluated; a GPU computes them in the background.
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Functions that return a batch and the key of its dropout; may be empty.
-            scale: A factor of the loss, which keeps small gradients in the range of float16.
+            parts: Functions that return the batch of a part and the random key for its dropout. There may be none.
+            scale: The factor by which the loss is multiplied, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
         return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
@@ -207,10 +207,10 @@ class Differentiator:
         compare: Compare | None = None,
         targets: Any = None,
     ) -> Gradients:
-        """The gradients of one part; `compare`, if given, replaces the loss of the objective."""
+        """Computes the gradients of one part. If `compare` is given, it replaces the loss of the objective."""
         with self._tracing:
             batch, key = part()
-            with stages(filled=self._objective.pure) as passed:  # impure ones may read unfilled arrays
+            with stages(filled=self._objective.pure) as passed:  # others may read unfilled arrays
                 results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = results
         _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
@@ -218,7 +218,7 @@ class Differentiator:
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
-        """Calls a function of a batch, uncompiled if the ids are unknown: a trace cannot check them."""
+        """Calls a function of a batch. With unknown ids, it runs uncompiled, because a trace cannot check ids."""
         ids = batch.inputs.ids
         if not isinstance(function, Compiled):
             return function(parameters, batch, *arguments)
@@ -235,13 +235,14 @@ class Differentiator:
         batch: Whole,
         scale: Scalar = 1.0,
     ) -> Gradients:
-        """The gradients of a loss that compares the examples of all parts; see also `__call__`.
+        """Computes the gradients of a loss that compares the examples of all parts (see also `__call__`).
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Functions that return a batch and the key of its dropout; `None` for parts of other processes.
+            parts: Functions that return the batch of a part and the random key for its dropout; `None` for a part that
+                another process computes.
             rows: The number of outputs of each part.
-            batch: The loss of the outputs of all parts.
+            batch: The whole batch, which defines the loss of the outputs of all parts.
             scale: See `__call__`.
 
         Returns:
@@ -267,7 +268,7 @@ class Differentiator:
         return Gradients(loss, mx.array(weight, dtype=mx.float32), self._summed(parameters, backward).arrays)
 
     def _forward(self, parameters: Arrays, part: MicroBatch) -> mx.array:
-        """The outputs of one part."""
+        """Computes the outputs of one part."""
         with self._tracing:
             batch, key = part()
             with stages() as passed:
@@ -277,7 +278,7 @@ class Differentiator:
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:
-    """Computes arrays: a GPU all at once; a CPU in their order, after the collected stages, which are released."""
+    """Evaluates arrays: on a GPU all at once; on a CPU in order, after the collected stages, which are released."""
     if on_gpu():
         dispatch(arrays)
         return
@@ -294,7 +295,7 @@ def _evaluate(collected: list[Stage], *arrays: Any) -> None:
 
 
 def _by_module(gradients: Arrays) -> list[list[mx.array]]:
-    """The gradients of each module, from the embeddings to the heads."""
+    """Groups the gradients by module, from the embeddings to the heads."""
     modules: dict[str, list[mx.array]] = {}
     for name, gradient in gradients.items():
         modules.setdefault(name.rpartition(".")[0], []).append(gradient)
@@ -302,10 +303,10 @@ def _by_module(gradients: Arrays) -> list[list[mx.array]]:
 
 
 def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
-    """A loss whose gradient with respect to the outputs is `shares`; its weight is 0."""
+    """Returns a loss whose gradient with respect to the outputs is `shares`, and the weight 0."""
     return (outputs * shares).sum(), 0.0
 
 
 def install(network: nn.Module, parameters: Arrays) -> None:
-    """Puts parameters into a network."""
+    """Replaces parameters of a network."""
     network.load_weights(list(parameters.items()), strict=False)

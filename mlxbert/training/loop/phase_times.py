@@ -11,10 +11,11 @@ OnPhase = Callable[[str], object]
 
 
 class Times:
-    """Seconds per phase. Each phase lasts until the next one begins, so that their sum is the total time.
+    """Measures the time of each phase. A phase lasts until the next one begins, so the sum is the total time.
 
     Attributes:
-        seconds: The time of each phase so far, by its name; `EARLIER` is the training of interrupted processes.
+        seconds: The time of each phase so far in seconds, keyed by name. `EARLIER` is the time that interrupted
+            processes spent on training.
         on_phase: Called with the name of each phase as it begins.
     """
 
@@ -24,7 +25,7 @@ class Times:
         self._name, self._since = "", 0.0
 
     def begin(self, name: str) -> None:
-        """Begins a phase and ends the previous one; with an empty name, no time is counted until the next phase."""
+        """Begins a phase and ends the previous one. With an empty name, no time is counted until the next phase."""
         now, before = clock(), self._name
         if before:
             self.add(before, now - self._since)
@@ -34,7 +35,7 @@ class Times:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A phase within another phase, which continues afterwards."""
+        """Measures a phase within another phase, which continues afterwards."""
         before = self._name
         self.begin(name)
         try:
@@ -43,10 +44,10 @@ class Times:
             self.begin(before)
 
     def add(self, name: str, seconds: float) -> None:
-        """Adds to the time of a phase."""
+        """Adds seconds to the time of a phase."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def total(self) -> float:
-        """The total time so far in seconds."""
+        """Returns the total time so far in seconds."""
         self.begin(self._name)
         return sum(self.seconds.values())

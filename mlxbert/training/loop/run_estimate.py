@@ -1,4 +1,4 @@
-"""Estimates the time and memory of a run from a few of its updates, and the number of updates that fit into a time."""
+"""Estimates the time and memory of a run from a few updates, and the number of updates that fit into a given time."""
 
 import itertools
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.events import Estimate
 from mlxbert.training.loop.training_run import Run
 
-_COUNTED_UPDATES = 200  # across the run, whose tokens are counted
+_COUNTED_UPDATES = 200  # spread over the run, to count the tokens of an average update
 _TIMED_UPDATES = 3
-_TIME_LIMIT = 20.0  # seconds, after which no more updates are timed
+_TIME_LIMIT = 20.0  # seconds; no more updates are timed afterwards
 _FORWARD = 1 / 3  # the share of the forward pass in the time of an update
 
 
@@ -22,7 +22,7 @@ class Costs:
     Attributes:
         update: The time of an update in seconds.
         evaluation: The time of an evaluation in seconds.
-        once: The time of everything that is computed once in seconds: a teacher's scores and the final evaluation.
+        once: The time in seconds of everything that is computed only once: a teacher's scores and the final evaluation.
         memory: The peak memory in bytes.
     """
 
@@ -32,13 +32,19 @@ class Costs:
     memory: int
 
     def estimate(self, run: Run, runs: int) -> Estimate:
-        """Estimates the rest of a run and of the runs that follow it, with as many updates each; `runs` in total."""
+        """Estimates the remaining time and the memory of `runs` runs, of which `run` is the first.
+
+        All runs have the same number of updates.
+        """
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * (self.evaluation + self.once)
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
-        """The number of updates that fit into a time, with the evaluations between them but without the last one."""
+        """Returns the number of updates that fit into a time, together with the evaluations between them.
+
+        The evaluation after the last update is not included.
+        """
         steps = int(seconds / self.update)
         while steps > 0:
             run.order.end_after(steps)  # the interval between evaluations may depend on it
@@ -49,17 +55,17 @@ class Costs:
         return steps
 
     def cycle(self, run: Run) -> float:
-        """The time of an update with its share of an evaluation, in seconds."""
+        """Returns the time of an update in seconds, including its share of an evaluation."""
         return self.update + self.evaluation / run.every
 
 
 def measure(run: Run, evaluated: int, after: int) -> Costs:
-    """Times a few updates of a run, which are discarded.
+    """Times a few updates of a run. The results of these updates are discarded.
 
     Args:
         run: The run.
         evaluated: The number of tokens in the validation data.
-        after: The number of tokens that the final evaluation reads.
+        after: The number of tokens that the final evaluation processes.
     """
     order = run.order
 

@@ -1,4 +1,4 @@
-"""The state of a run on disk: replaced atomically, so that a run always resumes exactly from the last good state."""
+"""The state of a run on disk. It is replaced atomically, so a run always resumes exactly from the last good state."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,29 +14,30 @@ from mlxbert.training.loop.adamw import AdamW, Arrays
 
 _STATE = "state.json"
 _PARTS = ("parameters", "means", "squares")
-_MAX_LOSSES = 400  # losses that are stored: the number of dots across a wide terminal
+_MAX_LOSSES = 400  # number of stored losses: as many as a wide terminal can show
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: the whole state, except for arrays.
+    """The progress of a run: its whole state, except for arrays.
 
     Attributes:
         step: The number of updates so far.
         evaluated: The step of the last evaluation; -1 for none.
-        updates: The number of updates of the optimizer, without updates that float16 skipped.
-        scale: The factor of the loss in float16.
+        updates: The number of updates of the optimizer, not counting updates that float16 skipped.
+        scale: The factor by which the loss is multiplied in float16.
         calm: The number of updates since `scale` changed.
         decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
         best_step: The step of the best evaluation; -1 for none.
         best_score: The metric of the best evaluation.
         worse: The number of evaluations since the last improvement.
-        seconds: The time of the run, in all processes that resumed it.
+        seconds: The time of the run in seconds, in all processes that worked on it.
         stopped: Whether the run ended early, because of `patience` or because no other update fits into `budget`.
         steps: The total number of updates, if a time limit determined it; `None` if the options did.
-        budget: The time for all updates in seconds.
-        history: The metrics of every evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
-        losses: For each of at most `_MAX_LOSSES` equal parts of the run, its last step so far and its mean loss.
+        budget: The time for all updates in seconds; `None` without a time limit.
+        history: The metrics of each evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
+        losses: The last step and the mean loss of each part of the run so far. A run has at most `_MAX_LOSSES` equal
+            parts.
     """
 
     step: int = 0
@@ -57,12 +58,12 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Progress":
-        """Reads progress from the values in `state.json`."""
+        """Makes the progress from the values in `state.json`."""
         losses = tuple(map(tuple, values.get("losses", ())))
         return cls(**{**values, "history": tuple(values["history"]), "losses": losses})
 
     def with_loss(self, loss: float, steps: int) -> "Progress":
-        """Adds the loss of the last update; `steps` is the total number of updates."""
+        """Returns the progress with the loss of the last update added. `steps` is the total number of updates."""
         size = -(-steps // _MAX_LOSSES)
         part, place = divmod(self.step - 1, size)
         earlier, mean = self.losses, loss
@@ -79,7 +80,7 @@ class RunState:
         progress: The progress of the run.
         parameters: The trained parameters, float32.
         optimizer: The state of the optimizer.
-        best: The parameters at the best evaluation, unless they are on disk already.
+        best: The parameters at the best evaluation; `None` if they are already on disk, or do not exist yet.
     """
 
     progress: Progress
@@ -90,7 +91,7 @@ class RunState:
 
 @contextmanager
 def reading(folder: Path, what: str) -> Iterator[None]:
-    """Turns errors from reading a stored run into a `CheckpointError`."""
+    """Turns errors that occur while a stored run is read into a `CheckpointError`."""
     try:
         with device_errors():
             yield
@@ -102,14 +103,14 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays; returns the SHA-256 of the file, for the record that is written afterwards and names the file."""
+    """Writes arrays to a file, and returns the SHA-256 of the file, for the record that will name it."""
     with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
 
 
 def load_arrays(path: Path, digest: str) -> Arrays:
-    """Reads the arrays of a file that must have this SHA-256."""
+    """Reads the arrays of a file. Raises an error if the SHA-256 of the file is not `digest`."""
     check_hash(path, digest)
     arrays = mx.load(str(path))
     assert isinstance(arrays, dict)
@@ -118,13 +119,14 @@ def load_arrays(path: Path, digest: str) -> Arrays:
 
 
 class RunStore:
-    """The folder of one run: `state.json`, which names the files with arrays, and their hashes.
+    """The folder of one run. Its `state.json` names the files that hold the arrays, with their hashes.
 
-    `state.json` is replaced last. The files that it names are complete; any other files are leftovers and are removed.
+    A state is saved by replacing `state.json` as the last step. So the files that it names are complete; any other
+    files are leftovers and are removed.
 
     Args:
         folder: The folder of the run.
-        owner: A JSON value that identifies the run; states of other runs are refused.
+        owner: A JSON value that identifies the run. A state with another owner is an error.
     """
 
     def __init__(self, folder: Path, owner: object = None) -> None:
@@ -132,7 +134,7 @@ class RunStore:
         self._files: dict[str, str] = {}
 
     def load(self, trained: Arrays | None = None) -> RunState | None:
-        """The last saved state; `None` if there is none.
+        """Reads the last saved state; returns `None` if there is none.
 
         Args:
             trained: Arrays with the names, shapes and dtypes that the parameters must have.
@@ -144,7 +146,7 @@ class RunStore:
             values = read_record(self.folder / _STATE, self._owner)
             self._files = values.pop("files")
             progress = Progress.from_dict(values)
-            for name, digest in self._files.items():  # including the best parameters, which are needed at the end
+            for name, digest in self._files.items():  # also of the best parameters, which are needed at the end
                 check_hash(self.folder / name, digest)
             for name, array in self._load("state", progress.step).items():
                 part, _, rest = name.partition(":")
@@ -156,7 +158,7 @@ class RunStore:
         return RunState(progress, parts["parameters"], optimizer)
 
     def best(self, step: int) -> Arrays:
-        """The parameters of the best evaluation."""
+        """Reads the parameters of the best evaluation, which took place after update `step`."""
         with reading(self.folder, "best weights"):
             return self._load("best", step)
 

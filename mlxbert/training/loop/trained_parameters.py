@@ -1,8 +1,9 @@
 """Selects the parameters that a run trains, with their learning rates and weight decays.
 
-Only those rows of the word embeddings are trained that the training data use. The other rows have no gradient: AdamW
-merely shrinks them by the weight decay. So they need neither gradients nor optimizer state, which would be most of the
-memory of a run for a multilingual vocabulary of 250,000 tokens. The result equals training all rows.
+Of the word embeddings, only the rows that the training data use are trained. The other rows have no gradient: AdamW
+merely shrinks them by the weight decay. So they need neither gradients nor optimizer state, which would take most of
+the memory of a run with a multilingual vocabulary of 250,000 tokens. The result is the same as if all rows were
+trained.
 
 Shapes: V vocabulary, K used tokens, E embedding size.
 """
@@ -21,12 +22,12 @@ TABLE = "encoder.embeddings.word.weight"
 
 
 class SparseRows:
-    """The used rows of a table of embeddings, renumbered.
+    """The rows of a table of embeddings that the training data use, renumbered from 0.
 
     Args:
-        table: (V, E).
+        table: The whole table, (V, E).
         used: The token ids of the training data.
-        fixed: Ids up to this one keep their numbers, because the positions of some models depend on the id of padding.
+        fixed: Ids up to this one keep their numbers, because some models compute positions from the id of padding.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
@@ -37,21 +38,22 @@ class SparseRows:
         self._table, self._ids, self._numbers, self._used = table, mx.array(ids), mx.array(numbers), frozenset(ids)
 
     def take(self) -> mx.array:
-        """The used rows, (K, E)."""
+        """Returns the used rows of the table, (K, E)."""
         return self._table[self._ids]
 
     def renumbered(self, batch: Batch) -> Batch:
-        """Replaces the token ids of a batch with row numbers of the small table."""
+        """Replaces the token ids of a batch with the numbers of the used rows."""
         if batch.ids is not None and (unused := batch.ids.tokens - self._used):
             raise InputError(f"input_ids have {min(unused)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """Parameters with the full table in place of the used rows.
+        """Returns the parameters with the full table in place of the used rows.
 
         Args:
             parameters: The trained parameters of a run.
-            decay: The factor of the other rows: the product of the weight decay factors of all updates.
+            decay: The factor by which weight decay has shrunk the other rows: the product of the factors of all
+                updates.
         """
         table = self._table if decay == 1 else self._table * decay
         table = mx.array(table)  # a copy, because rows are assigned
@@ -65,10 +67,10 @@ class TrainedParameters:
 
     Attributes:
         frozen: The parameters that are not trained.
-        rows: The trained rows of the word embeddings; `None` for all rows, or for none.
+        rows: The trained rows of the word embeddings; `None` if all rows, or no rows, are trained.
         factors: The factor of each trained parameter's learning rate.
         decays: The weight decay of each trained parameter.
-        count: The number of scalar parameters of the network, trained or not.
+        count: The number of scalar parameters in the network, trained or not.
     """
 
     frozen: Arrays
@@ -83,7 +85,7 @@ class TrainedParameters:
         return sum(array.size for array in self.frozen.values())
 
     def whole(self, parameters: Arrays, decay: float) -> Arrays:
-        """The trained parameters of the network, including all rows of its word embeddings.
+        """Returns the trained parameters of the network, including all rows of its word embeddings.
 
         Args:
             parameters: The parameters of a state.
@@ -92,12 +94,12 @@ class TrainedParameters:
         return parameters if self.rows is None else self.rows.whole(parameters, decay)
 
     def kept_rows(self, lr: float) -> float:
-        """The factor by which the weight decay of an update shrinks the untrained rows."""
+        """Returns the factor by which the weight decay of an update shrinks the untrained rows."""
         return 1 - lr * self.factors.get(TABLE, 0.0) * self.decays.get(TABLE, 0.0)
 
 
 def split_parameters(training: Training) -> tuple[TrainedParameters, Arrays]:
-    """Returns the trained parameters of a run, and their values before the first update."""
+    """Selects the trained parameters of a run, and returns them with their values before the first update."""
     network, options = training.network, training.options
     parameters: Arrays = dict(nn.utils.tree_flatten(network.parameters()))
     layers = network.encoder.config.num_stored_layers
@@ -116,7 +118,7 @@ def split_parameters(training: Training) -> tuple[TrainedParameters, Arrays]:
 
 
 def _used_rows(training: Training, table: mx.array) -> SparseRows | None:
-    """The rows of the word embeddings that the examples use; `None` if any row may be used."""
+    """Returns the rows of the word embeddings that the examples use; `None` if training may use any row."""
     objective, config = training.objective, training.network.encoder.config
     decodes = any(isinstance(module, MaskedLM) for module in training.network.modules())
     if decodes or objective.all_words:  # a decoder uses the whole table

@@ -23,15 +23,15 @@ class Training:
         network: The network, with float32 weights.
         objective: The objective of the training.
         examples: The training examples.
-        place: Returns the place in the data of an example, given its number, for errors.
-        order: The examples of each update.
+        place: Returns the location of an example in the data, given its number. Errors name this location.
+        order: Determines the examples of each update.
         options: The training options.
         dtype: The dtype of computation.
         evaluate: Computes the metrics of the current network; `None` without validation data.
-        show: Makes sample texts with the current network, for the report of an evaluation.
-        trained: The names of the trained parameters; `None` for all except the layers that `freeze` excludes.
-        streams: The number of parts of a batch that one process computes at a time.
-        group: The processes.
+        show: Makes sample texts with the current network, to be shown with an evaluation.
+        trained: The names of the trained parameters; `None` for all parameters that `freeze` does not exclude.
+        streams: The number of parts of a batch that one process computes at the same time.
+        group: The processes that share the work.
         run: The number of the run, for events.
         times: Measures the phases of the call.
     """

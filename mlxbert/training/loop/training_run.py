@@ -30,8 +30,8 @@ from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import Updater, less_memory
 
 _SAVE_EVERY = 200
-_RATE_WINDOW = 20  # updates, for the speed
-_PATIENCE_AT_BEST = 3  # evaluations after a perfect score
+_RATE_WINDOW = 20  # number of updates from which the speed is computed
+_PATIENCE_AT_BEST = 3  # number of evaluations after a perfect score
 
 
 class Run:
@@ -43,7 +43,7 @@ class Run:
 
     Attributes:
         training: The inputs of the run.
-        order: The examples of each update.
+        order: Determines the examples of each update.
         updater: Computes the updates, and holds the state after the last update.
     """
 
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """The state after the last finished update; on a GPU its arrays may be one update ahead."""
+        """The state after the last finished update. On a GPU, its arrays may be one update ahead."""
         return self.updater.state
 
     @property
@@ -76,35 +76,38 @@ class Run:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters of the network."""
+        """The number of scalar parameters in the network."""
         return self._trained.count
 
     @property
     def frozen(self) -> int:
-        """The number of parameters that are not trained."""
+        """The number of scalar parameters that are not trained."""
         return self._trained.frozen_count
 
     @property
     def computed(self) -> float:
-        """The time by `phase_times.clock` when a CPU finished the forward and backward passes of the last update."""
+        """The time, by `phase_times.clock`, at which a CPU finished the forward and backward passes of an update."""
         return self.updater.gradients.differentiate.computed
 
     @property
     def every(self) -> int:
-        """The number of updates between two evaluations."""
+        """The number of updates from one evaluation to the next."""
         return self.training.options.eval_every or self.order.epoch_steps
 
     def limit(self, steps: int, seconds: float) -> None:
-        """Limits a new run to a number of updates, and to a time in case they take longer than estimated."""
+        """Limits a new run to `steps` updates, and to `seconds` in case the updates take longer than estimated."""
         self._advance(steps=steps, budget=seconds)
         self.order.end_after(steps)
 
     def _advance(self, **changes: Any) -> None:
-        """Changes the progress."""
+        """Replaces fields of the progress."""
         self.updater.state = replace(self.state, progress=replace(self.state.progress, **changes))
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end; saves the state before it raises an interruption, or a failure of a device or process."""
+        """Trains to the end, and yields the events of the run.
+
+        After an interruption, or a failure of a device or process, the state is saved before the error is raised.
+        """
         self._pace.begin(self.state.progress)
         try:
             with device_errors(less_memory(self.training)):
@@ -140,7 +143,7 @@ class Run:
             pass
 
     def earlier(self) -> Iterator[Evaluated]:
-        """The evaluations before the run was resumed; only their metrics were stored."""
+        """Yields the evaluations from before the run was resumed. Only the metrics of these evaluations were stored."""
         metric, best = self.training.objective.metric, self.state.progress.best_step
         for entry in self.state.progress.history:
             metrics = dict(entry)
@@ -149,7 +152,7 @@ class Run:
             yield Evaluated(**at, metrics=metrics, metric=metric, best=at["step"] == best, seconds=0.0)
 
     def _stop_in_time(self) -> None:
-        """Ends the run, in all processes, if another update would exceed its time."""
+        """Ends the run, in all processes, if another update would exceed the time limit."""
         if not self.updater.started and self._late():
             self._advance(stopped=True)
 
@@ -162,7 +165,7 @@ class Run:
         return bool(group.broadcast(late)) if group.size > 1 else late
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """Saves the state of the last finished update after an error of the device; returns the error with a note."""
+        """Saves the state of the last finished update after a device error. Returns the error, with a note on this."""
         note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
@@ -175,7 +178,7 @@ class Run:
         return type(problem)(problem.message + note, hint=problem.hint)
 
     def best(self) -> Arrays:
-        """The trained parameters at the best evaluation; without evaluations, after the last update."""
+        """Returns the trained parameters at the best evaluation or, without evaluations, after the last update."""
         progress = self.state.progress
         if progress.best_step < 0 or progress.best_step == progress.step:
             return self._trained.whole(self.state.parameters, progress.decay)
@@ -185,7 +188,7 @@ class Run:
         return self._store.best(progress.best_step)
 
     def restore(self) -> None:
-        """Prepares the network for later use: evaluation mode, and frozen parameters in their original dtype."""
+        """Prepares the network for use after training: evaluation mode, and the original dtype of frozen parameters."""
         network = self.training.network
         for module in network.modules():
             if isinstance(module, Encoder):
@@ -229,7 +232,7 @@ class Run:
         )  # fmt: skip
 
     def _step(self) -> Step:
-        """Computes the next update. A GPU gets the update after it before Python waits for the numbers of this one."""
+        """Computes the next update. A GPU gets one more update before Python waits for the numbers of this one."""
         begun = phase_times.clock()
         if not self.updater.started:
             self._start()
@@ -238,14 +241,14 @@ class Run:
         return self._finish(begun)
 
     def _continues(self) -> bool:
-        """Whether another update follows the started ones, with nothing in between that needs the state."""
+        """Returns whether another update follows the started ones, with nothing in between that needs the state."""
         progress = self.state.progress
         after = replace(progress, step=progress.step + len(self.updater.started))
         due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)
         return not due and not self._late()
 
     def _start(self) -> None:
-        """Starts the next update: a GPU computes it in the background, a CPU computes the gradients right away."""
+        """Starts the next update. A GPU computes it in the background; a CPU computes the gradients right away."""
         step = self.state.progress.step + len(self.updater.started)
         self.updater.start(self.order.batches(step), learning_rate(step, self.steps, self.training.options))
 
@@ -276,13 +279,13 @@ class Run:
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def try_batches(self, batches: list[list[int]]) -> None:
-        """Makes the inputs and targets of an update, and discards them."""
+        """Makes the inputs and targets of an update and discards them, so that this can be timed."""
         for batch in batches:
             examples = [self.training.examples[number] for number in batch]
             self.training.objective.collate(examples, random.Random(0))
 
     def try_update(self, batches: list[list[int]]) -> None:
-        """Computes an update and discards it."""
+        """Computes an update and discards the result."""
         with device_errors(less_memory(self.training)):
             self.updater.attempt(batches)
 
@@ -320,17 +323,17 @@ class Pace:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)  # seconds and tokens of each update
 
     def begin(self, progress: Progress) -> None:
-        """Starts the clock, with the time and updates of earlier processes."""
+        """Starts the clock, which includes the time and the updates of earlier processes."""
         self._began, self.first_step = phase_times.clock(), progress.step
         self._zero = self._began - progress.seconds
 
     def count(self, seconds: float, tokens: int) -> None:
-        """Counts an update."""
+        """Records the time and the number of tokens of an update."""
         self._recent.append((seconds, tokens))
 
     @property
     def seconds(self) -> float:
-        """The time of the run in seconds, earlier processes included."""
+        """The time of the run in seconds, including earlier processes."""
         return phase_times.clock() - self._zero
 
     @property
@@ -340,12 +343,12 @@ class Pace:
 
     @property
     def tokens_per_second(self) -> float:
-        """The speed of the recent updates, without padding tokens."""
+        """The number of tokens per second in the recent updates, not counting padding."""
         seconds, tokens = (sum(values) for values in zip(*self._recent, strict=True))
         return tokens / seconds
 
     def seconds_of_a_step(self, step: int) -> float:
-        """The mean time of the updates of this process up to a step, evaluations included."""
+        """Returns the mean time of this process's updates up to a step, including evaluations, in seconds."""
         return (phase_times.clock() - self._began) / (step - self.first_step)
 
 
@@ -355,7 +358,7 @@ def _first_state(training: Training, parameters: Arrays) -> RunState:
 
 
 def _shared(training: Training, state: RunState) -> RunState:
-    """Broadcasts the state of the first process to every process."""
+    """Broadcasts the state of the first process to all processes."""
     group = training.group
     if group.size == 1:
         return state
@@ -378,7 +381,7 @@ def _after_evaluation(
         )
     sign = -1 if objective.minimize else 1
     better = progress.best_step < 0 or sign * score > sign * progress.best_score
-    best = better or score == progress.best_score  # of equal scores, the later one
+    best = better or score == progress.best_score  # of equal scores, the later one wins
     worse = 0 if better else progress.worse + 1
     entry = {"step": progress.step, "epoch": epoch, **metrics}
     evaluated = replace(
@@ -389,7 +392,7 @@ def _after_evaluation(
 
 
 def _patience(training: Training, score: float) -> float:
-    """The number of evaluations without improvement after which the run ends."""
+    """Returns the number of evaluations without improvement after which the run ends."""
     if training.options.patience is not None:
         return training.options.patience
     return _PATIENCE_AT_BEST if score == training.objective.perfect else math.inf

@@ -18,15 +18,17 @@ from mlxbert.training.objectives.objective import ContrastiveObjective
 
 @dataclass(frozen=True)
 class StartedUpdate:
-    """An update that was started; a GPU may still be computing it.
+    """An update that was started. A GPU may still be computing it.
 
     Attributes:
         batches: The numbers of the examples in each batch.
         lr: The learning rate.
         terms: The names of the terms of the loss.
-        gradients: The sums over the batches; on a GPU, only until the update is applied.
-        numbers: The loss, its weight, the norm of the mean gradient, and the terms; on a GPU, once it is applied.
-        before: On a GPU, once it is applied: the previous parameters and moments, kept until it is computed.
+        gradients: The gradients, summed over the batches. On a GPU they are dropped when the update is applied.
+        numbers: The loss, its weight, the norm of the mean gradient, and the terms. On a GPU they are missing until the
+            update is applied.
+        before: On a GPU, the parameters and moments before the update, from when the update is applied until it is
+            computed.
     """
 
     batches: list[list[int]]
@@ -38,7 +40,7 @@ class StartedUpdate:
 
 
 class Updater(ABC):
-    """Computes the updates of a run in order. Each update is started, and finished once its numbers were read.
+    """Computes the updates of a run in order. An update is started first, and finished after its numbers were read.
 
     Args:
         training: The inputs of the run.
@@ -46,10 +48,10 @@ class Updater(ABC):
         state: The state before the next update.
 
     Attributes:
-        state: The state of the run. Its progress counts finished updates; on a GPU its arrays may be one update ahead.
-        started: The updates that are not finished.
+        state: The state of the run. Its progress counts finished updates; on a GPU, its arrays may be one update ahead.
+        started: The started updates that are not finished, the oldest first.
         gradients: Computes the gradients of updates.
-        looks_ahead: Whether an update should be started before the previous update is finished.
+        looks_ahead: Whether each update should be started before the previous update is finished.
     """
 
     looks_ahead: ClassVar[bool]
@@ -65,37 +67,37 @@ class Updater(ABC):
 
     @abstractmethod
     def numbers(self) -> list[float]:
-        """The `numbers` of the first started update; waits for a GPU."""
+        """Returns the `numbers` of the first started update, after waiting for a GPU to compute them."""
 
     @abstractmethod
     def finish(self, usable: bool) -> RunState:
-        """Removes the first update from `started`, and returns the state after it.
+        """Removes the first update from `started`, and returns the state after this update.
 
-        The caller must assign the returned state to `state`, with the step counted.
+        The caller must count the step in the returned state, and assign it to `state`.
 
         Args:
-            usable: Whether the numbers of the update are finite; otherwise it changes nothing.
+            usable: Whether the numbers of the update are finite. If they are not, the update changes nothing.
         """
 
     @abstractmethod
     def follow(self) -> None:
-        """Continues with the next started update, once `state` is the state after a finished update."""
+        """Continues with the next started update. `state` must be the state after a finished update."""
 
     def drop(self) -> None:
-        """Discards the started updates, and goes back to the state after the last finished update."""
+        """Discards the started updates, and restores the state after the last finished update."""
         self.started.clear()
 
     @abstractmethod
     def attempt(self, batches: list[list[int]]) -> None:
-        """Computes an update and discards it."""
+        """Computes an update and discards the result."""
 
     @property
     def _step(self) -> int:
-        """The number of updates before the next one to start."""
+        """The number of the next update to start, from 0."""
         return self.state.progress.step + len(self.started)
 
     def _counted(self, state: RunState, lr: float) -> RunState:
-        """Counts an update whose result is already in the arrays of the state."""
+        """Returns the state with one more update counted. Its arrays already hold the result of this update."""
         progress = state.progress
         decay = progress.decay * self._trained.kept_rows(lr)
         progress = replace(progress, updates=progress.updates + 1, decay=decay)
@@ -103,7 +105,7 @@ class Updater(ABC):
 
 
 def less_memory(training: Training) -> str:
-    """A hint with options that reduce memory."""
+    """Returns a hint that names options which reduce memory."""
     batches = (
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )

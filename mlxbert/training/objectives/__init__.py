@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":
-    """Makes the objective of a task; options that are `None` keep their defaults."""
+    """Makes the objective of a task. Options that are `None` keep their defaults."""
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     spec = TASKS[task]

@@ -1,6 +1,6 @@
-"""The objective of answering questions with a part of a text, or with no answer.
+"""The objective of question answering: the answer is a part of a text, or there is no answer.
 
-Shapes: B windows of a batch, L length.
+Shapes: B windows in a batch, L length.
 """
 
 import itertools
@@ -38,7 +38,7 @@ _PADDING = -1e9  # the logit of padding
 
 @dataclass(frozen=True)
 class Window(Example):
-    """A window of a question's context; its target is the first and the last token of the answer.
+    """A window of a question's context. Its target is the first and the last token of the answer.
 
     Attributes:
         record: The question.
@@ -51,9 +51,9 @@ class Window(Example):
 
 
 class AnswerObjective(TaskObjective[Window]):
-    """Cross-entropy of the first and the last token of the answer, over the tokens of a window.
+    """Question answering, trained with the cross-entropies of the answer's first and last token in a window.
 
-    Windows without the answer point to the first token of the input.
+    If a window does not contain the answer, both are the first token of the input.
     """
 
     name, head = "answer", HEAD
@@ -65,19 +65,19 @@ class AnswerObjective(TaskObjective[Window]):
         self._judged: tuple[Predictions | None, list[Question], list[Predicted]] = (None, [], [])
 
     def read(self, rows: LabelledRows) -> list[Question]:
-        """Reads questions; later calls use the columns of the first."""
+        """Reads questions. The first call finds the columns, and later calls read the same columns."""
         if self.columns is None:
             self.columns = find_usual_columns(rows, "answer", **self._columns)
         return read_questions(rows, self.columns)
 
     def check(self, records: Sequence[Question]) -> None:
-        """Refuses data without any answer."""
+        """Raises `InputError` if no question has an answer."""
         if not any(record.answers for record in records):
             place = f"{records[0].place} and below" if records else "the training data"
             raise InputError(f"{place}: no question has an answer")
 
     def warnings(self, train: SplitReport, records: Sequence[Question]) -> Iterator[str]:
-        """See `TaskObjective.warnings`; empty if all questions have an answer, as there is one label then."""
+        """See `TaskObjective.warnings`. If all questions have an answer, there is only one label and no warning."""
         if len(train.labels) > 1:
             yield from super().warnings(train, records)
 
@@ -86,7 +86,7 @@ class AnswerObjective(TaskObjective[Window]):
         return {HEAD: None}
 
     def bind(self, model: Model) -> None:
-        """Stores the tokenizer and the threshold of a model."""
+        """Stores the tokenizer and the no-answer threshold of a model."""
         super().bind(model)
         self.tokenizer = window_tokenizer(model.tokenizer, self.max_length)
         self.labels = self.config.labels or Labels()
@@ -103,7 +103,10 @@ class AnswerObjective(TaskObjective[Window]):
         return [Window(window, target(window, record.start, record.end), record) for window in windows]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the mean of both cross-entropies, summed over the windows, and the number of windows."""
+        """Returns the losses, summed over the windows, and the number of windows.
+
+        The loss of a window is the mean of two cross-entropies: for the first and for the last token of the answer.
+        """
         logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
         if batch.inputs.attention_mask is not None:
             logits = mx.where(batch.inputs.attention_mask[..., None], logits, _PADDING)
@@ -113,23 +116,23 @@ class AnswerObjective(TaskObjective[Window]):
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """See `TaskObjective.teacher_targets`; the scores are those of all tokens, padded."""
+        """See `TaskObjective.teacher_targets`. Every token has scores, so they are padded like the windows."""
         length = batch.inputs.input_ids.shape[1]
         padded = [np.pad(array, ((0, length - len(array)), (0, 0)), constant_values=_PADDING) for array in scores]
         return TeacherTargets(batch.targets, mx.array(np.stack(padded)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the divergence from the teacher's distribution over the tokens, the mean of both ends."""
+        """Returns the divergence from the teacher's distributions over the tokens, averaged over both ends."""
         theirs = targets.scores
         ours = mx.where(theirs > _PADDING, scores, _PADDING)
         return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes each token's scores as the first and the last of the answer, float32 (B, L, 2)."""
+        """Computes each token's scores for being the first and the last token of the answer, float32 (B, L, 2)."""
         return network.logits(HEAD, inputs).astype(mx.float32)
 
     def metrics(self, examples: Sequence[Window], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.answer_scores`, with a threshold that is tuned on these predictions.
+        """See `mlxbert.training.scores.answer_scores`. The threshold is tuned on the same predictions.
 
         `loss` is the training loss without dropout.
         """
@@ -141,12 +144,12 @@ class AnswerObjective(TaskObjective[Window]):
         }
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels with the best threshold for these predictions."""
+        """Returns the labels with the no-answer threshold that is best for these predictions."""
         threshold = answer_scores.tune_threshold(self._judge(part.examples, predictions))
         return replace(self.labels, no_answer_threshold=threshold)
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`; without a threshold an answer is always given if every question has one."""
+        """See `TaskObjective.evaluation`. Without a threshold, an answer is always given if every question has one."""
         records, predicted = self._best(part.examples, predictions)
         default = THRESHOLD if any(not record.answers for record in records) else answer_scores.ALWAYS
         tuned = self.labels.no_answer_threshold
@@ -154,7 +157,7 @@ class AnswerObjective(TaskObjective[Window]):
         return answer_scores.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
     def constant(self, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
-        """Returns the score of never giving an answer, if some questions have none."""
+        """Returns the score of never giving an answer; empty if every question has an answer."""
         silent = sum(not record.answers for record in valid) / max(len(valid), 1)
         return {"no answer": silent} if silent else {}
 
@@ -162,7 +165,7 @@ class AnswerObjective(TaskObjective[Window]):
         return answer_scores.judge(*self._best(examples, predictions))
 
     def _best(self, examples: Sequence[Window], predictions: Predictions) -> tuple[list[Question], list[Predicted]]:
-        """Returns the questions and their best spans; cached, as metrics, threshold and evaluation need them."""
+        """Returns the questions and their best spans. They are cached, because several methods need them."""
         if self._judged[0] is not predictions:
             records: list[Question] = []
             predicted: list[Predicted] = []
@@ -175,7 +178,7 @@ class AnswerObjective(TaskObjective[Window]):
         return self._judged[1], self._judged[2]
 
     def _span(self, windows: Sequence[tuple[Window, Any]]) -> Predicted:
-        """Returns the best span in the windows of a question, given with their logits (L, 2)."""
+        """Returns the best span in the windows of a question. Each window comes with its logits, (L, 2)."""
         context = windows[0][0].record.pair
         spans = Spans(1)
         for window, logits in windows:
@@ -187,11 +190,11 @@ class AnswerObjective(TaskObjective[Window]):
 
 
 def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
-    """Finds the first and the last token of an answer in a window of a pair; (0, 0) if the window lacks a part of it.
+    """Returns the first and the last token of an answer in a window; (0, 0) if the window lacks a part of the answer.
 
     Args:
-        window: The window.
-        start: The start of the answer in the second text, in code points; `None` without an answer.
+        window: The window, whose second text is a part of the context.
+        start: The start of the answer in the context, in code points; `None` without an answer.
         end: The end of the answer, exclusive.
     """
     inside = [number for number, text in enumerate(window.sequence_ids) if text == 1]

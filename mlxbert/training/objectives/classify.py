@@ -25,11 +25,11 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.linear_models import SOFTMAX
 from mlxbert.training.scores.metrics import Floats
 
-_FEW_SHOT = 64  # examples of a label; up to this number, training on pairs is better: benchmarks/few_shot.py
+_FEW_SHOT = 64  # up to this many examples per label, pairs are better (benchmarks/few_shot.py)
 
 
 class Classify(TextObjective):
-    """Cross-entropy over the classes."""
+    """Classification, trained with the cross-entropy over the classes."""
 
     name = "classify"
     learning: ClassLearning
@@ -37,7 +37,7 @@ class Classify(TextObjective):
     common, link = "largest class", SOFTMAX
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses a single class, and class names that look like texts."""
+        """Raises `InputError` if there is only one class, or if class names look like texts."""
         if self.columns is not None:
             data_checks.check_label_column(records, self.columns.label or "")
         labels = {name for record in records for name in record.names}
@@ -51,7 +51,7 @@ class Classify(TextObjective):
         yield from data_checks.other_than_classes(train.labels)
 
     def usual_variant(self, records: Sequence[LabelledText], source: Origin) -> str | None:
-        """Returns `few_shot` for few examples and an embedding model."""
+        """Returns `few_shot` if there are few examples and training starts from an embedding model, else `None`."""
         repeated = 2 * len({record.label for record in records}) < len(records)  # even after the validation split
         suitable = self.learning.few_shot is None and repeated and source.embeds()
         return "few_shot" if suitable and self.few_shot_hint(records) else None
@@ -76,11 +76,11 @@ class Classify(TextObjective):
         return super().heads(records)
 
     def target(self, record: LabelledText) -> int:
-        """Returns the number of the class."""
+        """Returns the number of the record's class."""
         return self.labels.encode(str(record.label))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the summed cross-entropy, and the summed weights of the examples."""
+        """Returns the sum of the cross-entropies, and the sum of the weights of the examples."""
         logits = network.logits(HEAD, batch.inputs)
         smoothing = self.learning.label_smoothing
         if self.learning.class_weights == "none":
@@ -91,7 +91,7 @@ class Classify(TextObjective):
         return loss, weights[batch.targets].sum()
 
     def weights(self) -> list[float]:
-        """Returns class weights that give all classes the same total weight; the mean weight of an example is 1."""
+        """Returns class weights that give all classes the same total weight. The mean weight of an example is 1."""
         total = sum(self._counts.values())
         return [total / (len(self.labels) * max(self._counts[name], 1)) for name in self.labels.names]
 
@@ -109,7 +109,7 @@ class Classify(TextObjective):
         return metrics.classify_metrics(targets, np.asarray(predictions))
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns the one-hot classes of the records, (N, C)."""
+        """Returns the classes of the records, one-hot encoded, (N, C)."""
         return np.eye(len(self.labels))[labelled_scores.label_numbers(records, self.labels.names)]
 
     def score(self, expected: Floats, predicted: Floats) -> float:
@@ -117,7 +117,7 @@ class Classify(TextObjective):
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
-        """See `TextObjective.score_common`; if several classes are equally frequent, the one that scores best."""
+        """See `TextObjective.score_common`. If several classes are equally frequent, the best score counts."""
         share = train.mean(0)
         candidates = (share + 1e-9 * one_hot for one_hot in np.eye(len(share))[share == share.max()])
         scores = [self.score(expected, np.broadcast_to(candidate, expected.shape)) for candidate in candidates]

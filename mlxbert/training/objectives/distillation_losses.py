@@ -1,8 +1,8 @@
-"""The objectives of training with a teacher: the loss of a task, and the distance from another model's outputs.
+"""The objectives of training with a teacher: the loss of a task, combined with the distance from a teacher's outputs.
 
-They wrap the objective of the task, for the loop alone; the task defines the distance between scores.
+They wrap the objective of the task, and only the loop uses them. The task defines the distance between scores.
 
-Shapes: B examples of a batch, L length, N rows of scores, C classes, W size of a vector.
+Shapes: B examples in a batch, L length, N rows of scores, C classes, W size of a vector.
 """
 
 import random
@@ -25,7 +25,7 @@ from mlxbert.training.data.data_report import DataReport
 from mlxbert.training.objectives.objective import LoopObjective, TrainBatch
 from mlxbert.training.options.loop_options import TeacherOptions
 
-ERROR = "teacher_error"  # the metric that chooses the best checkpoint if the validation data are texts alone
+ERROR = "teacher_error"  # the metric that selects the best checkpoint if the validation data are single texts
 Scores = NDArray[np.float32]
 
 
@@ -35,7 +35,7 @@ class DistillationExample:
 
     Attributes:
         example: The example of the task.
-        compute: Computes the `scores`.
+        compute: Computes `scores` when they are first needed.
     """
 
     example: Any
@@ -46,7 +46,7 @@ class DistillationExample:
 
     @cached_property
     def scores(self) -> Scores:
-        """The scores of the teacher's head, (C,), or per token, (L, C); or its vector, (W,)."""
+        """The scores of the teacher's head, (C,), or (L, C) if each token has scores; or the teacher's vector, (W,)."""
         return self.compute()
 
     @property
@@ -61,8 +61,8 @@ class TeacherTargets:
 
     Attributes:
         labels: The targets of the task.
-        scores: The teacher's scores: float32 (N, C), or (B, L, 2) for questions.
-        rows: The rows of the flattened batch that have scores, int32 (N,); `None` for all.
+        scores: The teacher's scores, float32: (N, C), or (B, L, 2) for question answering.
+        rows: The rows of the flattened batch to which the scores belong, int32 (N,); `None` for all rows.
     """
 
     labels: Any
@@ -71,13 +71,13 @@ class TeacherTargets:
 
 
 class _ComputedNetwork:
-    """A network with cached scores of a batch, so that two losses need one forward pass."""
+    """A network that returns cached scores for a batch, so that two losses need only one forward pass."""
 
     def __init__(self, network: Network, scores: mx.array) -> None:
         self._network, self._scores = network, scores
 
     def logits(self, head: str, inputs: Batch) -> mx.array:
-        """Returns the cached scores."""
+        """Returns the cached scores, whatever the inputs."""
         return self._scores
 
     def __getattr__(self, name: str) -> Any:
@@ -85,14 +85,14 @@ class _ComputedNetwork:
 
 
 class DistillationObjective(LoopObjective[Any]):
-    """The base class of both objectives with a teacher.
+    """The base class of the objectives with a teacher.
 
     Args:
         task: The objective of the task, a `TaskObjective`.
-        order: The index of each of the student's labels in the teacher's scores; `None` for the same order.
+        order: For each label of the student, its index in the teacher's scores; `None` if the order is the same.
 
     Attributes:
-        chooses: Whether the distance on the validation data chooses the best checkpoint.
+        chooses: Whether the distance on the validation data selects the best checkpoint.
     """
 
     name: ClassVar[str] = "distillation"
@@ -107,28 +107,29 @@ class DistillationObjective(LoopObjective[Any]):
         return cast(Iterable[int], self.task.tokens(example.example))
 
     def settings(self) -> dict[str, Any]:
-        """Returns the options that decide the result; a run resumes only with the same options."""
+        """Returns the options that affect the result. A run resumes only with the same options."""
         return {}
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """Adds the teacher's name to a report."""
+        """Returns the report with the name of the teacher added to it."""
         return replace(report, facts={**report.facts, "teacher": teacher})
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """Returns the distance of the student's predictions from the teacher's, summed over the examples."""
+        """Returns the distance between the student's and the teacher's predictions, summed over the examples."""
         return mean_squared_error(ours, theirs)
 
 
 class ScoreDistillation(DistillationObjective):
-    """The weighted sum of the loss of a task with a head, and the distance from the teacher's scores.
+    """The weighted sum of a task's loss and the distance from the teacher's scores, for tasks with a head.
 
-    For classes, tags and the ends of answers, the distance is the Kullback-Leibler divergence of the distributions
-    (arXiv:1503.02531), softened by the temperature and multiplied by its square, so that gradients keep their size.
-    Independent labels are one binary distribution each. For numbers it is the squared error.
+    For classes, tags and the ends of answers, the distance is the Kullback-Leibler divergence between the distributions
+    of the teacher and the student (arXiv:1503.02531). The temperature softens the distributions; the divergence is
+    multiplied by the square of the temperature, so that gradients keep their size. Each independent label has a binary
+    distribution of its own. For numbers, the distance is the squared error.
 
     Args:
         task: The objective of the task.
-        options: The teacher's weight, and the temperature.
+        options: The weight of the teacher, and the temperature.
         order: See `DistillationObjective`.
     """
 
@@ -143,7 +144,7 @@ class ScoreDistillation(DistillationObjective):
         return {"teacher_weight": self._weight, "soft": self._temperature}
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Makes the batch of the task, with the teacher's scores in its targets."""
+        """Makes the batch of the task, and adds the teacher's scores to its targets."""
         task_examples = [example.example for example in examples]
         batch = self.task.collate(task_examples, rng)
         scores = [example.scores for example in examples]
@@ -154,7 +155,7 @@ class ScoreDistillation(DistillationObjective):
         return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the summed loss of the task, the summed distance from the teacher, and the task's weight."""
+        """Returns the task's loss and the distance from the teacher, both weighted, and the weight of the batch."""
         targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
         computed = cast(Network, _ComputedNetwork(network, scores))
@@ -163,19 +164,19 @@ class ScoreDistillation(DistillationObjective):
         return {"labels": (1 - self._weight) * loss, "teacher": self._weight * distance}, weight
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of both terms, and the weight."""
+        """Returns the sum of both terms, and the weight of the batch."""
         terms, weight = self.terms(network, batch)
         return terms["labels"] + terms["teacher"], weight
 
 
 class VectorDistillation(DistillationObjective):
-    """The squared error of the vectors of texts alone; without labels, there is no other loss (arXiv:2004.09813).
+    """The squared error between the student's and the teacher's vectors, the only loss (arXiv:2004.09813).
 
     Args:
         task: The objective of `embed`.
-        dimensions: Sizes to which vectors are truncated, then scaled to length 1, before comparison; `None` compares
+        dimensions: Sizes to which vectors are truncated; they are then scaled to length 1 and compared. `None` compares
             full vectors.
-        chooses: Whether the same error on the validation data chooses the best checkpoint.
+        chooses: Whether the same error on the validation data selects the best checkpoint.
     """
 
     def __init__(self, task: Any, dimensions: Sequence[int] | None, *, chooses: bool) -> None:
@@ -185,7 +186,7 @@ class VectorDistillation(DistillationObjective):
             self.metric, self.minimize = ERROR, True
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """Adds the loss to a report, and removes the warnings about the task's loss, which is not used."""
+        """Adds the loss to a report, and removes the warnings that concern the task's own loss, which is not used."""
         error = f"squared error to the vectors of {teacher}"
         facts = {**report.facts, "loss": error} | ({"validated by": error} if self.chooses else {})
         notes = self.task.notes()
@@ -196,16 +197,16 @@ class VectorDistillation(DistillationObjective):
         return cast(Iterable[int], example.example.encoding.ids)
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Pads each text once; the targets are the teacher's vectors."""
+        """Makes a batch of the texts, each of them once. The targets are the teacher's vectors."""
         inputs = make_batch([example.example.encoding for example in examples], self.task.config)
         return TrainBatch(inputs, mx.array(np.stack([example.scores for example in examples])))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the distance, and the number of texts."""
+        """Returns the distance from the teacher's vectors, and the number of texts."""
         return self.distance(self.task.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """Returns the squared error of vectors (B, W): the mean over values, summed over texts and sizes."""
+        """Returns the squared error between vectors (B, W), averaged over values, summed over texts and sizes."""
         if self._dimensions is None:
             return super().distance(ours, theirs)
         units = [[Normalize()(vectors[:, :size]) for vectors in (ours, theirs)] for size in self._dimensions]
@@ -213,13 +214,16 @@ class VectorDistillation(DistillationObjective):
 
 
 def divergence(ours: mx.array, theirs: mx.array, temperature: float) -> mx.array:
-    """Returns the divergence of softened distributions along the last axis, summed over all other axes."""
+    """Returns the divergence between softened distributions along the last axis, summed over all other axes."""
     student, teacher = (_log_softmax(scores / temperature) for scores in (ours, theirs))
     return temperature**2 * (mx.exp(teacher) * (teacher - student)).sum()
 
 
 def independent_divergence(ours: mx.array, theirs: mx.array, temperature: float) -> mx.array:
-    """Returns the divergence of softened probabilities of independent labels (B, C), the mean over the labels."""
+    """Returns the divergence between the teacher's and the student's softened probabilities of independent labels.
+
+    The arguments are logits (B, C). The divergence is averaged over the labels and summed over the examples.
+    """
     ours, theirs = ours / temperature, theirs / temperature
     targets = mx.sigmoid(theirs)
     distance = binary_cross_entropy(ours, targets) - binary_cross_entropy(theirs, targets)

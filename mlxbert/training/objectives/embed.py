@@ -1,6 +1,6 @@
-"""The objective of vectors: texts that belong together get similar vectors, others dissimilar ones.
+"""The objective of vectors: texts that belong together get similar vectors, and other texts get dissimilar vectors.
 
-Shapes: B examples of a batch, T texts of a batch, W size of a vector.
+Shapes: B examples in a batch, T texts in a batch, W size of a vector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +34,10 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 
 
 class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
-    """Contrastive and regression losses over vectors.
+    """Embedding, trained with contrastive and regression losses over vectors.
 
     Attributes:
-        unjudged: Whether the validation data are texts alone, and no metric was chosen explicitly.
+        unjudged: Whether the validation data are single texts without related texts, and the caller chose no metric.
     """
 
     name, head = "embed", ""
@@ -58,13 +58,13 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.chunk = learning.chunk
 
     def settings(self) -> dict[str, Any]:
-        """See `Objective.settings`; `name` is the loss in use."""
+        """See `Objective.settings`. The setting `name` is the loss in use."""
         settings = super().settings() | {"name": self._loss.name}
         del settings["loss"]
         return settings
 
     def read(self, rows: LabelledRows) -> list[Related]:
-        """Reads related texts; validation data may have other columns than the training data, such as scores."""
+        """Reads related texts. Validation data may have different columns than the training data, such as scores."""
         present = any(column in rows.columns for column in self._columns.values())
         columns = find_related_columns(rows, **(self._columns if self.columns is None or present else {}))
         self.columns = self.columns or columns
@@ -77,11 +77,11 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self._loss.check(records)
 
     def check_valid(self, train: Sequence[Related], valid: Sequence[Related]) -> None:
-        """Chooses the metric that fits the validation data."""
+        """Chooses a metric that fits the validation data."""
         self._choose_metric(valid)
 
     def matched(self, records: Sequence[Related], model: Model) -> tuple[Sequence[Related], Mapping[str, int]]:
-        """Returns the records unchanged, and chooses the metric that fits them."""
+        """Returns the records unchanged, and chooses a metric that fits them."""
         self._choose_metric(records)
         return records, {}
 
@@ -95,17 +95,17 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
-        """Returns the loss and the kind of validation data, which depend on the data."""
+        """Returns the loss and the kind of validation data. Both depend on the data."""
         return {"loss": str(self._loss.name), "validated by": self._validated}
 
     def notes(self) -> tuple[str, ...]:
-        """Warns if texts alone are learned without dropout."""
+        """Returns a warning if the model learns from single texts without dropout; otherwise nothing."""
         if self.columns is None or self.columns.kind != "texts" or not self._without_dropout:
             return ()
         return ("The model has no dropout: unless the option dropout is set, the two views of each text are the same.",)
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
-        """Returns no heads: the encoder is trained."""
+        """Returns no heads, because the encoder itself is trained."""
         return {}
 
     def bind(self, model: Model) -> None:
@@ -120,7 +120,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
             raise ArgumentError(f"dimensions has {largest}, expected at most {self.width}, the size of the vectors")
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
-        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths are usable later
+        longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
         self.embedder.config = replace(self.embedder.config, max_length=longest)
         prompts = self.embedder.config.prompts
         default = prompts.get(self.embedder.config.default_prompt_name or "", "")
@@ -137,7 +137,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.examples(record)[0]
 
     def examples(self, record: Related) -> Sequence[TextGroup]:
-        """Returns an example for each positive; for a triplet loss one for each positive and negative."""
+        """Returns an example for each positive or, with a triplet loss, for each pair of a positive and a negative."""
         kind = "scored" if record.label is not None else "pairs" if record.positives else "texts"
         first, second = ("query", "document") if kind == "pairs" else (None, None)
         anchor = self._encode(record.text, first)
@@ -158,7 +158,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.tokenizer.encode(self._prompts[kind] + text, overflow="truncate")
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes vectors, float32 (T, W)."""
+        """Computes the vectors of texts, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder(hidden, inputs.attention_mask)
 
@@ -171,11 +171,11 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self._loss(outputs, targets)
 
     def inputs(self, examples: Sequence[TextGroup]) -> Sequence[Encoding]:
-        """Returns all texts of each example; for a text alone, its two halves."""
+        """Returns all texts of each example. A single text is replaced by its two halves."""
         return [encoding for example in examples for encoding in example.evaluated]
 
     def check_teacher(self) -> None:
-        """Refuses a teacher for pairs of texts, which are trained with a loss over pairs."""
+        """Raises `ArgumentError` if the data are pairs of texts: with a teacher, the model learns from single texts."""
         if self.columns is None or self.columns.kind != "texts":
             raise ArgumentError(
                 "teacher is given with pairs of texts, expected texts alone",
@@ -183,13 +183,13 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             )
 
     def of_teacher(self, model: Model) -> Self:
-        """See `TaskObjective.of_teacher`; the pooling options apply to the student alone."""
+        """See `TaskObjective.of_teacher`. The pooling options apply to the student only."""
         task = super().of_teacher(model)
         task.embedder = model.embedder
         return task
 
     def distilled(self, teacher_task: Self, name: str, options: TeacherOptions) -> VectorDistillation:
-        """Returns the objective whose only loss is the distance of the vectors."""
+        """Returns the objective of training with a teacher. Its only loss is the distance between the vectors."""
         ours, theirs, sizes = self.embedder.size, teacher_task.embedder.size, self._loss.dimensions
         smaller = min(ours, theirs)
         if max(sizes or (ours, theirs)) > smaller:
@@ -204,7 +204,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return self.outputs(network, inputs)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes vectors, float32 (T, W)."""
+        """Computes the vectors of texts, float32 (T, W)."""
         return self.outputs(network, inputs)
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
@@ -225,7 +225,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return {"before training": self.metrics(examples, predictions)[self.metric]}
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels of the configuration, which vectors do not need."""
+        """Returns the labels of the configuration. Vectors need none."""
         return self.config.labels or Labels()
 
 

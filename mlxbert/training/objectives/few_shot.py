@@ -1,9 +1,9 @@
 """The objective of classification with few examples (SetFit, arXiv:2209.11055).
 
-First the encoder is trained so that texts with the same label get similar vectors, and other texts dissimilar ones:
-n examples give n² / 2 pairs. The classifier is a logistic regression on the vectors.
+First, the encoder is trained so that texts with the same label get similar vectors, and other texts dissimilar ones: n
+examples give n² / 2 pairs. Then a logistic regression on the vectors becomes the classifier.
 
-Shapes: B examples of a batch, T texts, W size of a vector.
+Shapes: B examples in a batch, T texts, W size of a vector.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ from mlxbert.training.scores.linear_models import fit_linear
 
 
 class FewShot(ContrastiveObjective[Example], Classify):
-    """A contrastive loss over vectors of the classes, and a logistic regression on the vectors.
+    """Classification with few examples: a contrastive loss over vectors, then a logistic regression on them.
 
     Args:
-        **options: See `Classify`; `label_smoothing` and `class_weights` are refused.
+        **options: See `Classify`. `label_smoothing` and `class_weights` are errors.
 
     Attributes:
-        embedder: The embedder of the trained model, after `bind`.
+        embedder: Computes the vectors of the trained model; set by `bind`.
     """
 
     embedder: Embedder
@@ -75,7 +75,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """Returns a classifier of vectors with the classes of the records; stores the records for `fit`."""
+        """Returns a classifier of vectors for the classes of the records, and stores the records for `fit`."""
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(
@@ -97,7 +97,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
     def targets(self, examples: Sequence[Example]) -> mx.array:
-        """Returns the classes of the examples."""
+        """Returns the numbers of the examples' classes."""
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:
@@ -105,7 +105,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return same_class(outputs, targets), 1.0
 
     def check_teacher(self) -> None:
-        """Refuses a teacher: the loss is over vectors, a teacher gives scores."""
+        """Raises `ArgumentError`, because a teacher gives scores, but this objective trains vectors."""
         raise ArgumentError("teacher cannot be combined with few_shot, which trains vectors instead of scores")
 
     def fit(self, network: Network, group: ProcessGroup) -> None:
@@ -119,6 +119,6 @@ class FewShot(ContrastiveObjective[Example], Classify):
         network.load_weights(weights, strict=False)
 
     def _vectors(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the inputs of the classifier: pooled vectors without normalization, float32 (T, W)."""
+        """Computes the inputs of the classifier: pooled vectors that are not normalized, float32 (T, W)."""
         hidden = network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids)
         return self.embedder.variant(normalize=False)(hidden)

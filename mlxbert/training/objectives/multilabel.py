@@ -25,14 +25,17 @@ from mlxbert.training.scores.metrics import Floats
 
 
 class Multilabel(TextObjective):
-    """Binary cross-entropy of every label; each label has a threshold, which is tuned on the validation data."""
+    """Multi-label classification, trained with the binary cross-entropy of every label.
+
+    Each label has a threshold, which is tuned on the validation data.
+    """
 
     name = "multilabel"
     kind = "classes"
     common, link = "most frequent labels", SIGMOID
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses training data in which no example has a label."""
+        """Raises `InputError` if no training example has a label."""
         if not any(record.names for record in records):
             raise InputError(f"{data_checks.first_place(records)}: no example has a label")
 
@@ -43,12 +46,12 @@ class Multilabel(TextObjective):
             yield "Every training example has exactly one label: if this is always so, train 'classify' instead."
 
     def target(self, record: LabelledText) -> list[float]:
-        """Returns 1 for every label that the record has, else 0."""
+        """Returns a number for each label: 1 if the record has the label, otherwise 0."""
         numbers = {self.labels.encode(name) for name in record.names}
         return [float(number in numbers) for number in range(len(self.labels))]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the mean loss over the labels, summed over the examples, and the number of examples."""
+        """Returns the losses, averaged over the labels and summed over the examples, and the number of examples."""
         loss = binary_cross_entropy(network.logits(HEAD, batch.inputs), batch.targets)
         return loss / len(self.labels), float(batch.targets.shape[0])
 
@@ -61,26 +64,26 @@ class Multilabel(TextObjective):
         return mx.sigmoid(logits)
 
     def metrics(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
-        """See `mlxbert.training.scores.metrics`, with thresholds that are tuned on these predictions."""
+        """See `mlxbert.training.scores.metrics`. The thresholds are tuned on the same predictions."""
         targets, scores = _targets(examples), np.asarray(predictions)
         return metrics.multilabel_metrics(targets, scores, metrics.tune_thresholds(scores, targets))
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels with the best thresholds for these predictions."""
+        """Returns the labels with the thresholds that are best for these predictions."""
         thresholds = metrics.tune_thresholds(np.asarray(predictions), _targets(part.examples))
         return replace(super().tuned(part, predictions), thresholds=tuple(thresholds))
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns 1 for every label that a record has, else 0, (N, C)."""
+        """Returns an array (N, C) with 1 for every label that a record has, and 0 for the other labels."""
         return labelled_scores.label_matrix(records, self.labels.names).astype(np.float64)
 
     def score(self, expected: Floats, predicted: Floats) -> float:
-        """See `TextObjective.score`; thresholds come from `cross_thresholds`, as for a trained model."""
+        """See `TextObjective.score`. The thresholds come from `cross_thresholds`, as for a trained model."""
         has = expected.astype(np.bool_)
         return metrics.multilabel_metrics(has, predicted, metrics.cross_thresholds(predicted, has))[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
-        """Scores the most frequent labels: as many as an example has on average, at least one."""
+        """Scores the prediction of the most frequent labels: as many as an example has on average, but at least one."""
         share = train.mean(0)
         frequent = np.argsort(-share, kind="stable")[: max(round(float(train.sum(1).mean())), 1)]
         thresholds = np.full(len(share), 2.0)
@@ -89,7 +92,7 @@ class Multilabel(TextObjective):
         return metrics.multilabel_metrics(expected.astype(np.bool_), predicted, thresholds)[self.metric]
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`; labels are predicted at their thresholds or above."""
+        """See `TaskObjective.evaluation`. A label is predicted if its probability is at least its threshold."""
         thresholds = self.labels.thresholds or (0.5,) * len(self.labels)
         return labelled_scores.multilabel(
             part.records, self.labels.names, np.asarray(predictions), thresholds=thresholds, metric=self.metric, **facts

@@ -1,8 +1,8 @@
 """Training objectives: they turn records into examples, batches into a loss, and predictions into metrics.
 
-The loop knows no tasks. A custom task is a subclass of `Objective`: `mlxbert.finetune(MyObjective(), …)`.
+The loop does not know any tasks. A custom task is a subclass of `Objective`: `mlxbert.finetune(MyObjective(), …)`.
 
-Shapes: B examples of a batch, L length.
+Shapes: B examples in a batch, L length.
 """
 
 import random
@@ -36,7 +36,7 @@ class Example:
 
     Attributes:
         encoding: The input of the model.
-        target: The expected prediction, in the form that the objective's `collate` takes.
+        target: The expected prediction, in the form that the objective's `collate` expects.
     """
 
     encoding: Encoding
@@ -47,7 +47,7 @@ class Example:
 
     @property
     def encodings(self) -> Sequence[Encoding]:
-        """The inputs of the model."""
+        """The inputs of the model for this example."""
         return (self.encoding,)
 
 
@@ -58,8 +58,8 @@ class TrainBatch:
     Attributes:
         inputs: The inputs of the network.
         targets: The expected predictions: an array (B, …), or anything else that the objective's `loss` takes.
-        examples: The examples, for a `ContrastiveObjective`.
-        totals: The result of `Objective.totals` for all examples of the update that this batch is a part of.
+        examples: The examples of the batch; only a `ContrastiveObjective` needs them.
+        totals: The result of `Objective.totals` for all examples of the update. This batch may be only a part of them.
     """
 
     inputs: Batch
@@ -70,13 +70,13 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class Split:
-    """Training or validation data.
+    """The training data or the validation data.
 
     Attributes:
-        records: N records.
-        examples: Their M examples, in the same order.
-        owners: The index of each example's record.
-        places: The location of each example's record.
+        records: The N records.
+        examples: The M examples made from the records, in the same order.
+        owners: For each example, the index of its record.
+        places: For each example, the location of its record.
     """
 
     records: Sequence[Any]
@@ -86,7 +86,7 @@ class Split:
 
     @property
     def truncated(self) -> int:
-        """The number of truncated records."""
+        """The number of records that are truncated."""
         last = dict(zip(self.owners, self.examples, strict=True))  # only a record's last window can be truncated
         return len(
             {
@@ -105,16 +105,16 @@ class LoopObjective(ABC, Generic[AnyExample]):
     """The part of an objective that the loop uses: batches and their losses.
 
     Attributes:
-        name: Its name in reports.
-        metric: The metric that chooses the best checkpoint.
+        name: The name of the objective in reports.
+        metric: The name of the metric that selects the best checkpoint.
         minimize: Whether a smaller value of the metric is better.
-        perfect: The best possible value of the metric; a run whose score stays there ends early. `None` if there is no
-            such value.
-        all_words: Whether training may use any row of the word embeddings, not just the rows of `tokens`.
+        perfect: The best possible value of the metric; `None` if there is no such value. A run whose score stays at
+            this value ends early.
+        all_words: Whether training may use any row of the word embeddings, not just the rows of the ids from `tokens`.
         losses: The names of the losses that `terms` returns, if there are several.
-        pure: Whether losses depend only on the network and the arrays of the batch, and evaluate nothing. Then a GPU
-            may compile them, which freezes every other value that they read, and a CPU may compute parts with numpy,
-            whose values do not exist before the loss is evaluated.
+        pure: Whether losses depend only on the network and the arrays of the batch, and evaluate no arrays. A GPU may
+            then compile the losses, which freezes every other value that they read. A CPU may compute parts of them
+            with numpy, whose values do not exist before the loss is evaluated.
     """
 
     name: ClassVar[str]
@@ -126,26 +126,33 @@ class LoopObjective(ABC, Generic[AnyExample]):
     pure: bool = False
 
     def tokens(self, example: AnyExample) -> Iterable[int]:
-        """Returns all token ids that an example can add to a batch of `collate`."""
+        """Returns all token ids that `collate` may put into a batch for an example."""
         return (token for encoding in example.encodings for token in encoding.ids)
 
     @abstractmethod
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """Pads examples; `rng` depends on seed, epoch and batch alone, for objectives that draw random numbers."""
+        """Pads examples. Objectives that need random numbers take them from `rng`.
+
+        The state of `rng` depends only on the seed and on the place of the batch in the run.
+        """
 
     @abstractmethod
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of the losses of a batch, and its weight, which divides sums over several batches.
+        """Returns the sum of the losses of a batch, and the weight of the batch.
 
-        Both are float32 scalars; the weight is the number of examples, or of tokens, in the sum.
+        Both are float32 scalars. The weight is the number of examples, or of tokens, in the sum. Sums over several
+        batches are divided by the sum of their weights.
         """
 
     def totals(self, examples: Sequence[AnyExample]) -> Any:
-        """Returns facts about all examples of an update for `terms`, which sees a part of them: `TrainBatch.totals`."""
+        """Returns facts about all examples of an update, which `terms` finds in `TrainBatch.totals`.
+
+        Each call of `terms` sees only the examples of its batch.
+        """
         return None
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the losses that are summed for training, by name, and the weight; by default the result of `loss`."""
+        """Returns the losses that are summed for training, keyed by name, and their weight; by default from `loss`."""
         loss, weight = self.loss(network, batch)
         return {"": loss}, weight
 
@@ -153,14 +160,14 @@ class LoopObjective(ABC, Generic[AnyExample]):
 class Objective(LoopObjective[AnyExample]):
     """A training objective: a task, its loss and its metrics.
 
-    A subclass sets `name`, `metric` and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. Before
-    `prepare`, `bind` is called with the model.
+    A subclass sets `name` and `metric`, and implements `heads`, `prepare`, `loss`, `predict` and `metrics`. `bind` is
+    called with the model before `prepare`.
 
     Attributes:
         lr_factor: The default learning rate, relative to the default for a new head on an encoder.
-        embedder: The embedder of a model that is trained for vectors, after `bind`; it is saved with the model.
-        tokenizer: The model's tokenizer, after `bind`.
-        config: The model's configuration, after `bind`.
+        embedder: Computes vectors, if the model is trained for vectors; set by `bind`, and saved with the model.
+        tokenizer: The model's tokenizer; set by `bind`.
+        config: The model's configuration; set by `bind`.
     """
 
     lr_factor: ClassVar[float] = 1.0
@@ -170,11 +177,11 @@ class Objective(LoopObjective[AnyExample]):
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers are predicted, so that the name of the output is meaningless."""
+        """Whether numbers are predicted. The name of the output is then meaningless."""
         return False
 
     def read(self, rows: LabelledRows) -> Sequence[Any]:
-        """Converts rows of files to records; by default a record is the `values` of a row: `{"text": …, "label": …}`.
+        """Converts rows of files to records. By default, a record is the `values` of a row: `{"text": …, "label": …}`.
 
         Raises:
             InputError: A row cannot be used; the message names its location.
@@ -182,16 +189,19 @@ class Objective(LoopObjective[AnyExample]):
         return [row.values for row in rows]
 
     def settings(self) -> dict[str, Any]:
-        """Returns the objective's own options by name; a run resumes only with the same options."""
+        """Returns the objective's own options, keyed by name. A run resumes only with the same options."""
         return {}
 
     def config_keys(self) -> dict[str, Any]:
-        """Returns keys of `config.json`, besides labels, for the use of the trained model; `None` removes a key."""
+        """Returns further keys of `config.json`, besides the labels, for the use of the trained model.
+
+        The value `None` removes a key.
+        """
         return {}
 
     @abstractmethod
     def heads(self, records: Sequence[Any]) -> Mapping[str, Labels | None]:
-        """Returns the labels of the heads to train, by their names in `mlxbert.nn.heads.HEADS`.
+        """Returns the labels of each head to train, keyed by the head's name in `mlxbert.nn.heads.HEADS`.
 
         Args:
             records: The training records.
@@ -218,47 +228,51 @@ class Objective(LoopObjective[AnyExample]):
         return [self.prepare(record)]
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """Pads examples; `rng` depends on seed, epoch and batch alone, for objectives that draw random numbers."""
+        """Pads examples. Objectives that need random numbers take them from `rng`.
+
+        The state of `rng` depends only on the seed and on the place of the batch in the run.
+        """
         inputs = make_batch([encoding for example in examples for encoding in example.encodings], self.config)
         return TrainBatch(inputs, mx.array([example.target for example in examples]))
 
     def inputs(self, examples: Sequence[AnyExample]) -> Sequence[Encoding]:
-        """Returns the inputs to predict for: one per example, unless a subclass overrides it."""
+        """Returns the inputs to predict for: one per example, unless a subclass overrides this method."""
         return [example.encoding for example in examples]
 
     def fit(self, network: Network, group: ProcessGroup) -> None:
-        """Computes weights that are not trained by gradients, if there are any, from the training data.
+        """Computes the weights that gradients do not train, if there are any, from the training data.
 
-        It is called before every evaluation, and again with the weights that are kept.
+        This method is called before every evaluation, and again with the weights that are kept in the end.
 
         Args:
-            network: The network, whose weights it sets.
-            group: The processes that share the work; each gets the same weights.
+            network: The network, in which the weights are set.
+            group: The processes that share the work. Each process gets the same weights.
         """
 
     @abstractmethod
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Returns one lazy prediction per input, (B, …). Predictions per token, (B, L, …), include padding."""
+        """Returns one lazy prediction per input, (B, …). Predictions for tokens, (B, L, …), include padding."""
 
     @abstractmethod
     def metrics(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
-        """Returns metrics by name, including `metric`.
+        """Returns all metrics, keyed by name. One of the names must be `metric`.
 
         Args:
             examples: N examples.
-            predictions: The results of `predict` for the N `inputs`, (N, …); a list of N arrays if their shapes differ.
+            predictions: The results of `predict` for the N `inputs` of the examples, (N, …); a list of N arrays if
+                their shapes differ.
         """
 
 
 class ContrastiveObjective(Objective[AnyExample]):
-    """An objective whose loss compares the examples of a batch with each other, so it is not a sum over examples.
+    """An objective whose loss compares the examples of a batch with each other, so that it is not a sum over examples.
 
-    Its `outputs` can still be computed in parts: on several cores, in several processes, or one by one to save memory;
-    see `mlxbert.training.loop.gradients`.
+    Its `outputs` can still be computed in parts: on several cores, in several processes, or one by one to save memory
+    (see `mlxbert.training.loop.gradients`).
 
     Attributes:
         chunk: The maximum number of examples to compute at a time; `None` for the whole batch.
-        width: The size of an output vector, after `bind`.
+        width: The size of an output vector; set by `bind`.
     """
 
     chunk: int | None = None
@@ -266,26 +280,26 @@ class ContrastiveObjective(Objective[AnyExample]):
 
     @abstractmethod
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes the vectors to compare: float32 (T, width) for the T inputs of some examples."""
+        """Computes the vectors to compare: float32 (T, width) for T inputs."""
 
     def targets(self, examples: Sequence[AnyExample]) -> Any:
-        """Returns the targets of a batch for `compare`: arrays, if it is `pure`; by default the examples."""
+        """Returns the targets of a batch for `compare`: by default the examples; for a `pure` objective, arrays."""
         return examples
 
     @abstractmethod
     def compare(self, outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
-        """Returns the loss of a batch and its weight, see `loss`.
+        """Returns the loss of a batch and its weight (see `loss`).
 
         Args:
-            outputs: The outputs of all inputs of the examples, (T, width), in their order.
+            outputs: The outputs for all inputs of the examples, (T, width), in the same order.
             targets: The result of `targets` for all examples of the batch.
         """
 
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
-        """Pads all inputs of the examples; there are no targets, as `compare` takes the examples."""
+        """Pads all inputs of the examples. There are no targets, because `compare` takes the examples."""
         inputs = make_batch([encoding for example in examples for encoding in example.encodings], self.config)
         return TrainBatch(inputs, mx.zeros(0), examples)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the loss and the weight of a whole batch of `collate`; the loop computes the outputs in parts."""
+        """Returns the loss and the weight of a whole batch. The loop computes parts with `outputs` instead."""
         return self.compare(self.outputs(network, batch.inputs), self.targets(batch.examples))

@@ -1,4 +1,4 @@
-"""Predictions on many examples, split among the processes of a run."""
+"""Predictions on many examples. The processes of a run share the work."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,18 +26,18 @@ def predict(
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Predictions:
-    """Computes an objective's predictions; see `compute`.
+    """Computes an objective's predictions for examples (see `compute`).
 
     Args:
         network: The network.
         objective: The objective, whose `inputs` and `predict` are used.
         examples: Examples with N inputs.
-        group: The processes that share the work; see `compute`.
+        group: The processes that share the work (see `compute`).
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished inputs, and N.
 
     Returns:
-        float32 (N, …), or a list of N arrays if their shapes differ.
+        Predictions, float32 (N, …); a list of N arrays if their shapes differ.
     """
     return compute(
         network, objective.inputs(examples), objective.predict,
@@ -60,12 +60,12 @@ def compute(
         network: The network.
         inputs: N inputs.
         function: Maps a batch of B inputs to a lazy array (B, …).
-        group: The processes that share the work; each gets all results.
+        group: The processes that share the work. Each process gets all results.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished inputs, and N; first with 0, then after every batch.
 
     Returns:
-        float32 (N, …), or a list of N arrays if their shapes differ.
+        The results of the function, float32 (N, …); a list of N arrays if their shapes differ.
     """
     turns = Turns(group or ProcessGroup())
     done = 0

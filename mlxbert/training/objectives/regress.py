@@ -1,4 +1,4 @@
-"""The objective of regression: a number per text or pair."""
+"""The objective of regression: one number per text or pair."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,19 +22,19 @@ from mlxbert.training.scores.metrics import Floats
 
 
 class Regress(TextObjective):
-    """Squared error of a number."""
+    """Regression, trained with the squared error of a number."""
 
     name = "regress"
     kind = "number"
     common, link = "mean", IDENTITY
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """Returns one label, named after the column that is predicted."""
+        """Returns a single label, named after the column of the numbers."""
         column = self.columns.label if self.columns is not None else None
         return Labels((column or "value",), self.problem_type)
 
     def check(self, records: Sequence[LabelledText]) -> None:
-        """Refuses numbers that are all the same."""
+        """Raises `InputError` if all numbers are the same."""
         if len({record.label for record in records}) < 2:
             problem = f"every example has the number {records[0].label}, expected different numbers"
             raise InputError(f"{data_checks.first_place(records)}: {problem}")
@@ -44,12 +44,12 @@ class Regress(TextObjective):
         return data_checks.other_than_numbers(records)
 
     def target(self, record: LabelledText) -> float:
-        """Returns the number."""
+        """Returns the number to predict."""
         assert isinstance(record.label, float)
         return record.label
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the summed squared errors, and the number of examples."""
+        """Returns the sum of the squared errors, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         return mean_squared_error(logits, batch.targets), float(batch.targets.shape[0])
 
@@ -63,7 +63,7 @@ class Regress(TextObjective):
         return metrics.regress_metrics(targets, np.asarray(predictions, np.float64)[:, 0])
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns the numbers, (N,)."""
+        """Returns the number to predict for each record, (N,)."""
         return labelled_scores.numbers(records)
 
     def score(self, expected: Floats, predicted: Floats) -> float:

@@ -1,6 +1,6 @@
-"""The objective of reranking: a cross-encoder's score for how well a text answers a query.
+"""The objective of reranking: a cross-encoder scores how well a text answers a query.
 
-Shapes: B examples of a batch.
+Shapes: B examples in a batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _LABELS = Labels(("LABEL_0",))  # without a problem_type, as in sentence-transfo
 
 @dataclass(frozen=True)
 class Pair(Example):
-    """A query with a text; the target is the label.
+    """A query with a text. The target is the label.
 
     Attributes:
         record: The query, the text and the label.
@@ -50,10 +50,10 @@ class Pair(Example):
 
 
 class Rerank(TaskObjective[Pair]):
-    """One score for a query and a text.
+    """Reranking: a model computes one score for a query and a text.
 
-    `bce` is the cross-entropy of the score's sigmoid, as sentence-transformers' BinaryCrossEntropyLoss; `mse` is the
-    squared error of the score itself, as its MSELoss.
+    The loss `bce` is the cross-entropy of the score's sigmoid, like sentence-transformers' BinaryCrossEntropyLoss;
+    `mse` is the squared error of the score itself, like MSELoss there.
     """
 
     name, head = "rerank", HEAD
@@ -67,7 +67,7 @@ class Rerank(TaskObjective[Pair]):
         self._probabilities = self.learning.loss == "bce"
 
     def read(self, rows: LabelledRows) -> list[JudgedPair]:
-        """Reads pairs with labels; the labels of the first call decide the main metric."""
+        """Reads pairs with labels. The labels of the first call decide the main metric."""
         columns = self.columns
         if columns is None or not columns.fit(rows):  # files of another layout
             columns = find_relevance_columns(rows, **self._columns)
@@ -82,7 +82,7 @@ class Rerank(TaskObjective[Pair]):
         return self._notes
 
     def check(self, records: Sequence[JudgedPair]) -> None:
-        """Refuses labels that are all the same; counts queries that no text answers."""
+        """Raises `InputError` if all labels are the same. Counts the queries that no text answers, for `notes`."""
         labels = {record.label for record in records}
         if len(labels) < 2:
             problem = f"every example has the label {records[0].label:g}, expected different labels"
@@ -93,7 +93,7 @@ class Rerank(TaskObjective[Pair]):
             self._notes = (f"Queries without a positive text: {without:,}.",) if without else ()
 
     def check_valid(self, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> None:
-        """Refuses validation data for which the metric is not defined."""
+        """Raises `InputError` if the metric is not defined for the validation data."""
         check_rerank_metric(self.metric, valid)
 
     def heads(self, records: Sequence[JudgedPair]) -> Mapping[str, Labels | None]:
@@ -105,23 +105,23 @@ class Rerank(TaskObjective[Pair]):
         return activation(probabilities=self._probabilities)
 
     def check_model(self, model: Model) -> None:
-        """Refuses a model with several scores; stores whether its files turn the score into a probability."""
+        """Checks that a model has a single score, and stores whether its files turn the score into a probability."""
         check_one_score(model)
         self._probabilities = gives_probabilities(model.files)
 
     def prepare(self, record: JudgedPair) -> Pair:
-        """Tokenizes a query and a text; the longer one is truncated first."""
+        """Tokenizes a query and a text. If they are too long, the longer one is truncated first."""
         encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
         return Pair(encoding, record.label, record)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the summed losses, and the number of examples."""
+        """Returns the sum of the losses, and the number of examples."""
         logits = network.logits(HEAD, batch.inputs)[:, 0]
         loss = binary_cross_entropy if self.learning.loss == "bce" else mean_squared_error
         return loss(logits, batch.targets), float(batch.targets.shape[0])
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the divergence from the teacher's probability, or for the `mse` loss the squared error."""
+        """Returns the divergence from the teacher's probability or, with the loss `mse`, the squared error."""
         if self.learning.loss == "mse":
             return super().teacher_distance(scores, targets, temperature)
         return independent_divergence(scores, targets.scores, temperature)
@@ -149,5 +149,5 @@ class Rerank(TaskObjective[Pair]):
         return reranking(part.records, self._scores(logits), logits=logits, metric=self.metric, **facts)
 
     def baselines(self, model: Model, train: Sequence[JudgedPair], valid: Sequence[JudgedPair]) -> dict[str, float]:
-        """Returns the score of ranking by the similarity of the vectors of query and text."""
+        """Returns the score of ranking texts by the similarity between their vectors and the query's vector."""
         return vector_baseline(model, valid, self.metric)

@@ -1,6 +1,6 @@
 """The objective of tagging words: entities, parts of speech, chunks.
 
-Shapes: B windows of a batch, L length, W words of a sentence, C tags, M labelled tokens.
+Shapes: B windows in a batch, L length, W words in a sentence, C tags, M labelled tokens.
 """
 
 import logging
@@ -36,19 +36,19 @@ from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.tag_scores import Prediction, metrics_of, tag_metrics, tagging, tally
 
 HEAD = "token_classifier"
-_PAD_MULTIPLE = 32  # on a GPU, which compiles by shape, the number of labelled tokens is padded to a multiple
+_PAD_MULTIPLE = 32  # the number of labelled tokens is padded to a multiple on a GPU, which compiles each shape
 _NO_WEIGHT = 1e-9  # the weight of a batch without a labelled token: its loss is 0
 _LOG = logging.getLogger("mlxbert")
 
 
 @dataclass(frozen=True)
 class TagExample(Example):
-    """A window of a sentence; `target` pairs the positions of labelled tokens with the numbers of their tags.
+    """A window of a sentence. Its `target` pairs the positions of labelled tokens with the numbers of their tags.
 
     Attributes:
         record: The sentence.
         number: The index of this window among the sentence's windows.
-        best: The words that are judged in this window, with the positions of their first tokens.
+        best: The words whose tags are predicted from this window, with the positions of their first tokens.
     """
 
     record: TaggedSentence
@@ -57,10 +57,10 @@ class TagExample(Example):
 
 
 class Tag(TaskObjective[TagExample]):
-    """Cross-entropy of the tags of words, or the likelihood of whole sequences of tags with a CRF.
+    """Tagging, trained with the cross-entropy of each word's tag or, with a CRF, the likelihood of all tags together.
 
     Attributes:
-        scheme: The scheme of the records, after the first `read`.
+        scheme: The tagging scheme of the records; known after the first `read`.
     """
 
     name = "tag"
@@ -76,11 +76,11 @@ class Tag(TaskObjective[TagExample]):
             other = "label_all_pieces" if learning.label_all_pieces else "scheme iob1, which allows nearly all tags"
             raise ArgumentError(f"crf cannot be combined with {other}")
         self._reader = TagReader(learning.scheme, crf=learning.crf)
-        self._tokenless: dict[str, int] = {}  # numbers of words with a tag but no token, by the sentence's location
+        self._tokenless: dict[str, int] = {}  # number of tagged words without a token, by the sentence's location
 
     @property
     def scheme(self) -> str:
-        """The tagging scheme; `plain` before anything is read."""
+        """The tagging scheme; `plain` before the first `read`."""
         return self._reader.scheme or "plain"
 
     def start(self, source: Origin) -> None:
@@ -88,7 +88,7 @@ class Tag(TaskObjective[TagExample]):
         self._reader.source_labels = source.labels(self.head)
 
     def read(self, rows: LabelledRows) -> list[TaggedSentence]:
-        """Reads sentences and converts their tags to one scheme, which the first call chooses."""
+        """Reads sentences, and converts their tags to one scheme. The first call chooses the scheme."""
         columns = self.columns
         if columns is None or not {columns.text, columns.label} <= {*rows.columns}:  # files of another format
             columns = find_usual_columns(rows, "tag", **self._columns)
@@ -120,7 +120,7 @@ class Tag(TaskObjective[TagExample]):
         check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
-        """Returns a classifier with the source model's labels if they fit the records, or all tags of their types."""
+        """Returns a classifier with the source model's labels if they fit the records, else all tags of their types."""
         labels, crf = self._reader.source_labels, self.learning.crf
         if labels is not None and self._reader.fits_source(records):
             return {HEAD: Labels(labels.names, labels.problem_type, crf=crf or labels.crf)}
@@ -135,7 +135,7 @@ class Tag(TaskObjective[TagExample]):
             raise ArgumentError(f"stride is {self.stride}, expected at most {limit // 2}, half of the maximum length")
         self._numbers = {name: number for number, name in enumerate(self.labels.names)}
         self._crf = getattr(model.network.heads[HEAD], "crf", None)
-        # On Metal a CRF computes on the CPU, which would compile with a C++ compiler.
+        # On Metal, a CRF is computed on the CPU, where compilation needs a C++ compiler.
         self.pure = self._crf is None or not on_gpu()
 
     def prepare(self, record: TaggedSentence) -> TagExample:
@@ -167,9 +167,9 @@ class Tag(TaskObjective[TagExample]):
         return examples
 
     def collate(self, examples: Sequence[TagExample], rng: random.Random) -> TrainBatch:
-        """Pads windows; the targets are rows of the flattened batch and tags, (2, M), with -1 for no tag.
+        """Pads windows. The targets, (2, M), are rows of the flattened batch and their tags; -1 stands for no tag.
 
-        With a CRF, the targets are positions and tags, (2, B, W).
+        With a CRF, the targets are positions and their tags, (2, B, W).
         """
         inputs = make_batch([example.encoding for example in examples], self.config)
         if self._crf is None:
@@ -184,7 +184,7 @@ class Tag(TaskObjective[TagExample]):
         return TrainBatch(inputs, mx.array(padded, mx.int32).transpose(2, 0, 1))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float | mx.array]:
-        """Returns the sum over labelled tokens, and their number."""
+        """Returns the sum of the losses of the labelled tokens, and the number of labelled tokens."""
         logits = network.logits(HEAD, batch.inputs)
         places, tags = batch.targets
         if not tags.size:
@@ -201,7 +201,7 @@ class Tag(TaskObjective[TagExample]):
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[TagExample], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """See `TaskObjective.teacher_targets`; the scores are those of the tokens that have a tag."""
+        """See `TaskObjective.teacher_targets`. Only tokens that have a tag have scores."""
         length = batch.inputs.input_ids.shape[1]
         places = [[place for place, _ in example.target] for example in examples]
         rows = [row * length + place for row, labelled in enumerate(places) for place in labelled]
@@ -241,7 +241,7 @@ class Tag(TaskObjective[TagExample]):
         return total / max(count, 1)
 
     def _predicted(self, examples: Sequence[TagExample], predictions: Predictions) -> Iterator[Prediction]:
-        """Yields the tags of each sentence, from the windows that judge its words."""
+        """Yields the predicted tags of each sentence. Each word's tag comes from the window that judges the word."""
         scores: dict[int, NDArray[np.floating[Any]]] = {}
         for number, (example, logits) in enumerate(zip(examples, predictions, strict=True)):
             scores |= {word: logits[place] for word, place in example.best}
@@ -273,7 +273,7 @@ class Tag(TaskObjective[TagExample]):
     def baselines(
         self, model: Model, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]
     ) -> dict[str, float]:
-        """Returns the score of giving each word its most frequent tag of the training data."""
+        """Returns the score of giving each word the tag that it most often has in the training data."""
         expected, predicted = [record.tags for record in valid], most_frequent(train, valid)
         return {"most frequent tag": tag_metrics(tally(expected, predicted, self.scheme), self.scheme)[self.metric]}
 

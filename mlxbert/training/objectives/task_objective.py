@@ -1,4 +1,4 @@
-"""The base class of the built-in tasks, which adds everything for reports, evaluations and model cards."""
+"""The base class of the built-in tasks, which adds everything that reports, evaluations and model cards need."""
 
 import copy
 from abc import abstractmethod
@@ -43,15 +43,15 @@ class TaskRecord(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """The identity of the input: equal keys mean duplicate inputs."""
+        """A key that identifies the input. Records with equal keys are duplicates."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels; empty if numbers or texts are predicted."""
+        """The labels of the record; empty if numbers or texts are predicted."""
 
     @property
     def label(self) -> Any:
-        """The expected prediction: records with the same key and different labels contradict each other."""
+        """The expected prediction. Records with the same key but different labels contradict each other."""
 
 
 class Origin(Protocol):
@@ -71,16 +71,16 @@ class TaskObjective(Objective[AnyExample]):
     """A built-in task.
 
     Args:
-        **options: The options of `TaskSpec.data` and `TaskSpec.learning`; and `metric`, which chooses the best
-            checkpoint. `None` stands for the default of an option.
+        **options: The options of `TaskSpec.data` and `TaskSpec.learning`, and `metric`, which selects the best
+            checkpoint. An option that is `None` has its default.
 
     Attributes:
-        data: The data options, a `TaskSpec.data`.
-        learning: The training options, a `TaskSpec.learning`.
-        head: The head that is trained, a name in `mlxbert.nn.heads.HEADS`.
-        given: The options that were set explicitly.
-        columns: The columns that records are read from, after the first `read`.
-        labels: The labels of the model, after `bind`.
+        data: The data options, an instance of `TaskSpec.data`.
+        learning: The training options, an instance of `TaskSpec.learning`.
+        head: The name of the trained head in `mlxbert.nn.heads.HEADS`.
+        given: The options that the caller set.
+        columns: The columns that records are read from; known after the first `read`.
+        labels: The labels of the model; set by `bind`.
     """
 
     data: Any
@@ -116,7 +116,7 @@ class TaskObjective(Objective[AnyExample]):
 
     @property
     def spec(self) -> TaskSpec:
-        """The declaration of the task."""
+        """The declaration of the task in the registry."""
         return TASKS[self.name]
 
     @property
@@ -145,30 +145,30 @@ class TaskObjective(Objective[AnyExample]):
         """Stores facts about the model that training starts from, before any data are read."""
 
     def facts(self) -> dict[str, str]:
-        """Returns facts for the report besides columns, by name; available after reading."""
+        """Returns facts for the report, besides the columns, keyed by name. They are available after reading."""
         return {}
 
     def notes(self) -> tuple[str, ...]:
-        """Returns sentences on problems found while reading, for the report's warnings."""
+        """Returns sentences about problems that were found while reading, for the warnings of the report."""
         return ()
 
     def few_shot_hint(self, records: Sequence[Any]) -> str | None:
-        """Returns what to try if every label has few examples; `None` if some have many, or nothing special helps."""
+        """Returns advice if all labels have few examples; `None` if some have many, or if nothing special helps."""
         return None
 
     def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
-        """Returns the option of `TaskSpec.variants` that suits the training records if the user chose none."""
+        """Returns the option of `TaskSpec.variants` that suits the training records, if the user chose none."""
         return None
 
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:
-        """Returns warnings about the labels of the training records, in sentences."""
+        """Yields warnings about the labels of the training records, each a complete sentence."""
         if train.labels:
             yield from data_checks.few_examples(train, self.few_shot_hint(records))
             yield from self.balance(train)
             yield from data_checks.alike_names(train.labels)
 
     def balance(self, train: SplitReport) -> Iterator[str]:
-        """Returns the part of `warnings` about the frequencies of labels."""
+        """Yields those `warnings` that concern the frequencies of labels."""
         return data_checks.imbalance(train, "look at the scores of each label.")
 
     @abstractmethod
@@ -176,33 +176,33 @@ class TaskObjective(Objective[AnyExample]):
         """See `Objective.read`; each record is a `TaskRecord`."""
 
     def check(self, records: Sequence[Any]) -> None:
-        """Refuses training records from which nothing can be learned."""
+        """Raises `InputError` if nothing can be learned from the training records."""
 
     def check_valid(self, train: Sequence[Any], valid: Sequence[Any]) -> None:
-        """Refuses validation records with labels that the training records do not have."""
+        """Raises `InputError` if validation records have labels that the training records do not have."""
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels, with thresholds tuned on validation data if the task has any."""
+        """Returns the labels of the model. If the task has thresholds, they are tuned on the validation data."""
         return self.labels
 
     @abstractmethod
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """Evaluates predictions; `facts` are the fields of `Evaluation` that are not scores."""
+        """Evaluates predictions. The `facts` are the fields of `Evaluation` that are not scores."""
 
     def constant(self, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
-        """Returns the main metric of predicting the same for every record, keyed by the prediction's name.
+        """Returns the main metric of predicting the same for every record, keyed by the name of the prediction.
 
         Args:
-            train: The records that decide the prediction.
+            train: The records that determine the prediction.
             valid: The records on which it is scored.
 
         Returns:
-            Empty if a constant prediction is meaningless for the task.
+            The metric, keyed by the name; empty if a constant prediction is meaningless for the task.
         """
         return {}
 
     def baselines(self, model: Model, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
-        """Returns the main metric of simple methods on the validation records, by the method's name.
+        """Returns the main metric of simple methods on the validation records, keyed by the name of the method.
 
         Args:
             model: The model before training, with its pooling.
@@ -212,9 +212,9 @@ class TaskObjective(Objective[AnyExample]):
         return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Uses the columns of the model's training data if the data have them and none were chosen explicitly.
+        """Uses the columns of the model's training data, if these data have the columns and the user named no others.
 
-        Column numbers are not reused, as they mean something else in every file.
+        Column numbers are not reused, because they mean something else in every file.
         """
         for role, column in trained_columns(model.folder).items():
             named = self._columns.get(f"{role}_column", column) is not None or column in self._columns.values()
@@ -222,17 +222,17 @@ class TaskObjective(Objective[AnyExample]):
                 self._columns[f"{role}_column"] = column
 
     def check_model(self, model: Model) -> None:
-        """Refuses to evaluate a model that was made for another task."""
+        """Raises an error if the model was made for another task."""
 
     def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
-        """Returns the records with the model's spelling of labels, and the record counts of labels it does not have."""
+        """Returns the records with the model's spelling of labels, and record counts of labels that the model lacks."""
         return records, {}
 
     def check_teacher(self) -> None:
-        """Refuses a teacher if the options or the data do not support one."""
+        """Raises `ArgumentError` if the options or the data do not allow a teacher."""
 
     def of_teacher(self, model: Model) -> Self:
-        """Returns a copy of the task with the tokenizer and the labels of a teacher."""
+        """Returns a copy of the task that has the tokenizer and the labels of a teacher."""
         task = copy.copy(self)
         task.check_model(model)
         task.bind(model)
@@ -249,7 +249,7 @@ class TaskObjective(Objective[AnyExample]):
         return ScoreDistillation(self, options, self._order(teacher_task.labels, name))
 
     def _order(self, theirs: Labels, name: str) -> list[int] | None:
-        """Returns each label's index among the teacher's labels; `None` if outputs have no names."""
+        """Returns the index of each label among the teacher's labels; `None` if the outputs have no names."""
         if self.numeric or not HEADS[self.head].labelled:
             return None
         if self.labels.crf or theirs.crf:
@@ -271,11 +271,14 @@ class TaskObjective(Objective[AnyExample]):
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[AnyExample], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """Returns the targets of a batch together with the teacher's scores for each example."""
+        """Returns the targets of a batch, with the teacher's scores for each example."""
         return TeacherTargets(batch.targets, mx.array(np.stack(scores)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the distance of the scores from the teacher's, summed as in `loss`; for numbers the squared error."""
+        """Returns the distance between the student's and the teacher's scores, summed as in `loss`.
+
+        By default, and for numbers, this is the squared error.
+        """
         return mean_squared_error(scores, targets.scores)
 
 
@@ -284,7 +287,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def relabelled(model: Model, labels: Labels) -> Model:
-    """Returns the model with other labels; the network is shared, and its configuration is updated."""
+    """Returns the model with other labels. Both models share the network, whose configuration is updated."""
     config = replace(model.network.encoder.config, labels=labels)
     model.network.encoder.config = config
     return replace(model, labels=None if model.labels is None else labels, config=config)

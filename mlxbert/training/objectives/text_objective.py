@@ -1,6 +1,6 @@
-"""The base class of the objectives over whole texts: reading, tokenizing and predicting.
+"""The base class of the objectives that predict for whole texts: they share reading, tokenizing and predicting.
 
-Shapes: B examples of a batch, C classes.
+Shapes: B examples in a batch, C classes.
 """
 
 import logging
@@ -38,9 +38,9 @@ class TextObjective(TaskObjective[Example]):
     """A sequence classifier over one text or two.
 
     Attributes:
-        kind: The kind of a label: `class`, `classes` or `number`.
-        renamed: New names for the labels of the data; empty if they keep their names.
-        common: The name of the baseline that predicts what is most common.
+        kind: The kind of label: `class`, `classes` or `number`.
+        renamed: The new name of each label of the data; empty if labels keep their names.
+        common: The name of the baseline that always predicts what is most common in the training data.
         link: The link function of the linear baseline.
     """
 
@@ -53,11 +53,11 @@ class TextObjective(TaskObjective[Example]):
 
     @property
     def problem_type(self) -> str | None:
-        """The `problem_type` of `config.json`."""
+        """The `problem_type` for `config.json`."""
         return self.spec.problem_type
 
     def read(self, rows: LabelledRows) -> list[LabelledText]:
-        """Reads texts with labels; later calls use the columns of the first."""
+        """Reads texts with labels. The first call finds the columns, and later calls read the same columns."""
         if self.columns is None:
             self.columns = find_columns(rows, labels=True, **self._columns)
         records = read_labelled(rows, self.columns, self.kind)
@@ -80,12 +80,12 @@ class TextObjective(TaskObjective[Example]):
         return {HEAD: self.labels_of(records)}
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """Returns the renamed classes, or those of the records: numbers in order, then other names alphabetically."""
+        """Returns the renamed classes, or else the classes of the records: numbers in order, then the names sorted."""
         names = {name for record in records for name in record.names}
         return Labels(tuple(self.renamed.values()) or tuple(sorted(names, key=_order)), self.problem_type)
 
     def prepare(self, record: LabelledText) -> Example:
-        """Tokenizes a text or a pair; in a pair, the longer text is truncated first."""
+        """Tokenizes a text or a pair. If a pair is too long, the longer text is truncated first."""
         encoding = self.tokenizer.encode(record.text, record.pair, overflow="truncate")
         return Example(encoding, self.target(record))
 
@@ -94,7 +94,7 @@ class TextObjective(TaskObjective[Example]):
         """Returns the expected prediction in numeric form."""
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
-        """Computes probabilities, or for numbers the logit itself, float32 (B, C)."""
+        """Computes probabilities or, if numbers are predicted, the logits themselves, float32 (B, C)."""
         return self.scores(network.logits(HEAD, inputs).astype(mx.float32))
 
     @abstractmethod
@@ -111,7 +111,7 @@ class TextObjective(TaskObjective[Example]):
 
     @abstractmethod
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns the targets of a linear model; see `fit_linear`."""
+        """Returns the targets for a linear model (see `fit_linear`)."""
 
     @abstractmethod
     def score(self, expected: Floats, predicted: Floats) -> float:
@@ -126,7 +126,7 @@ class TextObjective(TaskObjective[Example]):
         return self.score(expected, np.broadcast_to(train.mean(0), expected.shape))
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Uses the columns of the model's training data if the data have them and none were chosen explicitly."""
+        """See `TaskObjective.adapt`. The columns of the texts are only reused together."""
         trained = trained_columns(model.folder)
         present = {role: column for role, column in trained.items() if column in rows.columns}
         named = {column for column in self._columns.values() if column is not None}
@@ -157,7 +157,7 @@ class TextObjective(TaskObjective[Example]):
     def matched(
         self, records: Sequence[LabelledText], model: Model
     ) -> tuple[Sequence[LabelledText], Mapping[str, int]]:
-        """See `TaskObjective.matched`. Unknown labels are an error unless examples can have several labels."""
+        """See `TaskObjective.matched`. An unknown label is an error, unless examples can have several labels."""
         if "pair" in trained_columns(model.folder) and all(record.pair is None for record in records):
             _LOG.warning("%s", missing_pair(model.source))
         if self.kind == "number":
@@ -178,7 +178,7 @@ class TextObjective(TaskObjective[Example]):
 
 
 def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mapping[str, str]:
-    """Maps the labels of the data, sorted by `_order`, to the names in `label_names`."""
+    """Returns the new name of each label of the data. The labels are sorted by `_order` to match `label_names`."""
     names = [name.strip() for name in (label_names.split(",") if isinstance(label_names, str) else label_names)]
     if not all(names) or len({*names}) < len(names):
         raise ArgumentError(f"label_names is {label_names!r:.60}, expected different names separated by commas")
@@ -193,14 +193,17 @@ def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mappi
 
 
 def _relabelled(record: LabelledText, name: Callable[[str], str | None]) -> LabelledText:
-    """Renames the labels of a record; if it has several, those without a new name are left out."""
+    """Renames the labels of a record. If it can have several labels, the ones without a new name are left out."""
     if isinstance(record.label, str):
         return replace(record, label=name(record.label))
     return replace(record, label=tuple(filter(None, map(name, record.names))))
 
 
 def _spellings(labels: Labels, renamed: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Returns a function from labels of the data (or old names in `renamed`) to the model's spelling, or `None`."""
+    """Returns a function that maps a label of the data to the model's spelling; to `None` if the model lacks the label.
+
+    The function also accepts old names, which are the keys of `renamed`.
+    """
     exact = set(labels.names)
     folded: Mapping[str, str] = {name.casefold(): name for name in labels.names}
     if len(folded) < len(labels):

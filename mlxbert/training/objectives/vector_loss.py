@@ -1,6 +1,6 @@
-"""The losses over a batch of vectors: which texts are compared, and how.
+"""The losses over a batch of vectors: they define which texts are compared, and how.
 
-Shapes: B examples of a batch, T texts of a batch, W size of a vector.
+Shapes: B examples in a batch, T texts in a batch, W size of a vector.
 """
 
 import functools
@@ -32,10 +32,10 @@ class TextGroup(Example):
     """The texts of a record.
 
     Attributes:
-        others: The inputs after the first one: the positive, then the negatives. A text alone is its own positive.
-        texts: The texts in string form.
+        others: The inputs after the first one: the positive, then the negatives. A single text is its own positive.
+        texts: All texts of the record as strings.
         kind: The kind of the record: `texts`, `pairs` or `scored`.
-        halves: The two halves of a text alone, which replace it in evaluations.
+        halves: The two halves of a single text, which replace it in evaluations.
     """
 
     others: tuple[Encoding, ...] = ()
@@ -53,7 +53,7 @@ class TextGroup(Example):
 
     @property
     def evaluated(self) -> Sequence[Encoding]:
-        """The inputs for evaluations."""
+        """The inputs that evaluations use."""
         return self.halves if self.kind == "texts" else self.encodings
 
 
@@ -62,12 +62,12 @@ class VectorLoss:
     """A loss over the vectors of a batch.
 
     Attributes:
-        name: One of `LOSSES`; `None` for `cosent` with scores, and `in-batch` without.
-        temperature: Divides the cosines of `in-batch` and `cosent`.
-        margin: For `triplet`: how much farther the negative should be than the positive.
-        symmetric: For `in-batch`: whether each positive must find its text, too.
-        dimensions: Sizes to which vectors can be truncated later (Matryoshka): the loss is the sum over these sizes.
-        max_score: The score of the most similar pair: scores are divided by it.
+        name: The name of the loss in `LOSSES`. `None` chooses `cosent` for pairs with scores, and otherwise `in-batch`.
+        temperature: The number by which `in-batch` and `cosent` divide the cosines.
+        margin: For `triplet`: how much farther than the positive the negative should be.
+        symmetric: For `in-batch`: whether each positive must also find its text.
+        dimensions: Sizes to which vectors can be truncated later (Matryoshka). The loss is the sum over these sizes.
+        max_score: The score of the most similar pairs. Scores are divided by it.
     """
 
     name: str | None
@@ -87,14 +87,14 @@ class VectorLoss:
             bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
-        """Returns the loss for a kind of data, with a default name if there is none."""
+        """Returns the loss for a kind of data, with the default name for this kind if no name was chosen."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
             raise ArgumentError(f"loss is {name!r}, for {KIND_NAMES[kind]} expected {' or '.join(_FITTING[kind])}")
         return replace(self, name=name)
 
     def check(self, records: Sequence[Related]) -> None:
-        """Refuses training data from which nothing can be learned."""
+        """Raises `InputError` if nothing can be learned from the training data."""
         place = f"{records[0].place} and below"
         if self.name == "triplet" and (lacking := next((record for record in records if not record.negatives), None)):
             raise InputError(f"{lacking.place}: there is no negative, which loss 'triplet' needs")
@@ -116,7 +116,7 @@ class VectorLoss:
                 )
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
-        """Returns the arrays that the loss takes for B examples: rows of the T vectors to compare, and scores."""
+        """Returns the arrays that the loss needs for B examples: rows of the T vectors to compare, and scores."""
         sizes = [len(example.encodings) for example in examples]
         first = np.cumsum([0, *sizes[:-1]])
         targets = {"anchors": mx.array(first), "positives": mx.array(first + 1)}
@@ -129,10 +129,10 @@ class VectorLoss:
         return targets | {"scores": mx.array([example.target / self.max_score for example in examples])}
 
     def __call__(self, vectors: mx.array, targets: Mapping[str, mx.array]) -> tuple[mx.array, float]:
-        """Returns the loss and its weight.
+        """Computes the loss and its weight.
 
         Args:
-            vectors: The vectors of all texts of the examples, (T, W), in order.
+            vectors: The vectors of all texts of the examples, (T, W), in the same order.
             targets: The result of `targets` for the examples.
         """
         loss = functools.partial(self._of, targets)
@@ -140,7 +140,7 @@ class VectorLoss:
         return (losses.matryoshka(loss, vectors, self.dimensions) if self.dimensions else loss(vectors)), weight
 
     def _of(self, targets: Mapping[str, mx.array], v: mx.array) -> mx.array:
-        """Returns the loss of vectors (T, W')."""
+        """Computes the loss of vectors (T, W'), which may be truncated."""
         anchors, positives = v[targets["anchors"]], v[targets["positives"]]
         if self.name == "in-batch":
             options: Any = {"temperature": self.temperature, "symmetric": self.symmetric}
@@ -153,10 +153,10 @@ class VectorLoss:
 
 
 def _excluded(examples: Sequence[TextGroup]) -> NDArray[np.bool_]:
-    """Marks the candidates that are not negatives of an anchor, (B, B + M) with M negatives.
+    """Marks the candidates that do not count as negatives of each anchor, (B, B + M) with M negatives.
 
-    These are copies of its text or its positive, and the positives of anchors with the same text. Its own positive is
-    not excluded: it is the right answer.
+    They are copies of the anchor's text or of its positive, and the positives of other anchors with the same text. The
+    anchor's own positive is not excluded, because it is the right answer.
     """
     ids: dict[str, int] = {}
     numbers = [[ids.setdefault(text, len(ids)) for text in example.texts] for example in examples]

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 Schedule = Literal["linear", "cosine", "constant"]
 VectorLossName = Literal["in-batch", "triplet", "cosent", "cosine"]
 ALL_LINEAR, DEFAULT_LAYERS = "all-linear", "query,value"
-RUNS = Bounds(1, 1000)  # runs of a sweep, all seeds included
+RUNS = Bounds(1, 1000)  # number of runs of a sweep, including all seeds
 _Lora = functools.partial(Option, panel="Adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """The options of a run, the same for every task; biases and norms have no weight decay (arXiv:1711.05101)."""
+    """The options of a run, which are the same for every task.
+
+    Biases and norms have no weight decay (arXiv:1711.05101).
+    """
 
     panel: ClassVar[str] = "Training"
-    # `finetune` replaces the defaults of `epochs` and `lr` by ones for the size of the data and of the model
-    # (`LabelledMaterial.usual`); it never takes fewer than these 3 epochs.
+    # `finetune` replaces the defaults of `epochs` and `lr` with values that suit the size of the data and the model
+    # (see `LabelledMaterial.usual`). It never trains for fewer than these 3 epochs by default.
     epochs: Annotated[
         int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3
@@ -116,20 +119,23 @@ class TrainingOptions:
         return LoraSettings(rank=self.lora, alpha=alpha, dropout=self.lora_dropout, rslora=self.rslora, dora=self.dora)
 
     def check_layers(self, layers: int) -> None:
-        """Refuses to freeze more layers than a model has; layers that share their weights count as one."""
+        """Raises `ArgumentError` if more layers are frozen than a model has.
+
+        Layers that share their weights count as one.
+        """
         if self.freeze > layers:
             raise ArgumentError(
                 f"freeze is {self.freeze}, expected at most {layers}, the number of layers with separate weights"
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The options by name."""
+        """Returns the options, keyed by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherOptions:
-    """Options of distillation."""
+    """The options of distillation."""
 
     panel: ClassVar[str] = "Training"
     teacher_weight: Annotated[
@@ -147,7 +153,7 @@ class TeacherOptions:
         check_fields(self)
 
     def refuse_alone(self) -> None:
-        """Refuses options of distillation if there is no teacher."""
+        """Raises `ArgumentError` if options of distillation were set without a teacher."""
         for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
                 raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
@@ -159,10 +165,10 @@ VARIED = tuple(field.name for field in fields(TrainingOptions) if field.name not
 
 
 def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[str, Any]]:
-    """Returns all combinations of the values of a sweep: `{"lr": [1e-5, 2e-5]}` gives two.
+    """Checks a sweep, and returns all combinations of its values: `{"lr": [1e-5, 2e-5]}` gives two.
 
     Args:
-        sweep: Lists of values, keyed by option.
+        sweep: Lists of values to try, keyed by option.
         seeds: The number of seeds per combination.
     """
     RUNS.check_whole("seeds", seeds)

@@ -1,6 +1,6 @@
 """The registry of the tasks that can be trained: everything about a task except its objective.
 
-Commands, options and help are generated from it; importing it does not need MLX.
+Commands, options and help texts are generated from this registry. It can be imported without MLX.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds,
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
-_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # shared with inference
+_ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # options shared with inference
 
 
 @dataclass(frozen=True)
 class TextData:
-    """Columns of texts and labels."""
+    """Data options: the columns of texts and labels."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
@@ -28,7 +28,7 @@ class TextData:
 
 @dataclass(frozen=True)
 class ClassData(TextData):
-    """Columns of texts and labels, and names for the labels."""
+    """Data options: the columns of texts and labels, and names for the labels."""
 
     label_names: Annotated[
         str | None, Option("Names for the labels, in order: no,yes for 0,1.", "NAMES", usual="the labels")
@@ -37,7 +37,7 @@ class ClassData(TextData):
 
 @dataclass(frozen=True)
 class ClassLearning:
-    """Training options of classification."""
+    """The training options of classification."""
 
     panel: ClassVar[str] = "Training"
     label_smoothing: Annotated[
@@ -57,7 +57,7 @@ class ClassLearning:
 
 @dataclass(frozen=True)
 class Guidance:
-    """The teacher of a task with labels."""
+    """The option that names a teacher, for tasks with labels."""
 
     panel: ClassVar[str] = "Training"
     teacher: Annotated[str | None, Option("Also learn from the predictions of a trained model.")] = None
@@ -65,7 +65,7 @@ class Guidance:
 
 @dataclass(frozen=True)
 class VectorGuidance:
-    """The teacher of vectors."""
+    """The option that names a teacher of vectors."""
 
     panel: ClassVar[str] = "Training"
     teacher: Annotated[str | None, Option("Learn this model's vectors, from unlabelled texts.")] = None
@@ -73,12 +73,12 @@ class VectorGuidance:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The training options of a task that has none."""
+    """Stands for the training options of a task that has none."""
 
 
 @dataclass(frozen=True)
 class WordData:
-    """Columns of words and tags, and the windows that long sentences are split into."""
+    """Data options: the columns of words and tags, and the windows of long sentences."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[
@@ -98,7 +98,7 @@ class WordData:
 
 @dataclass(frozen=True)
 class TagLearning:
-    """Training options of tagging."""
+    """The training options of tagging."""
 
     panel: ClassVar[str] = "Training"
     scheme: Annotated[
@@ -110,7 +110,7 @@ class TagLearning:
 
 @dataclass(frozen=True)
 class QuestionData:
-    """Columns of questions, contexts and answers, and the windows that long contexts are split into."""
+    """Data options: the columns of questions, contexts and answers, and the windows of long contexts."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the question.", usual="question")] = None
@@ -123,7 +123,7 @@ class QuestionData:
 
 @dataclass(frozen=True)
 class RelatedData:
-    """Columns of related texts and of their similarity scores."""
+    """Data options: the columns of related texts and of their similarity scores."""
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column of the text or query.", usual="guessed")] = None
@@ -135,7 +135,7 @@ class RelatedData:
 
 @dataclass(frozen=True)
 class VectorLearning:
-    """Training options of vectors."""
+    """The training options of `embed`."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
@@ -167,7 +167,7 @@ class VectorLearning:
 
 @dataclass(frozen=True)
 class QueryData:
-    """Columns of queries, texts and labels, and the range of the labels."""
+    """Data options: the columns of queries, texts and labels, and the range of the labels."""
 
     panel: ClassVar[str] = "Data"
     query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
@@ -181,7 +181,7 @@ class QueryData:
 
 @dataclass(frozen=True)
 class RerankLearning:
-    """Training options of reranking."""
+    """The training options of reranking."""
 
     panel: ClassVar[str] = "Training"
     loss: Annotated[
@@ -195,27 +195,29 @@ class TaskSpec:
     """The declaration of a task.
 
     Attributes:
-        objective: The class of its objective: a module of `mlxbert.training.objectives` and a name in it.
+        objective: Where to find the class of the objective: a module of `mlxbert.training.objectives`, and a name in
+            it.
         variants: Alternative objectives, keyed by the option that chooses them.
-        metrics: Its metrics; the first is the main one, which chooses the best model.
-        by_data: A phrase for the main metric if it depends on the data.
-        formats: File formats it reads besides texts and tables.
+        metrics: The metrics of the task. The first one is the main metric, which selects the best model.
+        by_data: A phrase that describes the main metric, if the main metric depends on the data.
+        formats: The file formats that the task reads, besides texts and tables.
         minimized: Metrics for which lower is better.
-        shares: Metrics that are shares of independent examples: they have Wilson's interval, others a bootstrap.
-            Words are not independent, nor are pairs with a threshold that is tuned on them.
-        data: The class of the data options, which evaluation has, too; their values are `data` of the objective.
-        learning: The class of the options that only training has; their values are `learning` of the objective.
+        shares: Metrics that are shares of independent examples. Their intervals are Wilson's; the intervals of other
+            metrics come from a bootstrap. Words are not independent, nor are pairs with a threshold that is tuned on
+            them.
+        data: The class of the data options, which training and evaluation share. The objective holds them as `data`.
+        learning: The class of the options that only training has. The objective holds them as `learning`.
         teacher: The classes of the teacher options.
-        finetune: The help of the command that trains.
-        evaluate: The help of the command that evaluates.
-        needs: The `task` with which `mlxbert.load` loads its models.
-        use: The command that uses the model.
-        arguments: Example arguments of that command.
+        finetune: The help text of the command that trains.
+        evaluate: The help text of the command that evaluates.
+        needs: The `task` with which `mlxbert.load` loads a model for this task.
+        use: The command that uses a trained model.
+        arguments: Example arguments for the command that uses a trained model.
         problem_type: The `problem_type` of its models' labels; `None` if they have none.
-        numeric: Whether numbers are predicted, so that the name of the output is meaningless.
-        of_words: Whether labels belong to words, not to examples.
+        numeric: Whether numbers are predicted. The name of the output is then meaningless.
+        of_words: Whether each word has a label, rather than each example.
         mistakes: The meaning of a mistake's score: the confidence in the wrong `class`, in the wrong `answer`, or in
-            one of several `labels`; or the share of the `ranks` that were missed. For numbers it is the distance.
+            one of several `labels`; or the share of the `ranks` that were missed. For numbers, it is the distance.
     """
 
     objective: tuple[str, str]
@@ -240,11 +242,11 @@ class TaskSpec:
 
     @property
     def usual_metric(self) -> str:
-        """A phrase for the default of `metric`."""
+        """A phrase that describes the default of the option `metric`."""
         return self.by_data or self.metrics[0]
 
     def perfect(self, metric: str) -> float:
-        """The best possible value of a metric."""
+        """Returns the best possible value of a metric."""
         return 0.0 if metric in self.minimized else 1.0
 
     @property
@@ -254,7 +256,10 @@ class TaskSpec:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The defaults of all training options by name; `epochs` and `lr` are `None`: they depend on data and model."""
+        """The defaults of all training options, keyed by name.
+
+        `epochs` and `lr` are `None`, because they depend on the data and the model.
+        """
         groups = (TrainingOptions, *self.groups)
         return {field.name: field.default for group in groups for field in fields(group)} | {"epochs": None, "lr": None}
 

@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers as in the official evaluations of SQuAD 1.1 and 2.0, and the no-answer threshold.
+"""Exact match and F1 of answers, as in the official evaluations of SQuAD 1.1 and 2.0, and the no-answer threshold.
 
 Shapes: N questions.
 """
@@ -22,11 +22,11 @@ ALWAYS = 1.0  # a threshold at which an answer is always given
 LABELS = ("answer", "no answer")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_MARGIN = 120  # code points of the context on each side of an answer, in a mistake
+_MARGIN = 120  # code points of context that a mistake shows on each side of an answer
 
 
 class Asked(Protocol):
-    """A question, its context, and the right answers; empty if the context has no answer."""
+    """A question with its context and its right answers, which are empty if the context has no answer."""
 
     @property
     def text(self) -> str: ...  # noqa: D102
@@ -44,10 +44,10 @@ class Predicted(NamedTuple):
     """The best span of a context.
 
     Attributes:
-        text: The span.
-        start: The start of the span in the context.
+        text: The text of the span.
+        start: The index of the span's first character in the context.
         score: The probability of the span, 0 to 1.
-        share: The probability of "no answer" divided by its sum with the span's probability, 0 to 1.
+        share: The probability of "no answer", divided by the sum of this probability and `score`, 0 to 1.
     """
 
     text: str
@@ -62,17 +62,20 @@ def normalized(text: str) -> str:
 
 
 def exact_match(text: str, answers: Sequence[str]) -> float:
-    """Returns 1 if a text is one of the right answers, else 0; "no answer" is an empty text."""
+    """Returns 1 if a text is one of the right answers, else 0. An empty text means "no answer"."""
     return float(normalized(text) in {normalized(answer) for answer in right_answers(answers)})
 
 
 def f1(text: str, answers: Sequence[str]) -> float:
-    """Returns the best F1 of a text's words and a right answer's words, 0 to 1; "no answer" is an empty text."""
+    """Returns the F1 of the words of a text and of the right answer that fits best, 0 to 1.
+
+    An empty text means "no answer".
+    """
     return max(_overlap(normalized(text).split(), normalized(answer).split()) for answer in right_answers(answers))
 
 
 def right_answers(answers: Sequence[str]) -> Sequence[str]:
-    """Returns the answers that are not empty after normalization; without any, an empty text is right."""
+    """Returns the answers that are not empty after normalization. If there are none, an empty text is right."""
     return [answer for answer in answers if normalized(answer)] or [""]
 
 
@@ -90,9 +93,9 @@ class JudgedAnswers:
     Attributes:
         exact_match: The exact match of each best span.
         f1: The F1 of each best span.
-        silence: The value of both metrics for each question if no answer is given.
+        silence: The value of both metrics for each question if the model gives no answer.
         answerable: Whether each question has an answer.
-        shares: The share of "no answer" for each question; see `Predicted`.
+        shares: The share of "no answer" for each question (see `Predicted`).
     """
 
     exact_match: Floats
@@ -103,11 +106,14 @@ class JudgedAnswers:
 
     @property
     def both(self) -> bool:
-        """Whether there are both questions with and without an answer."""
+        """Whether some questions have an answer and others have none."""
         return bool(self.answerable.any() and not self.answerable.all())
 
     def scores(self, threshold: float) -> dict[str, Floats]:
-        """Returns `f1` and `exact_match` of each question, if a share above the threshold means no answer."""
+        """Returns `f1` and `exact_match` of each question.
+
+        No answer is given to a question if its share of "no answer" is above the threshold.
+        """
         silent = self.shares > threshold
         return {
             "f1": np.where(silent, self.silence, self.f1),
@@ -130,13 +136,14 @@ def judge(records: Sequence[Asked], predicted: Sequence[Predicted]) -> JudgedAns
 
 
 def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
-    """Returns `f1` and `exact_match`.
+    """Returns the metrics `f1` and `exact_match`.
 
-    If some questions have no answer, also both metrics on the answerable questions, and the accuracy on the others.
+    If only some questions have an answer, the result also has both metrics on these questions, and the accuracy on the
+    others.
 
     Args:
-        judged: N questions.
-        threshold: The share of "no answer" above which none is given.
+        judged: The scores of N questions.
+        threshold: The share of "no answer" above which no answer is given.
     """
     scores = judged.scores(threshold)
     metrics = {name: float(values.mean()) for name, values in scores.items()}
@@ -149,13 +156,13 @@ def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
 def tune_threshold(judged: JudgedAnswers) -> float:
     """Returns the threshold with the best mean F1; `ALWAYS` if every question has an answer.
 
-    Candidates lie halfway between neighbouring shares. The candidate nearest to 0.5 wins a tie.
+    Candidates lie halfway between neighbouring shares. Of equally good candidates, the one nearest to 0.5 is chosen.
     """
     if judged.answerable.all():
         return ALWAYS
     order = np.argsort(judged.shares, kind="stable")
     shares, gain = judged.shares[order], (judged.f1 - judged.silence)[order]
-    sums = np.append(0.0, np.cumsum(gain))  # by the number of answered questions, smallest shares first
+    sums = np.append(0.0, np.cumsum(gain))  # gain if only the first 0, 1, 2, … questions are answered
     ends = np.append(np.flatnonzero(np.diff(shares, append=np.inf)) + 1, 0)  # equal shares stay together
     candidates = (np.append(0.0, shares)[ends] + np.append(shares, 1.0)[ends]) / 2
     candidates, values = (
@@ -169,12 +176,12 @@ def tune_threshold(judged: JudgedAnswers) -> float:
 def answering(
     records: Sequence[Asked], predicted: Sequence[Predicted], *, threshold: float, metric: str = "f1", **about: Any
 ) -> Evaluation:
-    """Evaluates answers.
+    """Evaluates the answers to questions.
 
     Args:
         records: N questions.
         predicted: The best span for each question.
-        threshold: The share of "no answer" above which none is given.
+        threshold: The share of "no answer" above which no answer is given.
         metric: The main metric, one of `TASKS["answer"].metrics`.
         **about: Further fields of the evaluation.
     """
@@ -201,7 +208,7 @@ def answering(
 def _mistakes(
     records: Sequence[Asked], predicted: Sequence[Predicted], silent: Bools, values: Floats
 ) -> tuple[Mistake, ...]:
-    """Returns the mistakes with the largest product of confidence and missing F1."""
+    """Returns the mistakes with the largest product of confidence and missing F1 (1 - F1)."""
     confidences = np.array([span.share if none else span.score for span, none in zip(predicted, silent, strict=True)])
     badness = confidences * (1 - values)
     ranked = [int(number) for number in np.argsort(-badness, kind="stable") if values[number] < 1][:MISTAKES]
@@ -219,7 +226,7 @@ def _mistakes(
 
 
 def excerpt(record: Asked, span: Predicted, silent: bool) -> str:
-    """Returns the part of the context around the right answer and, if it is near, the predicted answer."""
+    """Returns the part of the context around the right answer, extended to the predicted answer if that is near."""
     context = record.pair
     middle = span.start if record.start is None else record.start
     begin, end = middle - _MARGIN, middle + _MARGIN

@@ -1,6 +1,6 @@
 """Baselines: simple methods on the same validation data, for comparison with a model's score.
 
-Shapes: N examples, C labels, D numbers of a vector.
+Shapes: N examples, C labels, D size of a vector.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from mlxbert.tasks.embed import embed
 from mlxbert.training.scores.linear_models import Link, fit_linear
 from mlxbert.training.scores.metrics import Floats, Ints, Numbers
 
-MAX_EXAMPLES = 2000  # that are embedded, of the training data and of the validation data each
+MAX_EXAMPLES = 2000  # maximum number of embedded examples in each split
 FROZEN = "frozen vectors"
 
 
 class Baseline(Protocol):
-    """The part of a task that baselines need.
+    """The methods of a task that baselines need.
 
     Attributes:
         link: The link function of a linear model for the task.
@@ -30,10 +30,10 @@ class Baseline(Protocol):
     def link(self) -> Link: ...  # noqa: D102
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """Returns the main metric on `valid` of always predicting what is most common in `train`, by its name."""
+        """Returns the main metric on `valid` of predicting what is most common in `train`, keyed by baseline."""
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
-        """Returns the targets of a linear model, for `fit_linear`."""
+        """Returns the targets for a linear model (see `fit_linear`)."""
 
     def score(self, expected: Floats, predicted: Floats) -> float:
         """Returns the main metric of a linear model's predictions."""
@@ -42,18 +42,18 @@ class Baseline(Protocol):
 def baselines(
     task: Baseline, model: Model, train: Sequence[LabelledText], valid: Sequence[LabelledText], *, seed: int = 0
 ) -> dict[str, float]:
-    """Returns the metric of simple methods on the validation data, by the method's name.
+    """Returns the main metric of simple methods on the validation data, keyed by the name of the method.
 
-    The first method predicts what is most common in the training data, whatever the text. `frozen vectors` is a linear
-    model on the vectors of the untrained model, for at most 2,000 examples of each split; it is left out if the model
-    cannot embed the texts.
+    The first method always predicts what is most common in the training data. `frozen vectors` is a linear model on the
+    vectors of the untrained model, for at most 2,000 examples of each split. It is left out if the model cannot embed
+    the texts.
 
     Args:
         task: The task.
         model: The model before training.
         train: Training records.
         valid: Validation records.
-        seed: Determines which examples are embedded.
+        seed: The seed that determines which examples are embedded.
     """
     targets, expected = task.expected(train), task.expected(valid)
     scores = task.constant(train, valid)
@@ -68,17 +68,17 @@ def baselines(
 
 
 def _sample(examples: int, seed: int) -> Ints:
-    """Returns the sorted indices of at most `MAX_EXAMPLES` examples."""
+    """Returns the sorted indices of a random sample of at most `MAX_EXAMPLES` examples."""
     if examples <= MAX_EXAMPLES:
         return np.arange(examples)
     return np.sort(np.random.default_rng(seed).choice(examples, MAX_EXAMPLES, replace=False))
 
 
 def _vectors(model: Model, records: Sequence[LabelledText]) -> Numbers:
-    """Returns the vector of each text, (N, D); for pairs of vectors u and v, |u - v| and u * v, (N, 2D).
+    """Returns the vector of each text, (N, D), or |u - v| and u * v for each pair of vectors u and v, (N, 2D).
 
-    A linear model cannot compare u and v if they are concatenated. It can weigh where they differ (|u - v|) and
-    where they agree (u * v, whose sum is their cosine), and neither depends on their order.
+    If u and v were concatenated, a linear model could not compare them. |u - v| shows where they differ, and u * v
+    (whose sum is their cosine) where they agree. Neither depends on the order of the texts.
     """
     first = embed(model, [record.text for record in records])
     if all(record.pair is None for record in records):

@@ -1,4 +1,4 @@
-"""The results of an evaluation on labelled data, and a trained model's comparison with simple baselines."""
+"""The results of an evaluation on labelled data, and the comparison of a trained model with simple baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from mlxbert.results.notebook import Shown, to_html
 from mlxbert.results.short_repr import Brief
 from mlxbert.training.options.training_tasks import TASKS, TaskSpec
 
-_MARGIN = 0.05  # distance below the mean F1 at which a label stands out
+_MARGIN = 0.05  # a label stands out if its F1 is this far below the mean
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelScore(Brief):
-    """Scores of one label, each from 0 to 1; `support` is the number of examples that have it."""
+    """The scores of one label, each from 0 to 1. `support` is the number of examples that have the label."""
 
     label: str
     precision: float
@@ -28,13 +28,15 @@ class Mistake(Brief):
 
     Attributes:
         text: The text.
-        pair: The second text, if there are two.
-        expected: The label; the labels, joined by commas, empty for none; or the number.
+        pair: The second text; `None` if there is none.
+        expected: The label to predict; several labels, joined by commas (empty if there are none); or the number to
+            predict.
         predicted: The model's prediction, in the same form.
-        score: The model's confidence, 0 to 1: the probability of the predicted label; if there may be several, the
-            confidence that the worst label is present, or absent. For numbers, the distance.
+        score: The model's confidence, 0 to 1: the probability of the predicted label or, if there may be several
+            labels, the confidence that the worst label is present, or absent. For numbers, the distance between both
+            numbers.
         place: The location of the example: `test.csv, line 17`.
-        label: The worst label, to which `score` refers, if there may be several.
+        label: If there may be several labels, the worst label, to which `score` refers.
     """
 
     text: str
@@ -53,24 +55,25 @@ class Evaluation(Shown):
     Attributes:
         task: The name of the task, one of `TASKS`.
         model: The name or the folder of the model.
-        data: The files.
+        data: The names of the files with the data.
         examples: The number of examples.
         metric: The name of the main metric.
         score: The value of the main metric.
         interval: The score's 95 % interval, from a bootstrap over the examples; for accuracy, Wilson's interval.
-        metrics: All metrics by name.
-        labels: Scores of every label; empty for numbers.
-        confusion: The confusion matrix, with a row per expected and a column per predicted label, in the order of
-            `classes`; `None` if examples may have several labels, or numbers are predicted. For tags it counts words.
-        classes: The rows of `confusion`: the names of `labels`; entity types are followed by `O`.
-        mistakes: The mistakes with the highest confidence, or the largest distances; ten at most, the worst first.
+        metrics: All metrics, keyed by name.
+        labels: The scores of every label; empty if numbers are predicted.
+        confusion: The confusion matrix, with a row for each expected label and a column for each predicted label, in
+            the order of `classes`. `None` if examples may have several labels, or if numbers are predicted. For tags,
+            it counts words.
+        classes: The names of the rows of `confusion`: the names of `labels`; after entity types also `O`.
+        mistakes: The mistakes with the highest confidence, or the largest distances: at most ten, the worst first.
         truncated: The number of truncated inputs.
-        constant: The main metric of predicting the same for every example, by the name of the prediction, which is
-            fitted to the same data: `{"largest class": 0.28}`. A score is meaningful only next to it. Empty if such a
-            prediction is meaningless.
-        seen: The number of rows in files that the model was trained on, or selected by.
-        unknown: Labels of the data that the model does not have, with their example counts; for `multilabel` and `tag`
-            only. The scores of `multilabel` leave them out; in `tag` they count as missed.
+        constant: The main metric of predicting the same for every example, keyed by the name of the prediction, which
+            is fitted to the same data: `{"largest class": 0.28}`. A score is meaningful only next to it. Empty if such
+            a prediction is meaningless.
+        seen: The number of rows in files on which the model was trained or selected.
+        unknown: The labels of the data that the model does not have, with their example counts; for `multilabel` and
+            `tag` only. The scores of `multilabel` leave these labels out; in `tag`, they count as missed.
     """
 
     task: str
@@ -96,16 +99,16 @@ class Evaluation(Shown):
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers are predicted, whose mistakes are distances."""
+        """Whether numbers are predicted. Mistakes are then distances."""
         return self.spec.numeric
 
     @property
     def spec(self) -> TaskSpec:
-        """The declaration of the task."""
+        """The declaration of the task in the registry."""
         return TASKS[self.task]
 
     def _repr_html_(self) -> str:
-        """Returns a table for notebooks, whose confusion matrix has the names of the classes."""
+        """Returns an HTML table for notebooks, with the names of the classes in the confusion matrix."""
         values = self.to_dict()
         classes = values.pop("classes")
         if self.confusion is not None:
@@ -118,17 +121,17 @@ class Evaluation(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Brief):
-    """A trained model's comparison with honest baselines, all on the same validation data.
+    """The comparison of a trained model with honest baselines, all on the same validation data.
 
     Attributes:
         metric: The main metric.
         score: The score of the model.
         interval: The score's 95 % interval.
-        baselines: The same metric for simple methods, by name: `largest class`, `frozen vectors`, …
-        weakest: A sentence about what the model is worst at; `None` if nothing stands out.
-        deviation: Standard deviation of the score over the seeds; `None` for one seed.
+        baselines: The same metric for simple methods, keyed by name: `largest class`, `frozen vectors`, …
+        weakest: A sentence about what the model does worst; `None` if nothing stands out.
+        deviation: The standard deviation of the score over the seeds; `None` for a single seed.
         command: The command that uses the model.
-        advice: A suggestion for a better model, if a baseline is as good as this one.
+        advice: A suggestion for a better model, if a baseline is as good as this one; otherwise `None`.
     """
 
     metric: str
@@ -142,9 +145,10 @@ class Summary(Brief):
 
 
 def weakest(evaluation: Evaluation) -> str | None:
-    """Returns a sentence about what a model is worst at, or `None` if nothing stands out.
+    """Returns a sentence about what a model does worst; `None` if nothing stands out.
 
-    For labels, it is the label with the lowest F1, if clearly below the mean F1. For numbers, the largest distance.
+    For labels, this is the label with the lowest F1, if its F1 is clearly below the mean. For numbers, this is the
+    largest distance.
     """
     if evaluation.numeric:
         return _largest_error(evaluation)
@@ -171,7 +175,7 @@ def _count(number: int, entities: bool) -> str:
 
 
 def _confused(evaluation: Evaluation, counts: Sequence[int], label: int, phrase: str) -> str:
-    """Returns the phrase with the other label that has the highest count; empty if all counts are 0."""
+    """Returns `phrase` with the name of the label most often confused with `label`; empty if there is none."""
     confusions = {other: count for other, count in enumerate(counts) if other != label and count}
     return phrase.format(evaluation.classes[max(confusions, key=confusions.__getitem__)]) if confusions else ""
 

@@ -28,14 +28,14 @@ from mlxbert.training.scores.metrics import (
 def bootstrap(
     metric: Callable[[Ints], float], examples: int, *, seed: int = 0, resamples: int = 1000
 ) -> tuple[float, float]:
-    """Returns the range of 95 % of a metric's values on random resamples of the examples (percentile bootstrap).
+    """Returns the 95 % interval of a metric, from random resamples of the examples (percentile bootstrap).
 
-    It sees only mistakes that occur: without mistakes, the range has no width.
+    The interval reflects only the mistakes that occur: without any mistakes, its width is 0.
 
     Args:
-        metric: Computes the metric from indices of examples, (N,), some repeated.
-        examples: N.
-        seed: Determines the resamples.
+        metric: Computes the metric from the indices of examples, (N,). Some indices are repeated.
+        examples: The number of examples, N.
+        seed: The seed that determines the resamples.
         resamples: The number of resamples.
     """
     rng = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def bootstrap(
 
 
 def wilson(share: float, examples: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a share (Wilson 1927); unlike `bootstrap`, it has a width at 0 and 1, too."""
+    """Returns the 95 % interval of a share (Wilson 1927). Its width is never 0, unlike with `bootstrap`."""
     z = 1.959963984540054
     middle = (share + z**2 / (2 * examples)) / (1 + z**2 / examples)
     half = z / (1 + z**2 / examples) * np.sqrt(share * (1 - share) / examples + (z / (2 * examples)) ** 2)
@@ -55,7 +55,7 @@ def wilson(share: float, examples: int) -> tuple[float, float]:
 def classify_interval(
     metric: str, score: float, expected: Ints, predicted: Ints, probabilities: Numbers
 ) -> tuple[float, float]:
-    """Returns the interval of a metric of one label per example, from arrays (N,), (N,) and (N, C)."""
+    """Returns the interval of a classification metric from expected (N,), predicted (N,) and probabilities (N, C)."""
     if metric == "accuracy":
         return wilson(score, len(expected))
     if metric == "log_loss":
@@ -65,7 +65,7 @@ def classify_interval(
 
 
 def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabilities: Numbers) -> tuple[float, float]:
-    """Returns the interval of a metric of any number of labels per example, from arrays (N, C)."""
+    """Returns the interval of a multi-label metric, from arrays (N, C)."""
     if metric == "subset_accuracy":
         right = (expected == predicted).all(1)
         return wilson(float(right.mean()), len(right))
@@ -83,7 +83,7 @@ def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabil
 
 
 def regress_interval(metric: str, expected: Floats, predicted: Floats) -> tuple[float, float]:
-    """Returns the interval of a metric of numbers, from arrays (N,)."""
+    """Returns the interval of a regression metric, from arrays (N,)."""
     error = predicted - expected
     first, second = order(expected), order(predicted)  # sorted once
     metrics: dict[str, Callable[[Ints], float]] = {

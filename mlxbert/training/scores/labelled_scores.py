@@ -1,4 +1,4 @@
-"""The evaluations of predictions on labelled records: classes, labels and numbers.
+"""Evaluates predictions on labelled records: classes, any number of labels, or numbers.
 
 Shapes: N examples, C labels.
 """
@@ -28,11 +28,11 @@ from mlxbert.training.scores.metrics import (
     regress_metrics,
 )
 
-MISTAKES = 10  # maximum number in an evaluation
+MISTAKES = 10  # maximum number of mistakes in an evaluation
 
 
 class LabelledRecord(Protocol):
-    """A text or a pair, with the expected label, labels or number, and its location."""
+    """A text or a pair with its location, and the label, the labels or the number to predict."""
 
     @property
     def text(self) -> str: ...  # noqa: D102
@@ -61,7 +61,7 @@ def classification(
     metric: str = "accuracy",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates one label per example.
+    """Evaluates predictions of one label per example.
 
     Args:
         records: N records, each with the name of a label.
@@ -103,14 +103,14 @@ def multilabel(
     metric: str = "macro_f1",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates any number of labels per example.
+    """Evaluates predictions of any number of labels per example.
 
     Args:
         records: N records, each with names of labels.
         names: The C labels.
         probabilities: The probability of every label, (N, C).
-        thresholds: The minimum probabilities of predicted labels, (C,), or for each example, (N, C); 0.5 by default.
-            See `tune_thresholds` and `cross_thresholds`.
+        thresholds: The lowest probability at which a label is predicted: (C,), or (N, C) for thresholds that depend on
+            the example; 0.5 by default. See `tune_thresholds` and `cross_thresholds`.
         metric: The main metric, one of `TASKS["multilabel"].metrics`.
         **about: Further fields of the evaluation.
     """
@@ -149,7 +149,7 @@ def multilabel(
 def regression(
     records: Sequence[LabelledRecord], values: Numbers, *, metric: str = "spearman", **about: Unpack[EvaluationFacts]
 ) -> Evaluation:
-    """Evaluates numbers.
+    """Evaluates predictions of numbers.
 
     Args:
         records: N records, each with a number.
@@ -177,7 +177,7 @@ def regression(
 
 
 def label_numbers(records: Sequence[LabelledRecord], names: Sequence[str]) -> Ints:
-    """Returns the index of each record's label in `names`, (N,)."""
+    """Returns the index of each record's label among the `names`, (N,)."""
     indices = {name: number for number, name in enumerate(names)}
     return np.array([_number(record, record.label, indices) for record in records], np.int64)
 
@@ -192,7 +192,7 @@ def label_matrix(records: Sequence[LabelledRecord], names: Sequence[str]) -> Boo
 
 
 def numbers(records: Sequence[LabelledRecord]) -> Floats:
-    """Returns the number of each record, (N,)."""
+    """Returns the number that each record holds, (N,)."""
     return np.array([record.label for record in records], np.float64)
 
 
@@ -208,7 +208,9 @@ def _number(record: LabelledRecord, label: str, indices: dict[str, int]) -> int:
 def check_predictions(
     task: str, metric: str, records: Sequence[LabelledRecord], predictions: Numbers, shape: tuple[int, ...]
 ) -> None:
-    """Refuses an unknown metric, missing records, and predictions of the wrong shape or without finite values.
+    """Raises an error if predictions cannot be evaluated.
+
+    The metric must be known, there must be records, and predictions must be finite and have the expected shape.
 
     Args:
         task: The name of the task.
@@ -226,7 +228,7 @@ def check_predictions(
 
 
 def check_metric(task: str, metric: str) -> None:
-    """Refuses a metric that the task does not have."""
+    """Raises `ArgumentError` if the task does not have this metric."""
     if metric not in TASKS[task].metrics:
         raise not_one_of("metric", metric, TASKS[task].metrics)
 
@@ -241,7 +243,7 @@ def label_scores(names: Sequence[str], counts: Counts) -> tuple[LabelScore, ...]
 
 
 def worst_first(badness: Numbers, wrong: Bools) -> list[int]:
-    """Returns the indices of the wrong examples with the largest values, the worst first."""
+    """Returns the indices of the wrong examples with the largest `badness`, the worst first; at most `MISTAKES`."""
     ranked = np.argsort(-badness, kind="stable")
     return [int(number) for number in ranked[wrong[ranked]][:MISTAKES]]
 

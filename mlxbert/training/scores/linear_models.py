@@ -1,6 +1,6 @@
 """Linear models on vectors: a baseline, and the classifier of a model that is trained on few examples.
 
-Shapes: N examples, C labels, D numbers of a vector.
+Shapes: N examples, C labels, D size of a vector.
 """
 
 import math
@@ -16,11 +16,11 @@ _STEPS, _TOLERANCE = 500, 1e-6
 
 @dataclass(frozen=True)
 class Link:
-    """The function from the scores of a linear model to predictions.
+    """The function that turns the scores of a linear model into predictions.
 
     Attributes:
-        function: Scores (N, C) to probabilities, or numbers (N,) to numbers.
-        curvature: A bound of the curvature of the cross-entropy; `None` for squared errors.
+        function: Turns scores (N, C) into probabilities, or numbers (N,) into numbers.
+        curvature: An upper bound of the curvature of the cross-entropy; `None` for squared errors.
     """
 
     function: Callable[[Floats], Floats]
@@ -32,9 +32,9 @@ class LinearModel:
     """A linear model on vectors.
 
     Attributes:
-        weights: (D, C), or (D,) for numbers.
-        bias: (C,), or a number.
-        link: The function from `vectors @ weights + bias` to predictions.
+        weights: The weights, (D, C), or (D,) for numbers.
+        bias: The bias, (C,), or a single number.
+        link: Turns `vectors @ weights + bias` into predictions.
     """
 
     weights: Floats
@@ -42,20 +42,22 @@ class LinearModel:
     link: Callable[[Floats], Floats]
 
     def __call__(self, vectors: Numbers) -> Floats:
-        """Maps vectors (M, D) to probabilities (M, C), or to numbers (M,)."""
+        """Turns vectors (M, D) into probabilities (M, C), or into numbers (M,)."""
         return self.link(vectors @ self.weights + self.bias)
 
 
 def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
     """Fits a linear model with an L2 penalty on the weights (not the bias).
 
-    Vectors are centred and scaled to a mean squared length of 1. The strength of the penalty is then 1, the default of
-    scikit-learn, which suits vectors of any model: those of sentence-transformers have this length, others do not.
-    Dimensions are not scaled individually, as some models have dimensions that are constant except for rounding.
+    Vectors are centred, and scaled so that their mean squared length is 1. (Vectors of sentence-transformers have this
+    length without scaling, other vectors do not.) So a penalty of strength 1, the default of scikit-learn, suits the
+    vectors of any model. Dimensions are not scaled individually, because in some models a dimension is constant except
+    for rounding errors.
 
     Args:
-        vectors: (N, D).
-        targets: 0 and 1 (N, C), one 1 per row for `SOFTMAX`, any for `SIGMOID`; numbers (N,) for `IDENTITY`.
+        vectors: The vectors, (N, D).
+        targets: For `SOFTMAX` and `SIGMOID`, 0 or 1 for each label, (N, C); for `SOFTMAX`, each row has a single 1. For
+            `IDENTITY`, numbers (N,).
         link: `SOFTMAX` (one class), `SIGMOID` (any labels) or `IDENTITY` (least squares).
     """
     mean = vectors.mean(0, dtype=np.float64)
@@ -72,10 +74,10 @@ def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
 def _minimize(
     x: Floats, targets: Floats, penalty: Floats, link: Callable[[Floats], Floats], curvature: float
 ) -> Floats:
-    """Minimizes the cross-entropy plus half the penalty times the squares of the weights (D, C).
+    """Minimizes the cross-entropy plus half the penalty times the squared weights (D, C).
 
-    This is Newton's method with a bound of the Hessian (Böhning and Lindsay 1988), which is inverted once and makes
-    every step safe without a line search; with Nesterov's acceleration and restarts (arXiv:1204.3982).
+    The method is Newton's, with a bound of the Hessian (Böhning and Lindsay 1988). The bound is inverted only once, and
+    makes every step safe without a line search. Nesterov's acceleration with restarts speeds it up (arXiv:1204.3982).
     """
     inverse = np.linalg.inv(curvature * (x.T @ x) + np.diag(penalty))
     weights = ahead = np.zeros((x.shape[1], targets.shape[1]))

@@ -3,13 +3,13 @@
 JSON has no NaN, and a training run compares evaluations; so every metric is always defined:
 
 - precision, recall and F1 are 0 if they divide by 0 (`zero_division=0`);
-- correlations are 0 if the predictions or the expected numbers are all the same, or there is one example: there is no
+- correlations are 0 if all predictions or all expected numbers are the same, or if there is one example: there is no
   information about the order;
-- R² of expected numbers that are all the same is 1 if all predictions are right, else 0.
+- if all expected numbers are the same, R² is 1 if all predictions are right, otherwise 0.
 
-Averages leave out a label that is neither expected nor predicted, as the data have no information about it.
-scikit-learn does the same if examples have one label; if they may have several, it counts such a label as 0 unless
-`labels` leaves it out.
+Averages leave out labels that are neither expected nor predicted, because the data have no information about them.
+scikit-learn does the same if each example has one label. If examples may have several labels, scikit-learn counts such
+a label as 0, unless its argument `labels` leaves the label out.
 
 Shapes: N examples, C labels.
 """
@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Numbers = NDArray[np.float32] | NDArray[np.float64]
 
-FOLDS = 5  # of the examples, for `cross_thresholds`
+FOLDS = 5  # number of parts into which `cross_thresholds` divides the examples
 DEFAULT_THRESHOLD = 0.5  # the threshold unless another one is better
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of right predictions, of predictions and of expected labels, for each label; each (C,)."""
+    """Three counts for each label, (C,) each: right predictions, all predictions, and expected labels."""
 
     right: Floats
     predicted: Floats
@@ -39,17 +39,17 @@ class Counts:
 
     @classmethod
     def of_confusion(cls, confusion: Ints) -> "Counts":
-        """Returns the counts of a confusion matrix (C, C), without labels that do not occur."""
+        """Returns the counts from a confusion matrix (C, C), without labels that do not occur."""
         return cls(np.diag(confusion), confusion.sum(0), confusion.sum(1)).occurring()
 
     @classmethod
     def of_matrices(cls, expected: Bools, predicted: Bools) -> "Counts":
-        """Returns the counts of examples with several labels, from (N, C) each."""
+        """Returns the counts for examples with any number of labels, from two arrays (N, C)."""
         return cls(*(matrix.sum(0) for matrix in (expected & predicted, predicted, expected)))
 
     @property
     def precision(self) -> Floats:
-        """The share of predictions that are right, (C,)."""
+        """The share of the predictions that are right, (C,)."""
         return ratio(self.right, self.predicted)
 
     @property
@@ -68,7 +68,7 @@ class Counts:
         return Counts(self.right[occurs], self.predicted[occurs], self.expected[occurs])
 
     def sum(self) -> "Counts":
-        """Returns the sums over all labels, (1,), for micro averages."""
+        """Returns the sum of the counts over all labels, (1,) each, for micro averages."""
         return Counts(*(counts.sum(keepdims=True) for counts in (self.right, self.predicted, self.expected)))
 
 
@@ -99,12 +99,12 @@ def matthews(confusion: Ints) -> float:
 
 
 def weighted_f1(counts: Counts) -> float:
-    """Returns the mean F1 of labels, weighted by their expected counts."""
+    """Returns the mean F1 of the labels, weighted by how often each label is expected."""
     return float(counts.f1 @ counts.expected / max(counts.expected.sum(), 1))
 
 
 def macro_f1(counts: Counts) -> float:
-    """Returns the mean F1 of the labels that occur; 0 if none does."""
+    """Returns the mean F1 of the labels that occur; 0 if no label occurs."""
     f1 = counts.occurring().f1
     return float(f1.sum() / max(len(f1), 1))
 
@@ -129,7 +129,7 @@ OF_COUNTS: Mapping[str, Callable[[Counts], float]] = {
 
 
 def negative_log(probabilities: Numbers) -> Floats:
-    """Returns -log p, elementwise; p is clipped by its dtype's epsilon at 0 and 1, as in scikit-learn."""
+    """Returns -log p, elementwise. At 0 and 1, p is clipped by the epsilon of its dtype, as in scikit-learn."""
     eps = np.finfo(probabilities.dtype).eps
     return -np.log(np.clip(probabilities, eps, 1 - eps).astype(np.float64))
 
@@ -148,16 +148,16 @@ def classify_losses(expected: Ints, probabilities: Numbers) -> Floats:
 
 
 def multilabel_losses(expected: Bools, probabilities: Numbers) -> Floats:
-    """Returns the binary cross-entropy of each example, (N,), the mean over the labels, from arrays (N, C)."""
+    """Returns the binary cross-entropy of each example, (N,), averaged over the labels, from arrays (N, C)."""
     return negative_log(np.where(expected, probabilities, 1 - probabilities)).mean(1)
 
 
 def classify_metrics(expected: Ints, probabilities: Numbers) -> dict[str, float]:
-    """Returns the metrics of one label per example.
+    """Returns the metrics of predictions of one label per example.
 
     Args:
         expected: Label numbers, (N,).
-        probabilities: The probability of every label, (N, C); ties are won by the first label.
+        probabilities: The probability of every label, (N, C). Of equally probable labels, the first is predicted.
     """
     confusion = confusion_matrix(expected, probabilities.argmax(1), probabilities.shape[1])
     scores = {name: metric(confusion) for name, metric in OF_CONFUSION.items()}
@@ -167,12 +167,12 @@ def classify_metrics(expected: Ints, probabilities: Numbers) -> dict[str, float]
 def multilabel_metrics(
     expected: Bools, probabilities: Numbers, thresholds: Sequence[float] | Floats
 ) -> dict[str, float]:
-    """Returns the metrics of any number of labels per example.
+    """Returns the metrics of predictions of any number of labels per example.
 
     Args:
         expected: Whether an example has a label, (N, C).
         probabilities: The probability of every label, (N, C).
-        thresholds: The minimum probabilities of predicted labels, (C,), or (N, C) from `cross_thresholds`.
+        thresholds: The lowest probability at which a label is predicted: (C,), or (N, C) from `cross_thresholds`.
     """
     predicted = above(probabilities, thresholds)
     counts = Counts.of_matrices(expected, predicted)
@@ -182,12 +182,12 @@ def multilabel_metrics(
 
 
 def above(probabilities: Numbers, thresholds: Sequence[float] | Floats) -> Bools:
-    """Returns whether each label is predicted, (N, C)."""
+    """Returns whether the probability of each label is at least its threshold, (N, C)."""
     return probabilities >= np.asarray(thresholds, np.float64)  # a Python float would be rounded to float32
 
 
 def regress_metrics(expected: Numbers, predicted: Numbers) -> dict[str, float]:
-    """Returns the metrics of numbers, from arrays (N,)."""
+    """Returns the regression metrics, from arrays (N,)."""
     return {
         "spearman": spearman(expected, predicted),
         "pearson": pearson(expected, predicted),
@@ -212,18 +212,24 @@ def spearman(first: Numbers, second: Numbers) -> float:
 
 
 def order(values: Numbers) -> Ints:
-    """Returns the index of each value (N,) among the sorted distinct values."""
+    """Returns the position of each value, (N,), among the sorted distinct values."""
     return np.unique(values, return_inverse=True)[1]
 
 
 def ranks(places: Ints) -> Floats:
-    """Returns the ranks (N,) of indices from `order`, with the mean rank for equal values; in linear time."""
+    """Returns the ranks, (N,), of values whose positions come from `order`. Equal values share their mean rank.
+
+    The time is linear in N.
+    """
     counts = np.bincount(places)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def r2(expected: Numbers, predicted: Numbers) -> float:
-    """Returns the explained share of the variance, from arrays (N,); below 0 if the mean would be better."""
+    """Returns the share of the variance that the predictions explain, from arrays (N,).
+
+    It is negative if predicting the mean would be better.
+    """
     error = float(np.sum((expected.astype(np.float64) - predicted) ** 2))
     if np.ptp(expected) == 0:
         return float(error == 0)
@@ -231,10 +237,10 @@ def r2(expected: Numbers, predicted: Numbers) -> float:
 
 
 def tune_thresholds(probabilities: Numbers, expected: Bools) -> list[float]:
-    """Returns the threshold of each label that maximizes its F1.
+    """Returns the threshold for each label that maximizes the F1 of the label.
 
-    Candidates lie halfway between neighbouring probabilities. The candidate nearest to 0.5 wins a tie; 0.5 itself is a
-    candidate, and the threshold of a label that no example has.
+    Candidates are 0.5 and the values halfway between neighbouring probabilities. Of equally good candidates, the one
+    nearest to 0.5 is chosen. The threshold of a label that no example has is 0.5.
 
     Args:
         probabilities: The probability of every label, (N, C).
@@ -244,15 +250,15 @@ def tune_thresholds(probabilities: Numbers, expected: Bools) -> list[float]:
 
 
 def cross_thresholds(probabilities: Numbers, expected: Bools, *, seed: int = 0) -> Floats:
-    """Tunes the thresholds (N, C) of examples on other examples (cross-validation), for unbiased scores.
+    """Returns thresholds (N, C) that were tuned on other examples (cross-validation), for unbiased scores.
 
-    Thresholds that are tuned on the same examples that they are scored on make F1 look better than it is, especially
-    for rare labels. Here the examples are split into five folds; each fold has thresholds tuned on the other four.
+    If thresholds are tuned and scored on the same examples, F1 looks better than it is, especially for rare labels. So
+    the examples are split into five folds, and the thresholds for each fold are tuned on the other four folds.
 
     Args:
         probabilities: The probability of every label, (N, C).
         expected: Whether an example has the label, (N, C).
-        seed: Determines the folds.
+        seed: The seed that determines the folds.
     """
     folds = np.random.default_rng(seed).permutation(len(expected)) % FOLDS
     thresholds = np.empty(expected.shape)
@@ -263,15 +269,15 @@ def cross_thresholds(probabilities: Numbers, expected: Bools, *, seed: int = 0) 
 
 
 def _tune(scores: Numbers, expected: Bools) -> float:
-    """Returns the threshold of one label, from arrays (N,)."""
+    """Returns the best threshold for one label, from arrays (N,)."""
     if not expected.any():
         return DEFAULT_THRESHOLD
     values, places = np.unique(scores.astype(np.float64), return_inverse=True)
     candidates = np.append((values + np.append(0.0, values[:-1])) / 2, DEFAULT_THRESHOLD)
-    below = np.append(np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD))  # values under a candidate
+    below = np.append(np.arange(len(values)), np.searchsorted(values, DEFAULT_THRESHOLD))  # number below each candidate
     right = np.append(0, np.bincount(places, expected).cumsum())
     predicted = np.append(0, np.bincount(places).cumsum())
     right, predicted = right[-1] - right[below], predicted[-1] - predicted[below]
-    f1 = 2 * right / (predicted + right.max())  # every example is above the first candidate
+    f1 = 2 * right / (predicted + right.max())  # all examples are above the first candidate
     best = np.flatnonzero(f1 == f1.max())
     return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])

@@ -1,9 +1,9 @@
-"""The evaluation of scores for pairs of query and text.
+"""Evaluates scores for pairs of a query and a text.
 
-Labels of 0 and 1 have average precision (as in scikit-learn), F1 and accuracy. F1 and accuracy use the threshold that
-is best on the same pairs, as in sentence-transformers' CrossEncoderClassificationEvaluator, but thresholds never
-separate equal scores. Labels between 0 and 1 have correlations. If queries have texts with different labels, their
-rankings are scored, too: see `retrieval_metrics`.
+If labels are 0 or 1, the metrics include average precision (as in scikit-learn), F1 and accuracy. F1 and accuracy use
+the threshold that is best on the same pairs, as in sentence-transformers' CrossEncoderClassificationEvaluator, but a
+threshold never separates equal scores. Correlations also take labels between 0 and 1. If queries have texts with
+different labels, the rankings of the texts are scored, too (see `retrieval_metrics`).
 
 Shapes: N pairs.
 """
@@ -37,11 +37,13 @@ _CORRELATIONS: Mapping[str, Callable[[Numbers, Numbers], float]] = {"spearman": 
 
 
 def average_precision(expected: Floats, scores: Numbers) -> float:
-    """Returns the area under the precision-recall curve, a step function with a step per distinct score; 0 without a 1.
+    """Returns the area under the precision-recall curve, which has a step for each distinct score.
+
+    It is 0 if no label is 1.
 
     Args:
-        expected: 0 or 1, (N,).
-        scores: Scores that are higher for likelier pairs, (N,).
+        expected: The labels, 0 or 1, (N,).
+        scores: The scores, (N,). A higher score means that the label is more probably 1.
     """
     right, chosen = _cuts(expected, scores)
     gained = np.diff(right, prepend=0.0)
@@ -62,7 +64,7 @@ def best_accuracy(expected: Floats, scores: Numbers) -> float:
 
 
 def _cuts(expected: Floats, scores: Numbers) -> tuple[Floats, Floats]:
-    """Counts the positives, and all pairs, at or above each distinct score, the highest first."""
+    """Returns, for each distinct score from the highest down, how many positives and pairs are at or above it."""
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     return np.cumsum(expected[order])[ends], ends + 1.0
@@ -76,14 +78,17 @@ _BINARY: Mapping[str, Callable[[Floats, Numbers], float]] = {
 
 
 def metrics_of(records: Sequence[LabelledRecord]) -> tuple[str, ...]:
-    """Returns the metrics that the labels allow, in the order of `TASKS["rerank"].metrics`; the main one is first."""
+    """Returns the metrics that are defined for the labels, in the order of `TASKS["rerank"].metrics`.
+
+    The first one is the main metric.
+    """
     binary = all(record.label in (0.0, 1.0) for record in records)
     defined = {*_CORRELATIONS, *(_BINARY if binary else ()), *(_RANKINGS if _lists(records) else ())}
     return tuple(name for name in TASKS["rerank"].metrics if name in defined)
 
 
 def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
-    """Refuses a metric that is not defined for the labels of the records."""
+    """Raises `InputError` if a metric is not defined for the labels of the records."""
     defined = metrics_of(records)
     if records and metric not in defined:
         why = "labels between 0 and 1" if metric in _BINARY else "few queries with texts of different labels"
@@ -94,9 +99,10 @@ def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
 
 
 def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
-    """Returns the indices of the records of each query that has texts with different labels.
+    """Returns the indices of each query's records, for the queries that have texts with different labels.
 
-    It is empty if fewer than half of the queries have such texts: the data are pairs, some of which share a text.
+    The result is empty if fewer than half of the queries have such texts. The data are then pairs, some of which share
+    a text.
     """
     by_query: defaultdict[str, list[int]] = defaultdict(list)
     for number, record in enumerate(records):
@@ -107,7 +113,7 @@ def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
 
 
 def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScores | None:
-    """Scores the rankings of queries; if texts have equal scores, the least relevant one ranks first."""
+    """Scores the rankings of queries. If several texts have the same score, the least relevant one ranks first."""
     lists = _lists(records)
     if not lists:
         return None
@@ -124,12 +130,13 @@ def _ranked(records: Sequence[LabelledRecord], scores: Numbers) -> RetrievalScor
 def rerank_metrics(
     records: Sequence[LabelledRecord], scores: Numbers, logits: Numbers | None = None
 ) -> dict[str, float]:
-    """Returns the metrics that are defined for the labels, by name.
+    """Returns the metrics that are defined for the labels, keyed by name.
 
     Args:
         records: N pairs with labels.
         scores: The scores of the pairs, (N,).
-        logits: The logits behind scores that are probabilities, (N,): they decide the order, as many scores may be 1.0.
+        logits: The logits from which the scores were computed, (N,), if the scores are probabilities. They decide the
+            order, because many probabilities may round to 1.0.
     """
     expected, defined = numbers(records), metrics_of(records)
     functions = {**_BINARY, **_CORRELATIONS}
@@ -140,15 +147,16 @@ def rerank_metrics(
 
 
 def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str, *, seed: int = 0) -> dict[str, float]:
-    """Returns the metric of scoring pairs by the similarity of their vectors, keyed by the baseline's name.
+    """Returns the metric of scoring pairs by the similarity of their vectors, keyed by the name of the baseline.
 
-    Queries are sampled with all their texts, up to about 2,000 pairs. Empty if the model cannot embed these texts.
+    Queries are sampled with all their texts, up to about 2,000 pairs. The result is empty if the model cannot embed
+    these texts.
 
     Args:
         model: The model before training.
         records: Validation records.
         metric: One of `metrics_of(records)`.
-        seed: Determines the sample of queries.
+        seed: The seed that determines the sample of queries.
     """
     by_query: defaultdict[str, list[LabelledRecord]] = defaultdict(list)
     for record in records:
@@ -168,12 +176,12 @@ def vector_baseline(model: Model, records: Sequence[LabelledRecord], metric: str
 
 
 def _inputs(metric: str, scores: Numbers, logits: Numbers | None) -> Numbers:
-    """Returns the inputs of a metric: logits, unless differences between scores matter, as in `pearson`."""
+    """Returns the logits, or the scores if the metric depends on the differences between scores, like `pearson`."""
     return scores if logits is None or metric == "pearson" else logits
 
 
 def _interval(metric: str, records: Sequence[LabelledRecord], scores: Numbers) -> tuple[float, float]:
-    """Returns the 95 % interval of a metric: over the queries for rankings, over the pairs for other metrics."""
+    """Returns the 95 % interval of a metric: over the queries for ranking metrics, over the pairs for other metrics."""
     expected = numbers(records)
     if metric in _CORRELATIONS:
         return regress_interval(metric, expected, scores.astype(np.float64))
@@ -197,7 +205,7 @@ def reranking(
     metric: str = "average_precision",
     **about: Unpack[EvaluationFacts],
 ) -> Evaluation:
-    """Evaluates scores of pairs.
+    """Evaluates the scores of pairs.
 
     Args:
         records: N pairs with labels from 0 to 1.

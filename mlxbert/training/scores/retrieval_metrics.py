@@ -1,9 +1,10 @@
 """Metrics of rankings: nDCG, MAP, MRR and recall, as in trec_eval.
 
-A document is relevant if its judgement is above 0. The gain of nDCG is the judgement itself (linear, as in trec_eval;
-`2**grade - 1` is another common choice). MAP covers the whole given ranking, and divides by the number of all relevant
-documents. Documents outside the ranking count as not found. With judgements of 0 and 1 the results equal those of
-sentence-transformers' InformationRetrievalEvaluator, except that its `map@100` divides by 100 if more are relevant.
+A document is relevant if its judgement is above 0. The gain in nDCG is the judgement itself (linear, as in trec_eval;
+`2**grade - 1` is another common choice). MAP covers the whole ranking that is given, and divides by the number of all
+relevant documents. Documents outside the ranking count as not found. With judgements of 0 and 1, the results equal the
+results of sentence-transformers' InformationRetrievalEvaluator, except that its `map@100` divides by 100 if more than
+100 documents are relevant.
 
 Shapes: Q queries.
 """
@@ -17,12 +18,12 @@ from mlxbert.errors import ArgumentError, InputError
 from mlxbert.training.scores.intervals import bootstrap
 from mlxbert.training.scores.metrics import Floats
 
-RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main one first
+RETRIEVAL = ("ndcg@10", "map", "mrr@10", "recall@10", "recall@100")  # the main metric first
 
 
 @dataclass(frozen=True)
 class RetrievalScores:
-    """The scores of each query.
+    """The retrieval scores of each query.
 
     Attributes:
         queries: The Q queries that have relevant documents.
@@ -35,7 +36,7 @@ class RetrievalScores:
     left_out: int
 
     def means(self) -> dict[str, float]:
-        """Returns every metric by name: its mean over the queries."""
+        """Returns the mean of every metric over the queries, keyed by name."""
         return {name: float(values.mean()) for name, values in self.values.items()}
 
     def interval(self, metric: str) -> tuple[float, float]:
@@ -50,9 +51,9 @@ def retrieval_scores(
     """Scores rankings.
 
     Args:
-        ranked: The documents of each query, the best first.
-        judgements: The grades of documents by query, above 0 for relevant ones. A query with relevant documents that
-            has no ranking scores 0, as with trec_eval's `-c`.
+        ranked: The documents found for each query, the best first.
+        judgements: The grades of documents, by query. A grade above 0 means that the document is relevant. A query that
+            has relevant documents but no ranking scores 0, as with trec_eval's `-c`.
     """
     grades = {
         query: {document: grade for document, grade in judged.items() if grade > 0}
@@ -84,6 +85,6 @@ def _scores(query: str, ranked: Sequence[str], grades: Mapping[str, float]) -> t
 
 
 def _discounted(gains: Floats, depth: int) -> float:
-    """Returns the discounted cumulative gain down to a depth."""
+    """Returns the discounted cumulative gain of the first `depth` documents."""
     top = gains[:depth]
     return float((top / np.log2(np.arange(2, len(top) + 2))).sum())

@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_search` (retrieval by vectors) and `mlxbert.evaluate_reranking` (with a cross-encoder on top)."""
+"""Evaluates search: `mlxbert.evaluate_search` for vectors, `mlxbert.evaluate_reranking` for cross-encoders."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
 
 TOP_K = 100
-_DEPTH = 1000  # documents per query that count for MAP, as in trec_eval
+_DEPTH = 1000  # number of documents per query that count for MAP, as in trec_eval
 
 
 def evaluate_search(
@@ -33,22 +33,23 @@ def evaluate_search(
     format: str | None = None,
     batch_tokens: int | None = None,
 ) -> Evaluation:
-    """Evaluates vectors on retrieval: all documents are ranked for each query, as by `similarity`.
+    """Evaluates a model's vectors on retrieval: all documents are ranked for each query, as by `similarity`.
 
     Example:
         >>> mlxbert.evaluate_search(mlxbert.load(), data="scifact").metrics["ndcg@10"]
 
     Args:
         model: The model whose vectors are compared.
-        data: A folder of BEIR, or records of query, positives and negatives; see
-            `mlxbert.data.retrieval.read_retrieval`.
-        split: The split of BEIR whose judgements are read.
-        metric: The main metric: `ndcg@10` (also if `None`), `map`, `mrr@10`, `recall@10` or `recall@100`.
-        format: The format of files of records, if their extensions do not name it.
+        data: A BEIR folder, or records with a query, positives and negatives (see
+            `mlxbert.data.retrieval.read_retrieval`).
+        split: The split of the BEIR folder whose judgements are read.
+        metric: The main metric: `ndcg@10` (the default if it is `None`), `map`, `mrr@10`, `recall@10` or `recall@100`.
+        format: The format of the files with records, if their extensions do not name it.
         batch_tokens: Tokens per batch, padding included.
 
     Returns:
-        An evaluation whose `examples` counts queries with relevant documents. `map` covers the first 1,000 documents.
+        An evaluation. Its `examples` is the number of queries with relevant documents. `map` covers the first 1,000
+        documents.
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -76,7 +77,7 @@ def evaluate_reranking(
     batch_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Evaluates a cross-encoder on retrieval: an embedder finds documents, the cross-encoder reranks them.
+    """Evaluates a cross-encoder on retrieval: an embedder finds documents, and the cross-encoder reranks them.
 
     Example:
         >>> result = mlxbert.evaluate_reranking(mlxbert.load("my-reranker"), mlxbert.load(), data="scifact", top_k=50)
@@ -85,20 +86,21 @@ def evaluate_reranking(
     Args:
         model: The cross-encoder.
         embedder: The model whose vectors find the candidates, as by `similarity`.
-        data: A folder of BEIR, or records of query, positives and negatives; see
-            `mlxbert.data.retrieval.read_retrieval`.
-        split: The split of BEIR whose judgements are read.
-        top_k: Documents per query that are reranked; others count neither before nor after reranking.
+        data: A BEIR folder, or records with a query, positives and negatives (see
+            `mlxbert.data.retrieval.read_retrieval`).
+        split: The split of the BEIR folder whose judgements are read.
+        top_k: The number of documents per query that are reranked. Other documents count neither before nor after
+            reranking.
         metric: The main metric, one of `ndcg@10`, `map`, `mrr@10`, `recall@10` and `recall@100`.
-        format: The format of files of records, if their extensions do not name it.
+        format: The format of the files with records, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv file is data; the columns are then called `1`, `2`, …
         encoding: The encoding of text files.
         batch_tokens: Tokens per batch, padding included.
         on_progress: Called with the number of finished queries and the number of all queries.
 
     Returns:
-        An evaluation whose `examples` counts queries with relevant documents. `metrics` has every metric after
-        reranking and, under `before_…`, before it.
+        An evaluation. Its `examples` is the number of queries with relevant documents. Its `metrics` has every metric
+        after reranking and, with the prefix `before_`, before reranking.
 
     Raises:
         ArgumentError: An argument is invalid.
@@ -130,7 +132,7 @@ def evaluate_reranking(
 
 
 def _evaluation(task: str, scores: RetrievalScores, metric: str, more: Mapping[str, float], **about: Any) -> Evaluation:
-    """The evaluation of rankings, with the metrics `more` and the fields `about` of `Evaluation`."""
+    """Makes the evaluation of rankings. `more` holds further metrics, `about` further fields of `Evaluation`."""
     means = scores.means()
     return Evaluation(
         task=task,
@@ -151,7 +153,7 @@ def _check_metric(metric: str) -> None:
 def _search(
     embedder: Model, data: Retrieval, depth: int, batch_tokens: int | None, usage: Usage | None = None
 ) -> dict[str, list[str]]:
-    """The documents nearest to each query with judgements, the nearest first."""
+    """Returns the documents nearest to each query that has judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
     query_task, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)

@@ -1,9 +1,9 @@
-"""The evaluation of predicted tags: entities as seqeval counts them, or plain tags.
+"""Evaluates predicted tags: entities as seqeval counts them, or plain tags.
 
-An entity is right if its type, its first and its last word are right. Averages leave out types that are neither
+An entity is right if its type, its first word and its last word are right. Averages leave out types that are neither
 expected nor predicted, as in seqeval; divisions by 0 give 0.
 
-Shapes: N sentences, K types of entities or plain tags.
+Shapes: N sentences, K entity types or plain tags.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from mlxbert.training.scores.labelled_scores import MISTAKES, EvaluationFacts, c
 from mlxbert.training.scores.metrics import Counts, Floats, Ints, confusion_matrix, macro_f1, ratio, weighted_f1
 
 _ENTITIES = ("f1", "precision", "recall")  # metrics that plain tags do not have
-_MAX_TEXT, _CONTEXT = 300, 120  # characters of a sentence in a mistake, and the characters before the wrong word
+_MAX_TEXT, _CONTEXT = 300, 120  # maximum characters of a mistake's sentence, and before its wrong word
 
 
 class Sentence(Protocol):
-    """A sentence of W words with their tags."""
+    """A sentence of W words with a tag for each word."""
 
     @property
     def text(self) -> str: ...  # noqa: D102
@@ -44,7 +44,7 @@ class Prediction:
 
     Attributes:
         tags: The tag of each word, (W,).
-        confidences: The probabilities of these tags, (W,).
+        confidences: The probability of each of these tags, (W,).
     """
 
     tags: Sequence[str]
@@ -53,15 +53,15 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of entities (or of words with plain tags) by sentence and type, and counts of words by sentence.
+    """Counts of entities by sentence and type (or of words by sentence and plain tag), and of words by sentence.
 
     Attributes:
-        names: The K types or tags.
-        right: Right predictions, (N, K).
-        predicted: Predictions, (N, K).
-        expected: Expected entities or words, (N, K).
-        right_words: Words of each sentence whose tag is right, (N,).
-        words: Words of each sentence, (N,).
+        names: The K types or plain tags.
+        right: The numbers of right predictions, (N, K).
+        predicted: The numbers of predictions, (N, K).
+        expected: The numbers of expected entities or words, (N, K).
+        right_words: The number of words with the right tag in each sentence, (N,).
+        words: The number of words in each sentence, (N,).
     """
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ class Tally:
     words: Floats
 
     def counts(self) -> Counts:
-        """Returns the sums over all sentences, (K,) each."""
+        """Returns the counts summed over all sentences, (K,) each."""
         return Counts(self.right.sum(0), self.predicted.sum(0), self.expected.sum(0))
 
 
@@ -93,7 +93,7 @@ def _mean(values: Floats) -> float:
 
 
 def metrics_of(scheme: str) -> tuple[str, ...]:
-    """Returns the metrics for a scheme, the main one first: F1 of entities, accuracy of plain tags."""
+    """Returns the metrics for a scheme, the main one first: F1 for entities, accuracy for plain tags."""
     names = TASKS["tag"].metrics
     if scheme != "plain":
         return names
@@ -101,19 +101,19 @@ def metrics_of(scheme: str) -> tuple[str, ...]:
 
 
 def units(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """Returns the units to count: the entities of a sentence; or each word with its plain tag."""
+    """Returns the units to count: the entities of a sentence or, with plain tags, each word with its tag."""
     return [(tag, word, word + 1) for word, tag in enumerate(tags)] if scheme == "plain" else decode(tags, scheme)
 
 
 def tally(
     expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str, names: Iterable[str] = ()
 ) -> Tally:
-    """Counts expected and predicted entities, and the right ones.
+    """Counts the entities (or words with plain tags) that are expected, predicted, and right.
 
     Args:
         expected: The tags of N sentences.
         predicted: The predicted tags of the same words.
-        scheme: The scheme of both.
+        scheme: The scheme of the expected and the predicted tags.
         names: Types or tags that get a column even if they do not occur.
     """
     pairs = [(units(gold, scheme), units(guess, scheme)) for gold, guess in zip(expected, predicted, strict=True)]
@@ -131,14 +131,17 @@ def tally(
 
 
 def tag_metrics(tallied: Tally, scheme: str) -> dict[str, float]:
-    """Returns all metrics of tags by name."""
+    """Returns all metrics of tagging, keyed by name."""
     counts = tallied.counts()
     accuracy = float(ratio(tallied.right_words.sum(), tallied.words.sum()))
     return {name: accuracy if name == "accuracy" else _OF_COUNTS[name](counts) for name in metrics_of(scheme)}
 
 
 def tag_interval(metric: str, tallied: Tally) -> tuple[float, float]:
-    """Returns a metric's 95 % interval, from a bootstrap over sentences: words of a sentence are not independent."""
+    """Returns the 95 % interval of a metric, from a bootstrap over sentences.
+
+    Words are not resampled, because the words of a sentence are not independent.
+    """
     sentences, right_words, words = len(tallied.words), tallied.right_words, tallied.words
     if metric == "accuracy":
         return bootstrap(lambda rows: float(ratio(right_words[rows].sum(), words[rows].sum())), sentences)
@@ -165,7 +168,7 @@ def tagging(
     Args:
         records: N sentences.
         predictions: The model's prediction for each sentence.
-        scheme: The scheme of both.
+        scheme: The scheme of the records and the predictions.
         names: The types or plain tags that the model has.
         metric: The main metric, one of `metrics_of(scheme)`.
         **about: Further fields of the evaluation.
@@ -207,7 +210,7 @@ def _confusion(
 
 
 def _mistakes(records: Sequence[Sentence], predictions: Sequence[Prediction], scheme: str) -> tuple[Mistake, ...]:
-    """Returns the sentences whose wrong tags have the highest confidence."""
+    """Returns the mistakes: the sentences whose wrong tags have the highest confidence."""
     worst: list[tuple[float, int, int]] = []
     for number, (record, guess) in enumerate(zip(records, predictions, strict=True)):
         wrong = [(-guess.confidences[i], number, i) for i, tag in enumerate(record.tags) if tag != guess.tags[i]]

@@ -1,4 +1,4 @@
-"""The evaluation of vectors: correlation with human similarity scores, or search for texts that belong together.
+"""Evaluates vectors: correlation with human similarity scores, or search for texts that belong together.
 
 Shapes: T texts, W size of a vector.
 """
@@ -21,7 +21,7 @@ from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores
 
 SIMILARITY = ("spearman", "pearson")
 TRIPLETS = "triplet_accuracy"
-_DEPTH = 100  # of rankings
+_DEPTH = 100  # number of documents in a ranking
 
 
 class RelatedRecord(Protocol):
@@ -40,7 +40,7 @@ class RelatedRecord(Protocol):
 
 
 class ExampleTexts(Protocol):
-    """The texts of an example; see `mlxbert.training.objectives.vector_loss`."""
+    """The texts of an example (see `mlxbert.training.objectives.vector_loss`)."""
 
     @property
     def texts(self) -> tuple[str, ...]: ...  # noqa: D102
@@ -65,10 +65,10 @@ class VectorScores:
 
     Attributes:
         expected: The expected similarities of scored pairs; empty for other examples.
-        scores: The similarities of their vectors.
-        ranked: The scores of each text's ranking; `None` for scored pairs.
-        nearest: The first text of each text's ranking; empty for scored pairs.
-        triplets: 1 for every triplet whose positive is nearer than its negative, else 0.
+        scores: The similarities of the vectors of scored pairs; empty for other examples.
+        ranked: The retrieval scores of each text's ranking; `None` for scored pairs.
+        nearest: The highest-ranked text for each text; empty for scored pairs.
+        triplets: 1 for every triplet whose positive is nearer than its negative, 0 for every other triplet.
     """
 
     expected: Floats
@@ -78,14 +78,14 @@ class VectorScores:
     triplets: Floats
 
     def means(self) -> dict[str, float]:
-        """Returns all metrics by name."""
+        """Returns all metrics, keyed by name."""
         if self.ranked is None:
             metrics = regress_metrics(self.expected, self.scores)
             return {name: metrics[name] for name in SIMILARITY}
         return self.ranked.means() | ({TRIPLETS: float(self.triplets.mean())} if len(self.triplets) else {})
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """Returns the 95 % interval of a metric."""
+        """Returns the 95 % interval of one of these metrics."""
         if self.ranked is None:
             return regress_interval(metric, self.expected, self.scores)
         if metric == TRIPLETS:
@@ -94,14 +94,15 @@ class VectorScores:
 
 
 def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity: str = "cosine") -> VectorScores:
-    """Scores vectors.
+    """Scores the vectors of examples.
 
-    For scored pairs, the similarities of their vectors are scored. Otherwise each text ranks the positives and
-    negatives of all examples; for texts alone, each first half ranks the second halves of all texts.
+    For scored pairs, the similarities of the vectors are compared with the expected scores. For other examples, the
+    positives and negatives of all examples are ranked for each text. For single texts, the second halves of all texts
+    are ranked for each first half.
 
     Args:
-        examples: Examples whose `evaluated` inputs have T texts in all.
-        vectors: Their vectors, (T, W).
+        examples: Examples whose `evaluated` inputs are T texts in total.
+        vectors: The vectors of these texts, (T, W).
         similarity: The similarity function, one of `mlxbert.nn.embedder.SIMILARITIES`.
     """
     if not len(vectors):
@@ -128,20 +129,20 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
 
 
 def unit(vectors: Numbers) -> Numbers:
-    """Scales vectors to length 1; zero vectors stay."""
+    """Scales vectors to length 1. Zero vectors stay unchanged."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _starts(examples: Sequence[ExampleTexts]) -> NDArray[np.int64]:
-    """Returns the row of each example's first text."""
+    """Returns the row of the vector of each example's first text."""
     return np.cumsum([0, *(len(example.evaluated) for example in examples)], dtype=np.int64)[:-1]
 
 
 def _rankings(
     examples: Sequence[ExampleTexts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
-    """Returns each text's ranking, the best first, and the judgements of what it should find."""
-    queries, documents = dict[str, int](), dict[str, int]()  # rows
+    """Returns the ranking for each text, the best first, and judgements for the texts that it should find."""
+    queries, documents = dict[str, int](), dict[str, int]()  # rows of the vectors
     judgements = dict[str, dict[str, float]]()
     for example, start in zip(examples, starts.tolist(), strict=True):
         if not example.evaluated:  # a text of one character has no halves
@@ -157,7 +158,7 @@ def _rankings(
         raise InputError("every text is its own positive: there is nothing to evaluate")
     names = [*documents]
     best, _ = nearest(similarity, vectors[[*queries.values()]], vectors[[*documents.values()]], _DEPTH + 1)
-    halves = examples[0].kind == "texts"  # query and document are halves of one text, with equal names
+    halves = examples[0].kind == "texts"  # a query and its document, halves of the same text, have equal names
     rankings = {
         query: [name for name in (names[number] for number in row) if halves or name != query][:_DEPTH]
         for query, row in zip(queries, best.tolist(), strict=True)
@@ -199,7 +200,7 @@ def evaluation(
 
 
 def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
-    """Returns the pairs with the largest differences between the ranks of expected and computed similarity."""
+    """Returns, as mistakes, the pairs whose ranks by expected and by computed similarity differ most."""
     relative = [ranks(order(values)) / len(values) for values in (scores.expected, scores.scores)]
     distance = np.abs(relative[0] - relative[1])
     return [
@@ -213,7 +214,7 @@ def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[M
 
 
 def _not_found(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
-    """Returns the texts with the lowest nDCG, whose positives rank low."""
+    """Returns, as mistakes, the texts with the lowest nDCG, because their positives rank low."""
     assert scores.ranked is not None
     ndcg = dict(zip(scores.ranked.queries, scores.ranked.values["ndcg@10"].tolist(), strict=True))
     wrong = [record for record in records if record.positives and ndcg.get(record.text, 1.0) < 1]
