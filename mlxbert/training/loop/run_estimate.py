@@ -37,7 +37,7 @@ class Costs:
         All runs have the same number of updates.
         """
         updates = runs * run.steps - run.state.progress.step
-        seconds = updates * self.cycle(run) + runs * (self.evaluation + self.once)
+        seconds = updates * self.cycle(run) + runs * self.evaluation + self.once
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
