@@ -32,7 +32,7 @@ class FileLeftOut(Brief):
 
     Attributes:
         path: The path.
-        reason: The reason in a word or two: `hidden`, `binary`.
+        reason: The reason in a word or two, such as `hidden` or `binary`.
     """
 
     path: str
@@ -47,7 +47,7 @@ class FileRead(Brief):
         path: The path.
         size: The size in bytes.
         chunks: The number of chunks to embed; chunks whose text already has a vector are not counted.
-        guessed: The field or column of its records that was taken for the text.
+        guessed: The field or column of its records that was guessed to be the text.
     """
 
     path: str
@@ -84,7 +84,7 @@ class FileIndexed(Brief):
 
 @dataclass(frozen=True)
 class FileFailed(Brief):
-    """A file could not be read. It is tried again when it changes.
+    """A file could not be read. It is read again when it changes.
 
     Attributes:
         path: The path.

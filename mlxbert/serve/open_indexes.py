@@ -36,7 +36,7 @@ class OpenIndexes:
         self._open: dict[Path, _OpenedIndex] = {}
 
     def get(self, name: str, path: Path) -> "Index":
-        """Returns an index; opens it again if its file was replaced.
+        """Returns an open index; opens it again if its file was replaced.
 
         Args:
             name: The name that clients use.
@@ -64,7 +64,7 @@ class OpenIndexes:
 
 
 def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
-    """Whether a file still holds the opened index, possibly updated, and not another one."""
+    """Whether a file still holds the opened index (possibly updated) and not another one."""
     before = opened.file
     if (state.st_dev, state.st_ino) != (before.st_dev, before.st_ino):
         return False
@@ -75,5 +75,5 @@ def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
 
 
 def hits_bytes(count: int, index: "Index") -> int:
-    """Returns the approximate memory of `count` hits, but at most of all chunks of the index."""
+    """Returns the approximate memory of `count` hits, in bytes; an index has at most as many hits as chunks."""
     return min(count, index.stats().chunks) * (index.about.tokens * _CHARACTERS + _HIT_BYTES)
