@@ -84,7 +84,7 @@ USUAL = {
     ),
     "rerank": Usual({"query": (), "text": (), "label": _LABEL}, _BOTH),
 }
-_ORDER = ("query", "text", "pair", "label", "negative")  # of roles in lists
+_ORDER = ("query", "text", "pair", "label", "negative")  # the order in which roles are listed
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _answer(text: Any, start: Any, column: str) -> tuple[str, int | None]:
     start = plain(start)
-    if isinstance(start, str) and start.strip().isdecimal():  # from a table
+    if isinstance(start, str) and start.strip().isdecimal():  # in a table, numbers are strings
         start = int(start)
     if not isinstance(text, str):
         raise InputError(f"{column!r} has {json_type(text)} as an answer, expected a text")

@@ -12,7 +12,7 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import plain_name
 
-_SAMPLE, _LONG = 100, 20  # rows to search for other columns of texts; average characters of a text
+_SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; their average length
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from mlxbert.option_declarations import SHARE
 MOST = 5000
 
 T = TypeVar("T")
-_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `LabelledText`
+_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # the defaults, for `LabelledText`
 
 
 def check_fraction(valid: object, fraction: float | None) -> None:

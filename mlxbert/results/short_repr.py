@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-_WIDTH, _HEIGHT = 88, 24  # of a screen, in characters and lines
+_WIDTH, _HEIGHT = 88, 24  # the size of a screen, in characters and lines
 _TEXT = 60  # characters of a text
-_ENTRIES = (8, 4, 2, 1)  # limits for the entries of a list: the largest with which the value fits on a screen
+_ENTRIES = (8, 4, 2, 1)  # maximum entries of a list: the largest number that fits on a screen is used
 _INDENT = "    "
 
 

@@ -13,11 +13,11 @@ from mlxbert.search.sentences import BLANK_LINE, SENTENCE, strip
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
-_TOKENS = 256  # of a chunk: longer chunks cover too many topics
+_TOKENS = 256  # tokens in a chunk; longer chunks cover too many topics
 _MIN_TOKENS = 8
 _JOINTS = 2  # tokens that a joined text may have beyond its parts
-_PER_TOKEN = 16  # maximum characters: a word of any length may be one unknown token
-_MAX_LEVELS = 8  # headings above a chunk
+_PER_TOKEN = 16  # maximum characters per token: a word of any length may be one unknown token
+_MAX_LEVELS = 8  # maximum number of headings above a chunk
 _SPACE = re.compile(r"\s+")
 _BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first
 _GROUP = 64  # chunks that are tokenized at once

@@ -17,8 +17,8 @@ _COMPARISONS = (*_COMPARE, "!=")
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
-_MAX_VALUES, _MAX_CHARACTERS = 8000, 10_000  # conditions, or paths; characters of a condition
-_MAX_TOTAL = 200_000  # characters of all conditions together: patterns are compiled
+_MAX_VALUES, _MAX_CHARACTERS = 8000, 10_000  # maximum number of conditions or paths; maximum characters of a condition
+_MAX_TOTAL = 200_000  # maximum characters of all conditions, whose patterns are compiled
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from mlxbert.paths import open_regular, open_unlinked
 from mlxbert.search.file_systems import ON_MAC, composed, is_in_the_cloud
 
-_MAX_RULES = 2**20  # bytes of a .gitignore
-_MAX_RULE = 2**12  # characters, as of a path: a longer pattern takes minutes to compile
-_GROUP = 64  # patterns in one expression: every match saves all groups of its expression
+_MAX_RULES = 2**20  # maximum bytes of a .gitignore
+_MAX_RULE = 2**12  # maximum characters of a pattern, as of a path: longer ones take minutes to compile
+_GROUP = 64  # patterns per expression: every match stores all groups of its expression
 # How pathspec ends a pattern: in this form it also matches everything inside a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
 _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # patterns that pathspec misreads
@@ -22,7 +22,7 @@ _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # patterns that paths
 _SEVERAL = re.compile(r"(?:\[\^/\]\*){2,}")
 _STAR = re.compile(r"\[\^/\]\*((?:\\.|\[\^?\]?[^\]]*\](?!\*)|[^\\\[\](){}|?*+$^.])+)(?=\[\^/\]\*)", re.DOTALL)
 _DEEP = re.compile(r"\(\?:/\.\+\)\?((?:(?!\(\?:/\.\+\)\?).)+)(?=\(\?:/\.\+\)\?)", re.DOTALL)
-_MAX_CONFIG = 2**20  # bytes of a configuration
+_MAX_CONFIG = 2**20  # maximum bytes of a configuration
 _COMMENT = re.compile("[#;]")
 
 
@@ -197,6 +197,6 @@ def compile_rules(text: str, naming: Naming, *, inside: bool = False) -> Rules |
 
 
 def _compiled(pattern: str, naming: Naming) -> re.Pattern[str]:
-    flags = re.DOTALL | (re.IGNORECASE | re.ASCII if naming.ignore_case else re.NOFLAG)  # as in git: ASCII only
+    flags = re.DOTALL | (re.IGNORECASE | re.ASCII if naming.ignore_case else re.NOFLAG)  # as in git, for ASCII only
     with warnings.catch_warnings(action="ignore"):  # FutureWarnings about possible set operations
         return re.compile(pattern, flags)

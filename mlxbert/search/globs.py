@@ -19,7 +19,7 @@ class Glob:
     """
 
     def __init__(self, pattern: str) -> None:
-        parts = [list[str]()]  # between stars; each matches texts of a fixed length
+        parts = [list[str]()]  # the parts between stars; each part matches texts of a fixed length
         for element in _elements(pattern):
             if element is None:
                 parts.append([])

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-MAX_BYTES = 2**26  # of a file, unless it holds records
+MAX_BYTES = 2**26  # maximum size of a file, unless it holds records
 _START = 2**13  # bytes at the start of a file from which its kind is recognized
-_SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file gets another time
+_SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file is sure to have another time
 _GROUP = 500  # files removed in one transaction, or vectors written before their file
 _SPOOL_BYTES = 2**20  # bytes of the chunks of a file that stay in memory
 # Reasons for which a file or folder is unreadable but may be unchanged: it stays in the index.

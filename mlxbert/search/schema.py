@@ -15,9 +15,10 @@ from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
-BLOCK = 256  # vectors whose signs are in one row
-ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
-BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of the files that SQLite or mlxbert may open
+BLOCK = 256  # number of vectors whose signs are in one row
+ENDINGS = ("", "-wal", "-shm", ".lock")  # endings of the names of an index's files
+# The endings of the files next to an index that SQLite or mlxbert may open.
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")
 _INDEXES = "`mlxbert indexes list` shows the existing indexes"
 _AGAIN = "remove it with `mlxbert indexes remove`, then create it again"
 _TOKENIZER = "unicode61 remove_diacritics 2"

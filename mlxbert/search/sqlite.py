@@ -83,7 +83,7 @@ class SqliteStore:
                 if not schema.exists(self.path):
                     self._create(about)
         journal = f"{self.path}-journal"
-        if schema.exists(journal):  # no index has one; SQLite would replay it, and delete any file that it names
+        if schema.exists(journal):  # not of an index; SQLite would replay it, and delete any file that it names
             raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
         self._connection = self._connect()
         try:

@@ -61,7 +61,7 @@ class Embedded(Brief):
     """Some chunks were embedded.
 
     Attributes:
-        chunks: The number of chunks so far in this update.
+        chunks: The number of chunks embedded so far in this update.
     """
 
     chunks: int

@@ -137,7 +137,7 @@ class VectorCache:
             self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
         numbers, every = self._all
         chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
-        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # preselects; exact scores follow
+        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # only preselects; exact scores follow
             products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
         rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)

@@ -97,6 +97,6 @@ class Signs:
         rows = self.rows(places)
         values = np.zeros(8 * rows.shape[1], np.float32)
         values[: len(vector)] = vector
-        bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte
+        bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # the bits of each byte
         sums = bits @ values.reshape(-1, 8).T  # (256, bytes)
         return np.asarray(sum(sums[rows[:, byte], byte] for byte in range(rows.shape[1])), np.float32)

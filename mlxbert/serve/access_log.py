@@ -42,7 +42,7 @@ class RequestUsage:
         self.items.append(items)
 
 
-USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # of the request that is being answered
+USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # the usage of the request that is being answered
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ import msgspec
 
 _MIN_SIZE = 65_536  # bytes of a piece
 _SLICE = 32  # parts of a list that are encoded together
-_PLACEHOLDER = b"\0"  # for a list that is encoded later: JSON has this character only as an escape
+_PLACEHOLDER = b"\0"  # stands for a list that is encoded later; in JSON this character is always escaped
 
 
 class _JsonList:  # not a dataclass, which msgspec would encode itself

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlxbert.search.index import Index
 
 _CHARACTERS = 6  # per token
-_HIT_BYTES = 3000  # of a `Hit` and its field values, without its text
+_HIT_BYTES = 3000  # the memory of a `Hit` and its field values, without its text
 
 
 @dataclass
@@ -70,7 +70,7 @@ def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
         return False
     if (state.st_mtime_ns, state.st_size) == (before.st_mtime_ns, before.st_size):
         return True
-    with closing(SqliteStore(path)) as store:  # a new one: the open store may have read what is now overwritten
+    with closing(SqliteStore(path)) as store:  # a new store: the open one may hold data that was overwritten since
         return (store.about.created, store.about.hash) == (opened.index.about.created, opened.index.about.hash)
 
 

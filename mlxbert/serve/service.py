@@ -29,7 +29,7 @@ EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
 _MAX_SPECIAL = 4  # special tokens of a pair
 # The main task of a model is the first of these that it can do: heads are trained for one task.
 _TRAINED = ("rerank", "classify", "tag", "answer")
-_PRETRAINED = ("fill-mask", "embed")  # reversed if the model has sentence-transformers modules
+_PRETRAINED = ("fill-mask", "embed")  # in reverse order if the model has sentence-transformers modules
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from mlxbert.text.usage import Usage
 HEAD = "question_answering"
 MAX_LENGTH = 384  # tokens of a window, as in training
 STRIDE = 128
-_PAUSE_EVERY = 8192  # spans
-_SPAN_BYTES = 280  # of a `Span`, without its text
+_PAUSE_EVERY = 8192  # spans between two calls of `breathe`
+_SPAN_BYTES = 280  # the memory of a `Span` without its text
 THRESHOLD = 0.5  # default for models without their own
 
 Item = str | tuple[str, str]

@@ -82,7 +82,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         if pair is None and self.tokenizer.prompt is not None:
             raise InputError("the model needs a query and a text, expected a pair of both", hint="or use rerank")
         if self._pairs and pair is None:
-            self._pairs = False  # warns once
+            self._pairs = False  # warns only once
             _LOG.warning("%s", missing_pair(self.model.source))
         if self.options.overflow == "window":
             return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
@@ -98,7 +98,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         """Returns the scores (C,) of each row."""
         scores, logits = arrays
         for row in cast(list[list[float]], logits.tolist()):
-            check_finite(row)  # not the scores: the sigmoid of infinity is 1
+            check_finite(row)  # checks the logits, as the sigmoid of infinity is 1
         return cast(list[list[float]], scores.tolist())
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.token_task import Scores
 
 
-_WORD_BYTES = 500  # of a `WordVector` and of the array of its vector, without the numbers
+_WORD_BYTES = 500  # the memory of a `WordVector` and its array, without the numbers
 
 
 class EmbedWordsTask(TokenTask[Words]):

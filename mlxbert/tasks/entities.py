@@ -166,7 +166,7 @@ def _runs(tagged: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
             yield run
             run = []
         last = kind
-        if kind != OUTSIDE:  # most of a text, and left out
+        if kind != OUTSIDE:  # `O` is left out; it is the tag of most words
             run.append(span)
     if run:
         yield run
@@ -197,7 +197,7 @@ def _inside(words: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
 
 
 def _decoded(words: Sequence[TaggedSpan], scheme: str) -> Iterator[tuple[str, Sequence[TaggedSpan]]]:
-    if scheme == "plain":  # types alone: neighbours of one type are an entity
+    if scheme == "plain":  # tags are only types: neighbours of the same type are an entity
         tags, scheme = [f"I-{word.tag}" for word in words], "iob1"
     else:
         tags = [spelled(word.tag, scheme) for word in words]

@@ -24,11 +24,11 @@ from mlxbert.text.usage import Usage
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
-MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: for 2,000 masks this would be 28 MB
+MOST_WITH_TEXT = 49  # masks whose fills repeat the text: with 2,000 masks, all texts would take 28 MB
 
-_FILL_BYTES = 240  # of a `Fill` without its text
-_TEXT_BYTES = 60  # of a text, without its characters
-_MAX_SCORES = 2**24  # computed at once: a batch of nothing but masks would have 2,048 for each word of the vocabulary
+_FILL_BYTES = 240  # the memory of a `Fill` without its text
+_TEXT_BYTES = 60  # the memory of a text without its characters
+_MAX_SCORES = 2**24  # scores computed at once: a batch of only masks has 2,048 per word of the vocabulary
 
 # The token ids of the best words for one mask, best first, and their probabilities, K each. Uses arrays of the standard
 # library: lists take many times the memory, and NumPy a tenth of a second to import.

@@ -6,7 +6,7 @@ from mlxbert.results.classify import Label
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # default for models without their own
-_LABEL_BYTES = 160  # of a `Label`; its name is shared with the model
+_LABEL_BYTES = 160  # the memory of a `Label`, whose name is shared with the model
 
 Item = str | tuple[str, str]
 

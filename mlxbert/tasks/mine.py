@@ -64,7 +64,7 @@ def mine(
     """
     check_model(model)
     model.require("embed")
-    # Two scores of vectors of length 1 differ by no more; Manhattan distances depend on the number of dimensions.
+    # The largest difference of two scores of unit vectors; Manhattan distances depend on the number of dimensions.
     widest = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
     if abs(options.margin) > widest:
         raise ArgumentError(
@@ -109,7 +109,7 @@ def _mine(
         scores_of_pairs(task.similarity, vector, documents[[numbers[text] for text in belonging]]).min()
         for vector, belonging in zip(queries, positives.values(), strict=True)
     ]
-    excluded = max(map(len, positives.values())) + 1  # the positives of a query, and the query itself
+    excluded = max(map(len, positives.values())) + 1  # the query itself and its positives
     below = np.array(lowest, np.float32) - options.margin
     best, scores = nearest(task.similarity, queries, documents, options.negatives + options.skip + excluded, below)
     mined: list[Mined] = []

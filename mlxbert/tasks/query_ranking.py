@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     _Vectors = NDArray[np.floating[Any]]
 
-_SINGLE_CORE = 2**22  # numbers: for fewer, starting the threads of a product takes longer than computing on one core
-_QUERIES = 64  # whose scores for all documents are in memory at a time
+_SINGLE_CORE = 2**22  # numbers: for fewer, starting threads takes longer than a product on one core
+_QUERIES = 64  # queries whose scores for all documents are in memory at the same time
 # The compared score, the negative index (so that the earlier text is the greater), a `Scored`, the caller's object.
 _Entry = tuple[float, int, "Scored", Any]
 
@@ -151,7 +151,7 @@ def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -
     import numpy as np
 
     match similarity:
-        case "euclidean":  # in float64: differences of large squares
+        case "euclidean":  # needs float64, since it subtracts large squares
             a, b = queries.astype(np.float64), documents.astype(np.float64)
             squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
             scores = -np.sqrt(np.maximum(squares, 0))

@@ -14,7 +14,7 @@ from mlxbert.tasks.options import ReplacedOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.window_stitching import best_windows
 
-_JUDGED_BYTES = 360  # of a `ReplacedToken`
+_JUDGED_BYTES = 360  # the memory of a `ReplacedToken`
 
 
 class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):

@@ -89,7 +89,7 @@ def score_texts(
         score = float(scores_of_pairs(task.similarity, embedded_query.embedding, result.embedding))
         return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
-    return map(scored, task.run(texts, on_error, early=False))  # not early: ranking needs all scores
+    return map(scored, task.run(texts, on_error, early=False))  # nobody waits: ranking needs all scores
 
 
 def score_vectors(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HEAD = "token_classifier"
 
 
-_ENTITY_BYTES = 280  # of an `Entity`
+_ENTITY_BYTES = 280  # the memory of an `Entity`
 
 
 class TagTask(TokenTask[Tagged]):

@@ -27,10 +27,10 @@ Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="PreparedItem[Any]")
 Numbers = TypeVar("Numbers")
-CHARACTERS = 6  # per token, at most: a long text has at least as many tokens as this gives
-RESULT_BYTES = 600  # of a result with a few values, without its input texts
-MOST_BYTES = 2**30  # maximum of a result
-_TOKEN_BYTES = 260  # of a token of an `Encoding`
+CHARACTERS = 6  # maximum characters per token, to estimate how many tokens a long text has
+RESULT_BYTES = 600  # the memory of a result with a few values, without its input texts
+MOST_BYTES = 2**30  # the maximum memory of a result
+_TOKEN_BYTES = 260  # the memory of a token in an `Encoding`
 _SPECIAL = 4  # maximum number of special tokens of an input
 
 
@@ -131,7 +131,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def job(self, item: Item) -> AnyJob:
         """Prepares an item; raises TooLargeError if its result would be too large."""
         job = self.prepare(item)
-        if self.size(item, self.most_units(item)) <= MOST_BYTES:  # known at once
+        if self.size(item, self.most_units(item)) <= MOST_BYTES:  # certain without tokenizing
             return job
         size = self.size(item, self.units(job))
         if size > MOST_BYTES:
@@ -215,7 +215,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         encodings = [job.encodings[number] for job, number in parts]
 
         def forward(batch: Batch, group: list[int]) -> Any:
-            self.model.require(self.name)  # again: an iterator can move to another thread
+            self.model.require(self.name)  # checked again, since an iterator can move to another thread
             with evaluation_mode(self.model.network):
                 return self.forward(batch, [parts[number] for number in group])
 

@@ -25,7 +25,7 @@ from mlxbert.text.usage import Usage
 HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label
 
-Logits = tuple[float, float]  # of entailment and of contradiction
+Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
 
 class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regression]):
@@ -49,7 +49,7 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
         assert model.labels is not None  # a model with the head has labels
-        self._binary = options.multi or len(self.labels) == 1  # else the scores of all labels sum to 1
+        self._binary = options.multi or len(self.labels) == 1  # if false, the scores of all labels add up to 1
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._binary else self.entailment
         self.inputs = len(self.labels)

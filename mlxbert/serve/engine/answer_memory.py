@@ -147,4 +147,4 @@ def too_large(what: str, size: int, limit: int, hint: str) -> TooLargeError:
     return TooLargeError(message, hint=hint)
 
 
-BUDGET: ContextVar[Budget] = ContextVar("BUDGET")  # of the request that is being answered
+BUDGET: ContextVar[Budget] = ContextVar("BUDGET")  # the budget of the request that is being answered

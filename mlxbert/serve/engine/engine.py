@@ -30,7 +30,7 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 _T = TypeVar("_T")
 _DEFAULTS = EngineOptions()
-_MAX_OPTIONS = 262_144  # bytes of the options of a request: the engine keeps the options of recent tasks
+_MAX_OPTIONS = 262_144  # bytes of a request's options, which the engine keeps for recent tasks
 
 
 class Engine:

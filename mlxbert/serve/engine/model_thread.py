@@ -27,9 +27,9 @@ from mlxbert.weights.model_source import ModelRef
 
 _LOG = logging.getLogger("mlxbert.serve")
 _MAX_TASKS = 256  # cached tasks with their options; the least recently used are discarded
-_FIRST, _SMALLEST = 512, 256  # tokens of the first batch of a model, and of a batch of a slow model
-_LARGE = 2**20  # bytes of a result that takes as long as several batches
-BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may overtake another
+_FIRST, _SMALLEST = 512, 256  # tokens in the first batch of a model, and minimum for a slow model
+_LARGE = 2**20  # bytes of a result that takes as long to compute as several batches
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may go first
 
 
 @dataclass
@@ -66,7 +66,7 @@ class ModelThread:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
-        self._fingerprints: dict[str, str] = {}  # of all models that were ever loaded
+        self._fingerprints: dict[str, str] = {}  # the fingerprints of all models that were ever loaded
         self._nested = 0.0  # seconds of all batches, from which batches nested in a long item are subtracted
 
     def run(self) -> None:

@@ -61,10 +61,10 @@ class EngineState:
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
     gated: set[Request] = field(default_factory=set)  # waiting for room for their results
-    preparing: Key | None = None  # of the request that is being tokenized
+    preparing: Key | None = None  # the key of the request that is being tokenized
     waiting: int = 0  # accepted items that are not computed yet
     counts: EngineCounts = field(default_factory=EngineCounts)
-    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, run after the lock is released
+    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, called after the lock is released
     closed: bool = False
     ended: bool = False  # whether the model thread has ended
 

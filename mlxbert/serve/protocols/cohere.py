@@ -78,7 +78,7 @@ class CohereEmbedBody(Struct, kw_only=True):
 
 
 class ResponseMeta(Struct, omit_defaults=True):
-    """The computed units, and warnings."""
+    """The API version, the numbers of billed units, and warnings."""
 
     api_version: dict[str, str]
     billed_units: dict[str, int]
@@ -136,7 +136,7 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
             "model, to which documents are truncated", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(ranked, body.rank_fields or ["text"]) for ranked in body.documents], "documents")
-    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # any number, as with Cohere
+    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # Cohere accepts any number
     options = RerankOptions(top_k=top_k, overflow=overflow_of(service, body.truncation is not False))
     best, _, answered = await service.rerank(name, body.query, texts, options)
 

@@ -30,7 +30,7 @@ from mlxbert.tasks.query_ranking import rank, reranked
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
-_FEW_HITS = 1000  # hits whose memory is not checked
+_FEW_HITS = 1000  # up to this number, the memory of hits is not checked
 _HIT_BYTES = 5000  # the approximate size of a hit
 _OLLAMA_FIELDS = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # allowed with `input`
 
@@ -296,7 +296,7 @@ async def rerank(entry: TaskEntry, service: Service, body: Any) -> Reply:
 def _check_query(task: Any, body: Any) -> None:
     try:
         task.check_query(body.query)
-    except InputError as problem:  # blames the query instead of each text
+    except InputError as problem:  # names the query as the cause, instead of each text
         raise RequestError("too_long", problem.message, hint=problem.hint, param="query") from None
 
 

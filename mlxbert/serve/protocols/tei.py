@@ -35,8 +35,8 @@ _CLASSIFY = CATALOGUE["classify"]
 # Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
 _EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
 _CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
-_TOKEN_BYTES = 300  # of a `SimpleToken`
-_ID_BYTES = 30  # of the text of an id
+_TOKEN_BYTES = 300  # the memory of a `SimpleToken`
+_ID_BYTES = 30  # the memory of the text of an id
 
 
 class Truncation(Struct, kw_only=True):
