@@ -26,7 +26,7 @@ class Label(Brief):
 
 @dataclass(frozen=True)
 class Classification(Result):
-    """The classes of a text or of a pair of texts, most probable first.
+    """The classes of a text or a pair of texts, most probable first.
 
     Attributes:
         pair: The second text, if there are two.

@@ -11,7 +11,7 @@ class NextSentence(Result):
     """Whether `b` follows `a`.
 
     Attributes:
-        score: Probability that `b` is the next sentence, 0 to 1.
+        score: The probability that `b` is the next sentence, 0 to 1.
         truncated: Whether the pair was truncated; the command line counts such pairs.
     """
 

@@ -174,7 +174,7 @@ class _Walk:
         return "excluded" if self._exclude is not None and self._exclude.of(path, start) else None
 
     def _link(self, path: str, root: str, real: str, start: int) -> WalkedFile | LeftOut | None:
-        """Resolves a link; a target inside the walked folder counts as that file."""
+        """Resolves a link. If its target is inside the walked folder, the link counts as that file."""
         if os.path.basename(path).startswith("."):
             return LeftOut(path, "hidden")
         try:
@@ -212,7 +212,7 @@ class _Walk:
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:
-    """Returns why a Mac's metadata exclude a folder: hidden, a package, or in the cloud; `None` if they do not."""
+    """Returns why a Mac's folder is left out: hidden, a package, or in the cloud; `None` if it is not."""
     if is_hidden(state):
         return "hidden"
     if is_package(os.path.basename(path)):

@@ -28,7 +28,7 @@ class Condition:
     Attributes:
         field: `path`, `place`, `title`, or one of the document's own fields.
         compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare as numbers if both
-            values are numbers, otherwise as text, including dates.
+            values are numbers, otherwise as text (for example, dates).
         value: The pattern or the value.
     """
 

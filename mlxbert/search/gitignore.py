@@ -31,8 +31,8 @@ class Naming:
     """How file names are compared with patterns.
 
     Attributes:
-        ignore_case: Whether the case of ASCII letters is ignored: `core.ignorecase`.
-        compose: Whether composed and decomposed characters are equal: `core.precomposeunicode`.
+        ignore_case: Whether the case of ASCII letters is ignored (git's `core.ignorecase`).
+        compose: Whether composed and decomposed characters are equal (git's `core.precomposeunicode`).
     """
 
     ignore_case: bool = False

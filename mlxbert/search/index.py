@@ -62,7 +62,7 @@ class Passage(Brief):
     """A chunk with its neighbors in the document.
 
     Attributes:
-        path: The file; `None` for a record that was added.
+        path: The path of the file; `None` for a record that was added.
         place: The part of the file that the passage is from.
         title: The titles above the passage.
         text: The text.

@@ -34,7 +34,7 @@ def sql_of(only: Filter) -> tuple[str, list[Any]]:
 
 
 def _nested(word: str, parts: Sequence[str]) -> str:
-    """Joins conditions with a word, in nested groups: SQLite limits the depth of an expression to 1000."""
+    """Joins conditions with AND or OR, in nested groups: SQLite limits the depth of an expression to 1000."""
     while len(parts) > 1:
         parts = [f"({f' {word} '.join(parts[start : start + 50])})" for start in range(0, len(parts), 50)]
     return f"({parts[0]})"

@@ -69,7 +69,7 @@ class Embedded(Brief):
 
 @dataclass(frozen=True)
 class FileIndexed(Brief):
-    """A file was written to the index; a kill does not lose it.
+    """A file was written to the index. It is not lost if the process is killed.
 
     Attributes:
         path: The path.

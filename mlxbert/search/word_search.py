@@ -15,7 +15,7 @@ _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
-    """Makes the FTS5 query for chunks with any word of a query; quoted words must follow each other.
+    """Makes the FTS5 query for chunks with any word of a query; the words of a quoted phrase must follow each other.
 
     The parts of a word such as `read_file` must follow each other, too.
 

@@ -39,7 +39,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         embedder: Turns hidden states into vectors, with the settings of the model and the options.
         similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
         tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
-        prompt: The text before each text; may be empty.
+        prompt: The text that is put before each text; may be empty.
         prompt_length: The number of tokens before the text, the first special token included.
     """
 

@@ -104,8 +104,8 @@ def find_entailment(labels: Labels, source: str) -> int:
 def find_contradiction(labels: Labels, source: str) -> int:
     """Returns the index of the label that begins with "contradict" (in any case).
 
-    If there are two labels, it is the one that is not entailment. transformers ignores the names: it takes the last
-    label if the first one is entailment, and otherwise the first label.
+    If there are two labels, it is the one that is not entailment. transformers does not look for a name: it takes the
+    last label if the first one is entailment, and otherwise the first label.
     """
     if len(labels) == 2:
         return 1 - find_entailment(labels, source)

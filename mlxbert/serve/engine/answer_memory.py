@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(eq=False)
 class _Lane:
-    """A part of a room: its size and its free memory in bytes, and the queue of waiting claims."""
+    """A part of a `Room`: its size and its free memory in bytes, and the queue of waiting claims."""
 
     size: int
     free: int = field(init=False)

@@ -101,7 +101,7 @@ class Engine:
 
     @property
     def loaded(self) -> Mapping[str, int]:
-        """The sizes of the models in memory in bytes, least recently used model first (0 without a memory limit)."""
+        """The weights of each model in memory in bytes, least recently used first (0 without a memory limit)."""
         return {name: model.size for name, model in [*self._loaded.items()]}
 
     @property

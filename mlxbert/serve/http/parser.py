@@ -26,7 +26,7 @@ class Refusal(Exception):
 
     Args:
         why: The message for the client.
-        status: The status of the answer.
+        status: The HTTP status of the answer.
     """
 
     def __init__(self, why: str, status: int = 400) -> None:

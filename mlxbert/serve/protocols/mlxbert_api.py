@@ -91,12 +91,12 @@ class PairsBody(TaskBody, kw_only=True):
 
 
 class QuestionsBody(TaskBody, kw_only=True):
-    """Questions about one context, or each with its own.
+    """Questions about one context, or questions with a context each.
 
     Attributes:
         questions: Questions about `context`.
         context: The text with the answers.
-        pairs: Instead of both: pairs of a question and its context.
+        pairs: Instead of `questions` and `context`: pairs of a question and its context.
     """
 
     questions: list[str] | None = None
