@@ -378,7 +378,6 @@ class Index:
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        """Reranks hits with a cross-encoder."""
         if not isinstance(reranker, Model):
             if reranker not in self._rerankers:
                 self._rerankers[reranker] = load(reranker, task="classify")
@@ -498,7 +497,6 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
 
 
 def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
-    """Returns the settings for a new index."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
@@ -555,7 +553,6 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:
-    """Converts a record to a document."""
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
             raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")

@@ -174,7 +174,6 @@ def _split(item: Item) -> tuple[str, str | None]:
 
 
 def _mean(rows: Sequence[list[float]], weights: Sequence[int]) -> list[float]:
-    """Returns the weighted mean of rows of scores."""
     total = sum(weights)
     return [
         sum(weight * score for weight, score in zip(weights, column, strict=True)) / total

@@ -82,7 +82,6 @@ def mine(
 
 
 def _positives(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
-    """Returns the positives of each query."""
     texts: dict[str, dict[str, None]] = {}
     for record in records:
         texts.setdefault(record.text, {}).update(dict.fromkeys(record.positives))

@@ -351,7 +351,6 @@ _ANSWERS: Mapping[type[TaskOptions], Callable[[TaskEntry, Service, Any], Awaitab
 
 
 def _route(entry: TaskEntry) -> Route:
-    """Makes the route of a task."""
     compute = _ANSWERS.get(entry.options, answer)
     items, reply = (TextsToEmbedBody, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
     bound = functools.update_wrapper(functools.partial(compute, entry), compute)

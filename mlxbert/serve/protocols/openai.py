@@ -125,7 +125,6 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
 
 
 def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["truncate", "error"]:
-    """Returns the option for texts that are too long."""
     limit, model_limit = body.truncate_prompt_tokens, service.facts[name].max_length
     if limit is not None and limit != -1 and limit < model_limit:
         raise RequestError(
