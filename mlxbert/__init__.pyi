@@ -111,14 +111,14 @@ def answer(  # type: ignore[overload-overlap]
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
     A text of any length is split into overlapping windows, in constant memory. An answer consists of whole tokens,
-    without the whitespace around it. Its words are separated by whitespace; each ideograph or kana counts as a word.
-    Spans may overlap. The result has no answer if the share of "no answer" in the combined score of "no answer" and the
-    best span exceeds the threshold: a threshold of 1 always gives an answer.
+    without the whitespace around them. Its length is counted in words separated by whitespace; each ideograph or kana
+    counts as a word. Spans may overlap. The result has no answer if the share of "no answer" in the combined score of
+    "no answer" and the best span exceeds the threshold: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
-        context: The context of questions without one.
+        context: The context of questions that come without one.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
         top_k: Spans per question. Default: 1. From 1 to 10,000,000.
@@ -172,12 +172,12 @@ def attention(
         pair: A second text, in segment B.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
             Default: `error`.
-        layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
-        heads: Numbers of heads, like `layers`.
+        layers: The numbers of the layers, from 0; negative numbers count from the last layer. `None` for all.
+        heads: The numbers of the heads, like `layers`.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
-        ArgumentError: An argument is invalid; the model has fewer layers or heads.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
+        ArgumentError: An argument is invalid, or the model has fewer layers or heads.
         DeviceError: The device failed, or has too little memory.
     """
 
@@ -217,9 +217,9 @@ def classify(  # type: ignore[overload-overlap]
         iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text or a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a text or a pair of texts, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
-        CheckpointError: With `labels`: the model has no label for entailment or contradiction.
+        CheckpointError: The model has no label for entailment or contradiction, which `labels` need.
     """
 @overload
 def classify(
@@ -255,9 +255,9 @@ def embed(
     Omitted options follow the model's own files. `kind` puts the model's own prompt for searches before each text, if
     the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
     `retrieval.passage` for documents. `normalize=False` skips the model's own normalization; vectors shortened by
-    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
-    round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
-    in windows is the mean of the windows' vectors, weighted by their tokens.
+    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` converts each
+    vector x to round(127 · x / max|x|), `binary` to int8 values with eight dimensions each. The vector of a text in
+    windows is the mean of the windows' vectors, weighted by their tokens.
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
@@ -309,8 +309,8 @@ def embed_stream(  # type: ignore[overload-overlap]
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
-            same texts.
+        group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
+            and gets all of their vectors.
         kind: Use the model's own prompt. It differs for queries and documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
@@ -367,8 +367,8 @@ def embed_words(  # type: ignore[overload-overlap]
         >>> result = mlxbert.embed_words(model, "The river bank was muddy.")
         >>> [(word.word, word.embedding.shape) for word in result.words]
 
-    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is the index in
-    `hidden_states` of transformers.
+    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is an index into
+    the `hidden_states` of transformers.
 
     Args:
         model: Any model.
@@ -386,7 +386,7 @@ def embed_words(  # type: ignore[overload-overlap]
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        InputError: The input is neither a text nor words, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
 @overload
@@ -411,7 +411,7 @@ def fill_mask(  # type: ignore[overload-overlap]
 ) -> FillMask:
     """Predicts words for the masked places of texts.
 
-    For a text too long for the model, each mask gets a window with as much text as fits on both sides.
+    If a text is too long for the model, each mask gets a window with as much text as fits on both sides.
 
     Example:
         >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
@@ -420,7 +420,7 @@ def fill_mask(  # type: ignore[overload-overlap]
     Args:
         model: A model with a masked-LM head.
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
-            Several masks of a text are filled independently, each while the others stay masked.
+            Several masks of a text are filled independently: while one is filled, the others stay masked.
         top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
         targets: Consider these words only. Scores stay probabilities over the whole vocabulary.
         text: Repeat the filled text with each word. For the first 49 masks of a text. Default: True.
@@ -435,7 +435,7 @@ def fill_mask(  # type: ignore[overload-overlap]
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: A text without a mask, or too long with `overflow="error"`.
+        InputError: A text has no mask, or is too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
 @overload
@@ -458,11 +458,11 @@ def mine(
     pair_column: str | None = None, batch_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None
 ) -> list[Mined]:
-    """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
+    """Finds hard negatives for training embedders and rerankers: the most similar texts that do not belong to a query.
 
     The candidates are the positives of all queries. Their vectors are scaled to length 1, as in sentence-transformers,
-    and compared by the similarity function in the model's files, as in `similarity`. A text nearly as similar as the
-    positive is often an unlabelled positive: `margin` excludes it.
+    and compared by the similarity function in the model's files, as in `similarity`. A text that is nearly as similar
+    as the positive is often an unlabelled positive: `margin` excludes it.
 
     Example:
         >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
@@ -482,14 +482,14 @@ def mine(
         pair_column: The column of the positives; guessed if `None`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
             Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
-        on_progress: Called with the number of texts that are embedded, and with the number of all texts.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Returns:
-        The negatives of each different query, in the order of the queries.
+        The negatives of each query, in the order of the queries; a repeated query has only one result.
 
     Raises:
         ArgumentError: An argument is invalid.
-        InputError: The data are not pairs, or one cannot be used.
+        InputError: The data are not pairs, or a pair is unusable.
     """
 
 # from mlxbert.tasks.next_sentence import next_sentence as next_sentence
@@ -517,7 +517,7 @@ def next_sentence(
         One result for one pair; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a pair of texts, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
 @overload
@@ -560,7 +560,7 @@ def replaced(  # type: ignore[overload-overlap]
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
 @overload
@@ -584,7 +584,8 @@ def rerank(
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
     The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
-    the best texts of a search are reranked. A text in windows gets its best score; each window has the whole query.
+    the best texts of a search are reranked. A text in windows gets the score of its best window; each window contains
+    the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
@@ -594,7 +595,7 @@ def rerank(
         model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
             Qwen3-Reranker.
         query: The query.
-        texts: The texts, any number.
+        texts: Any number of texts.
         overflow: Overlong texts. truncate drops the end of the query or the text, whichever is longer; window takes the
             score of the best window; error refuses the text. Default: `truncate`.
         top_k: Keep only the N best texts. From 1 to 10,000,000.
@@ -605,14 +606,14 @@ def rerank(
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        The best text first, by the logit; equally good texts in the order of the input. Scores are probabilities, or
-        any numbers, depending on the files of the model; they equal the scores of sentence-transformers'
-        `CrossEncoder`. Failures come last, and `top_k` drops none of them.
+        The texts, best first according to the logit; equally good texts are in the order of the input. Scores are
+        probabilities, or any numbers, depending on the files of the model; they equal the scores of
+        sentence-transformers' `CrossEncoder`. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
-        InputError: A text is unusable; raised for the query whatever `on_error` says.
+        InputError: A text is unusable, or the query is unusable (whatever `on_error` says).
     """
 @overload
 def rerank(
@@ -645,7 +646,7 @@ def similarity(
     Args:
         model: Any model; see `embed`.
         query: The query.
-        texts: The texts to rank, any number.
+        texts: Any number of texts to rank.
         top_k: Keep only the N most similar texts. From 1 to 10,000,000.
         query_prompt: Text to put before the query only.
         query_prompt_name: One of the model's own prompts, for the query only.
@@ -663,12 +664,12 @@ def similarity(
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        The most similar text first; equally similar texts in the order of the input. Equal texts have equal scores.
-        Failures come last, and `top_k` drops none of them.
+        The texts, most similar first; equally similar texts are in the order of the input. Equal texts have equal
+        scores. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text is unusable; raised for the query whatever `on_error` says.
+        InputError: A text is unusable, or the query is unusable (whatever `on_error` says).
     """
 @overload
 def similarity(
@@ -688,7 +689,7 @@ def similarity_matrix(
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"] = "raise"
 ) -> NDArray[np.float32]:
-    """Computes the similarity of every query to every text, see `similarity`.
+    """Computes the similarity of every query to every text (see `similarity`).
 
     Example:
         >>> model = mlxbert.load()
@@ -732,7 +733,7 @@ def similarity_pairs(
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"] = "raise"
 ) -> PairSimilarity:
-    """Computes the similarity of the two texts of each pair; the first text is the query, see `similarity`.
+    """Computes the similarity of the two texts of each pair; the first text is the query (see `similarity`).
 
     Example:
         >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
@@ -761,7 +762,7 @@ def similarity_pairs(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: Not a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a pair of texts, or is too long with `overflow="error"`.
     """
 @overload
 def similarity_pairs(
@@ -795,12 +796,13 @@ def tag(  # type: ignore[overload-overlap]
         >>> result = mlxbert.tag(model, "Angela Merkel was born in Hamburg.")
         >>> [(entity.label, entity.text) for entity in result.entities]
 
-    Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
-    if the model has one; results are entities, or every word if the tags mark no entities (parts of speech). The
-    aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
-    joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
-    from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
-    come from the window where it is furthest from the edge.
+    Without `aggregation`, the CRF decides the tag of a word if the model has one; otherwise the word gets the tag of
+    its first token, as in training. Results are entities, or all words if the tags mark no entities (parts of speech).
+    The values of `aggregation` are as in transformers: they leave out the tag `O` and do not use the CRF. `none`
+    returns every token with its tag; `simple` joins neighbouring tokens of the same type; `first`, `average` and `max`
+    join neighbouring words of the same type, and the tag of a word comes from its first token, the mean of its tokens,
+    or its most certain token. Windows overlap, and the scores of a token come from the window where it is furthest from
+    the edge.
 
     Args:
         model: A model with a token classifier.
@@ -816,11 +818,11 @@ def tag(  # type: ignore[overload-overlap]
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
     Returns:
-        One result for one text; for several an iterator in their order, in constant memory. With the length of a text
-        only its result grows, and the memory of a CRF: a float per word and tag.
+        One result for one text; for several an iterator in their order, in constant memory. A longer text takes more
+        memory only for its result and for a CRF, which needs a float per word and tag.
 
     Raises:
-        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        InputError: The input is neither a text nor words, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
 @overload
@@ -864,7 +866,7 @@ def tokenize(  # type: ignore[overload-overlap]
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
 @overload

@@ -15,11 +15,14 @@ Judgement = tuple[str, str, float]  # query, document, grade of relevance
 
 
 def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str], list[Judgement], tuple[str, ...]]:
-    """Reads documents (title and text, joined by a space), queries and judgements; also returns the files read.
+    """Reads the documents (title and text, joined by a space), the queries and the judgements of a BEIR folder.
 
     Args:
-        folder: The folder.
-        split: The split of the judgements: `test` for `qrels/test.tsv`.
+        folder: The BEIR folder.
+        split: The split whose judgements are read: `test` for `qrels/test.tsv`.
+
+    Returns:
+        The documents and the queries by their identifiers, the judgements, and the paths of the files.
     """
     qrels = folder / QRELS / f"{split}.tsv"
     if not qrels.is_file():
@@ -32,7 +35,7 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
 
 
 def _identified(path: Path) -> dict[str, str]:
-    """The texts of a file by their identifiers; a text may be empty."""
+    """Reads a .jsonl file. Returns the title and text of each row, joined by a space (or empty), by its `_id`."""
     texts: dict[str, str] = {}
     for row in read_rows(path):
         name = _name(row, "_id")
@@ -43,7 +46,7 @@ def _identified(path: Path) -> dict[str, str]:
 
 
 def _text(row: Record, key: str) -> str:
-    """The title of a row, which may be missing, or its text."""
+    """Returns the title or the text of a row, which may be empty. Only a title may be missing."""
     value = row.values.get(key) if key == "title" else _value(row, key)
     if value is None or value == "" or (isinstance(value, str) and value.isspace()):
         return ""
@@ -59,7 +62,7 @@ def _judgement(row: Record) -> Judgement:
 
 
 def read_grade(value: Any, place: str) -> float:
-    """The grade of relevance of a document for a query, as a number."""
+    """Converts a grade of relevance to a number; raises InputError if it is not a finite number."""
     try:
         grade = float(value)
         if abs(grade) < float("inf"):
@@ -84,7 +87,7 @@ def _value(row: Record, key: str) -> Any:
 
 
 def judged_by_query(judgements: Iterable[Judgement]) -> Mapping[str, Mapping[str, float]]:
-    """Judgements by query and document; the highest grade of a document counts."""
+    """Groups judgements by query and document; if a document has several grades for a query, the highest counts."""
     by_query: dict[str, dict[str, float]] = {}
     for query, document, grade in judgements:
         grades = by_query.setdefault(query, {})

@@ -1,4 +1,7 @@
-"""Guesses from names and types which columns hold the inputs of a task: a table of usual names, and a search."""
+"""Guesses from names and types which columns hold the inputs of a task.
+
+`USUAL` lists the usual names of the columns of each task, and `Search` gives the columns of a file their roles.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +39,9 @@ class Usual:
     """The usual names of the columns of a task.
 
     Attributes:
-        roles: Groups of names by role, in the order in which the roles are searched.
-        pairs: Names of two columns that belong together, the text and its pair; earlier pairs win.
+        roles: The usual names of each role. Each string is a group of names, and earlier groups win. The roles are
+            searched in this order.
+        pairs: The usual names of two columns that belong together, the text and its pair; earlier pairs win.
     """
 
     roles: Mapping[str, Sequence[str]]
@@ -45,7 +49,7 @@ class Usual:
 
     @property
     def names(self) -> set[str]:
-        """All names."""
+        """All usual names."""
         groups = [*(group for groups in self.roles.values() for group in groups), *map(" ".join, self.pairs)]
         return {name for group in groups for name in group.split()}
 
@@ -80,7 +84,7 @@ USUAL = {
     ),
     "rerank": Usual({"query": (), "text": (), "label": _LABEL}, _BOTH),
 }
-_ORDER = ("query", "text", "pair", "label", "negative")  # of roles in lists
+_ORDER = ("query", "text", "pair", "label", "negative")  # the order in which roles are listed
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,8 @@ class ColumnNames:
         text: The column of the text.
         pair: The column of the second text, `None` for single texts.
         label: The column of the label, `None` if labels are not read.
-        guessed: The roles whose columns were guessed: `("text", "label")`.
-        negatives: The columns of texts that do not belong to the text.
+        guessed: The roles whose columns were guessed, such as `("text", "label")`.
+        negatives: The columns of negatives: texts that do not belong to the text.
     """
 
     text: str
@@ -103,11 +107,11 @@ class ColumnNames:
 
     @property
     def kind(self) -> Literal["texts", "pairs", "scored"]:
-        """The kind of related texts with these columns; a label is the similarity of text and pair."""
+        """The kind of the data: `scored` (the label is the similarity of text and pair), `pairs`, or single `texts`."""
         return "scored" if self.label is not None else "texts" if self.pair is None else "pairs"
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by role."""
+        """Returns the columns by role."""
         columns = {"text": self.text, "pair": self.pair, "label": self.label}
         for number, column in enumerate(self.negatives, 1):
             columns["negative" if len(self.negatives) == 1 else f"negative {number}"] = column
@@ -115,18 +119,18 @@ class ColumnNames:
 
 
 class TaskColumns(Protocol):
-    """The columns of the data of a task."""
+    """The columns that hold the data of a task."""
 
     @property
     def guessed(self) -> tuple[str, ...]:
         """The roles whose columns were guessed."""
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by role."""
+        """Returns the columns by role."""
 
 
 class Search:
-    """Finds the columns of a task: the ones named by the user, and others by their usual names.
+    """Finds the columns of a task: the user may name some, and the others are recognized by their usual names.
 
     Args:
         rows: The data.
@@ -134,7 +138,7 @@ class Search:
         named: The columns named by the user: `text_column` and so on.
 
     Attributes:
-        found: The columns by role.
+        found: The columns found so far, by role.
     """
 
     def __init__(self, rows: LabelledRows, task: str, named: Mapping[str, str | None]) -> None:
@@ -153,20 +157,20 @@ class Search:
 
     @property
     def rest(self) -> list[str]:
-        """The columns without a role so far."""
+        """The columns that have no role yet."""
         return [column for column in self.rows.columns if column not in self.found.values()]
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """The roles whose columns were found without being named."""
+        """The roles whose columns the user did not name."""
         return tuple(role for role in _ORDER if role in self.found and role not in self._named)
 
     def take(self, role: str, columns: Sequence[str] | None = None) -> bool:
-        """Gives a role to the column with a usual name; returns whether there is one.
+        """Gives a role to the column that has one of its usual names; returns whether there is such a column.
 
         Args:
             role: The role.
-            columns: The candidates; by default all columns without a role.
+            columns: The candidates; `None` for all columns without a role.
         """
         columns = self.rest if columns is None else columns
         for group in self.usual.roles[role]:
@@ -179,7 +183,7 @@ class Search:
     def take_pair(self, first: str, second: str, *, any_name: bool = False) -> bool:
         """Gives roles to two columns with the usual names of a pair; returns whether there are such columns.
 
-        If the user named one of the columns, the other is its usual partner.
+        If the user named one of the two columns, the other one must have the name that usually goes with it.
 
         Args:
             first: The role of the first column.
@@ -197,12 +201,12 @@ class Search:
         return False
 
     def take_label(self) -> None:
-        """Finds the column of the label: by its usual names, or the only column left."""
+        """Finds the column of the label: the one with a usual name, or the only column that is left."""
         if not self.take("label"):
             self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
-        """Finds the column of the text: by its usual names, or the only one with long strings, or with any strings."""
+        """Finds the column of the text by its usual names; otherwise the only one with long strings, or any strings."""
         sample = [row.values for row in self.rows[:_SAMPLE]]
         self._take_only("text", text_columns(columns, sample), "no column has texts")
 
@@ -215,15 +219,18 @@ class Search:
         self.found[role] = columns[0]
 
     def refused(self, message: str, hint: str, named: Collection[str] = ()) -> InputError:
-        """The error for data whose columns cannot be found; lists all columns, unless the message names all of them."""
+        """Makes the error for data whose columns cannot be found.
+
+        It lists the columns of the data unless the message names them all (`named`).
+        """
         have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
         return InputError(f"{', '.join(self.rows.files)}: {message}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
-        """Refuses a table whose first record was probably taken for the header.
+        """Raises InputError if the first record of a table was probably taken for the header.
 
         Args:
-            columns: The names to check; by default the names of the guessed columns.
+            columns: The names to check; `None` for the names of the guessed columns.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
         numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
@@ -250,13 +257,13 @@ class Search:
 
 
 def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None) -> ColumnNames:
-    """Finds the columns of labelled texts: by usual names first, then by types, if there is only one candidate.
+    """Finds the columns of labelled texts by their usual names, or by their types if only one column fits.
 
-    Looks for a second text only if the user named neither text.
+    A second text is looked for only if the user named neither text.
 
     Args:
         rows: The data.
-        labels: Whether there must be labels.
+        labels: Whether the data must have labels.
         **named: The columns named by the user: `text_column`, `pair_column` and `label_column`.
     """
     search = Search(rows, "classify", named)
@@ -274,9 +281,9 @@ def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None
 
 
 def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> ColumnNames:
-    """Finds the columns of question, context and answers (`answer`), or of words and tags (`tag`), by usual names.
+    """Finds the columns of the task `answer` (question, context, answers) or `tag` (words, tags) by their usual names.
 
-    With numbered columns (.conll), the first has the words and the last has the tags.
+    If the columns are numbered (.conll), the first one holds the words and the last one holds the tags.
 
     Args:
         rows: The data.
@@ -301,7 +308,7 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
 
 
 def _take_tagged(search: Search, role: str) -> bool:
-    """Finds the column of words or tags by numbers or spans, if there are any; returns whether the role is filled."""
+    """Finds the words or tags if columns are numbered or hold spans; returns whether the role has a column."""
     rest = search.rest
     if rest and all(column.isdecimal() for column in rest):
         search.found[role] = rest[0 if role == "text" else -1]
@@ -315,7 +322,7 @@ def _has_spans(search: Search) -> bool:
 
 
 def is_spans(value: object) -> bool:
-    """Whether a value is a list of spans: mappings, or [start, end, label]."""
+    """Whether a value is a list of spans, each of which is a mapping or `[start, end, label]`."""
     return (
         isinstance(value, list | tuple)
         and bool(value)

@@ -1,4 +1,4 @@
-"""Reads labelled texts from rows: classes, sets of classes, or numbers, all checked."""
+"""Reads labelled texts from rows, and checks their labels: classes, sets of classes, or numbers."""
 
 import math
 import re
@@ -29,7 +29,7 @@ class LabelledText:
     Attributes:
         text: The text.
         pair: The second text.
-        label: A class, several classes, a number, or `None` if labels are not read.
+        label: The class, the classes, or the number to predict; `None` if labels are not read.
         place: Where the record begins: `train.csv, line 17`.
     """
 
@@ -40,12 +40,12 @@ class LabelledText:
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """The identity of the input: examples with equal keys are the same input."""
+        """Identifies the input: examples with equal keys have the same input."""
         return self.text, self.pair
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes; none for a number."""
+        """The classes; empty if the label is a number."""
         if isinstance(self.label, str):
             return (self.label,)
         return self.label if isinstance(self.label, tuple) else ()
@@ -54,15 +54,15 @@ class LabelledText:
 def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> list[LabelledText]:
     """Reads the texts and labels of rows.
 
-    Names of classes are strings, stripped of whitespace. A number is a name, too, and an integer has one name however
-    it is stored (`1`, `1.0`, `"1"` are "1"); strings that spell the same integer in two ways ("1" and "1.0") are
-    refused, as they might be two classes. `true` and `false` keep these names.
+    The name of a class is a string without the whitespace around it, or a number. An integer has the same name however
+    it is stored: `1`, `1.0` and `"1"` are all "1". Strings that spell the same integer in two ways ("1" and "1.0") are
+    rejected, as they might be two classes. The names of `true` and `false` are "true" and "false".
 
     Args:
         rows: The rows.
         columns: The columns to read.
-        kind: The kind of labels: `class`; `classes`: a list, or a string with commas between the names (with `;` or `|`
-            if no value contains a comma), which may be empty; `number`.
+        kind: The kind of labels. `class`: one class. `classes`: a list of classes, or a string of names separated by
+            commas (by `;` or `|` if no value contains a comma); both may be empty. `number`: a number.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
@@ -79,7 +79,7 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
-    """Reads each row; if any are refused, raises the first error with the number of the others."""
+    """Reads each row. If some rows are invalid, raises the error of the first one, with the number of the others."""
     values: list[T] = []
     problems: list[InputError] = []
     for row in rows:
@@ -97,19 +97,19 @@ def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:
-    """The value of a column; a missing one is an error."""
+    """Returns the value of a column; raises InputError if it is missing."""
     if column not in values:
         raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
     return values[column]
 
 
 def get_text(values: Mapping[str, Any], column: str) -> str:
-    """The text of a column, checked."""
+    """Returns the text of a column; raises InputError if it is missing or not a valid text."""
     return check_text(get_value(values, column), column)
 
 
 def check_text(text: object, column: str) -> str:
-    """Returns a text; refuses another type, and an empty text."""
+    """Returns the text; raises InputError if the value is not a string, is empty, or has half of a surrogate pair."""
     if not isinstance(text, str):
         raise InputError(f"{column!r} is {json_type(text)}, expected a text")
     if not text or text.isspace():
@@ -119,7 +119,7 @@ def check_text(text: object, column: str) -> str:
 
 
 def check_letters(text: str, column: str) -> None:
-    """Refuses a text with half of a surrogate pair."""
+    """Raises InputError if a text contains half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -157,7 +157,7 @@ def plain(value: Any) -> Any:
 
 
 def _name(value: Any, column: str) -> str:
-    """The name of a class."""
+    """Converts a label to the name of its class; raises InputError if it cannot be one."""
     if isinstance(value, str):
         name = value.strip()
         if not name:
@@ -197,7 +197,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
 
 
 def to_number(value: Any, column: str) -> float:
-    """Returns a finite number; accepts a number as a string."""
+    """Converts a number, or a string that spells one, to a finite number; raises InputError for other values."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError

@@ -1,4 +1,4 @@
-"""Records of a query with texts that answer it and texts that do not."""
+"""Reads query groups: a query, texts that answer it, and texts that do not."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,12 +14,12 @@ QUERY, POSITIVES, NEGATIVES = "query", "positives", "negatives"
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """A query with its texts.
+    """A query, the texts that answer it, and texts that do not.
 
     Attributes:
         query: The query.
-        positives: Texts that answer it.
-        negatives: Texts that do not.
+        positives: Texts that answer the query.
+        negatives: Texts that do not answer the query.
     """
 
     query: str
@@ -33,11 +33,11 @@ def has_groups(columns: Sequence[str]) -> bool:
 
 
 def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGroup:
-    """Reads the query and the texts of a record; a single text counts as a list, and equal texts count once.
+    """Reads the query and the texts of a record. A single text counts as a list, and repeated texts count once.
 
     Args:
         values: The fields of a record: the query, and `positives`, `negatives` or both.
-        query_column: The field of the query.
+        query_column: The name of the field that holds the query.
     """
     query = get_text(values, query_column)
     positives, negatives = (texts_of(values, name) for name in (POSITIVES, NEGATIVES))
@@ -52,7 +52,7 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
 
 
 def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The texts of a field: none, one, or a list, which may be JSON as in a table; equal texts count once."""
+    """Returns the texts of a field without duplicates; the field may hold a text or a list (in tables as JSON)."""
     value = plain(values.get(name))
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         with suppress(ValueError):

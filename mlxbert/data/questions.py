@@ -1,4 +1,4 @@
-"""Reads questions with their contexts and answers from rows, and checks that every answer is a part of its context."""
+"""Reads questions with their contexts and answers from rows, and checks that each answer occurs in its context."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -37,33 +37,34 @@ class Question:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The identity of the input: records with equal keys are the same input."""
+        """Identifies the input: records with equal keys have the same input."""
         return self.text, self.pair
 
     @property
     def group(self) -> str:
-        """The context: all questions about it stay together, in the training or in the validation data."""
+        """The context: questions with the same context are never split between training and validation data."""
         return self.pair
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whether there is an answer."""
+        """A label that says whether there is an answer."""
         return (ANSWER if self.answers else NO_ANSWER,)
 
     @property
     def label(self) -> tuple[str, ...]:
-        """The right answers."""
+        """The texts of the right answers."""
         return self.answers
 
 
 def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Question]:
     """Reads the questions of rows.
 
-    Answers are as in SQuAD, `[{"text": …, "answer_start": …}]`, as on the hub, `{"text": […], "answer_start": […]}`, or
-    texts alone, one or a list. No answer, an empty answer, or `is_impossible` mean that the context has no answer.
+    Answers are in the format of SQuAD, `[{"text": …, "answer_start": …}]`, in the format of the Hugging Face hub,
+    `{"text": […], "answer_start": […]}`, or they are only texts: one, or a list. If there is no answer, if the answer
+    is empty, or if `is_impossible` is true, the context has no answer.
 
-    If an answer is not at its `answer_start`, the nearest occurrence is used, and a warning counts such answers; an
-    answer without `answer_start` is taken at its first occurrence.
+    If an answer is not found at its `answer_start`, its nearest occurrence is used, and a warning counts such answers.
+    An answer without `answer_start` is taken at its first occurrence.
     """
     questions = read_each(rows, lambda row: _question(row, columns))
     moved = [question.place for question, shifted in questions if shifted]
@@ -74,7 +75,7 @@ def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Questio
 
 
 def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
-    """The question of a row, and whether its answer is not at `answer_start`."""
+    """Reads the question of a row; also returns whether its answer is not found at `answer_start`."""
     assert columns.pair is not None and columns.label is not None
     text, context = (get_text(row.values, column) for column in (columns.text, columns.pair))
     answers = [] if row.values.get("is_impossible") is True else _answers(row.values, columns.label)
@@ -94,7 +95,7 @@ def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
 
 
 def _find(context: str, answer: str, start: int | None) -> int | None:
-    """The start of the occurrence of an answer that is nearest to `start`; `None` without any."""
+    """Returns the start of the occurrence of an answer closest to `start`; `None` if the answer does not occur."""
     if start is not None and start >= 0 and context.startswith(answer, start):
         return start
     before = -1 if start is None else context.rfind(answer, 0, max(start, 0) + len(answer) - 1)
@@ -134,7 +135,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _answer(text: Any, start: Any, column: str) -> tuple[str, int | None]:
     start = plain(start)
-    if isinstance(start, str) and start.strip().isdecimal():  # from a table
+    if isinstance(start, str) and start.strip().isdecimal():  # in a table, numbers are strings
         start = int(start)
     if not isinstance(text, str):
         raise InputError(f"{column!r} has {json_type(text)} as an answer, expected a text")

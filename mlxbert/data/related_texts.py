@@ -1,4 +1,4 @@
-"""Reads texts with related texts: pairs, triplets, lists of positives and negatives, scored pairs, texts alone."""
+"""Reads texts with related texts: pairs, triplets, lists of positives and negatives, scored pairs, or single texts."""
 
 import re
 from collections.abc import Sequence
@@ -12,16 +12,17 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.readers.stream import Record
 from mlxbert.readers.text_column import plain_name
 
-_SAMPLE, _LONG = 100, 20  # rows to search for other columns of texts; average characters of a text
+_SAMPLE, _LONG = 100, 20  # rows in which other columns of texts are looked for; their average length
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A text, the texts that belong to it, and texts that do not.
+    """A text, texts that belong to it, and texts that do not.
 
     Attributes:
         text: The text, or query.
-        positives: Texts that belong to the text; empty for a text alone, one text if there is a score.
+        positives: Texts that belong to the text. There are none if the data are single texts, and exactly one if there
+            is a score.
         negatives: Texts that do not belong to the text.
         label: The similarity of the text and its positive, if there is a score.
         place: Where the record begins: `train.csv, line 17`.
@@ -35,26 +36,26 @@ class Related:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """The identity of the input: records with equal keys are the same input."""
+        """Identifies the input: records with equal keys have the same input."""
         return self.text, self.positives, self.negatives
 
     @property
     def group(self) -> str:
-        """The text: all records of a query stay together, in the training or in the validation data."""
+        """The text: records with the same text are never split between training and validation data."""
         return self.text
 
     @property
     def names(self) -> tuple[str, ...]:
-        """No labels."""
+        """Always empty: these records have no classes."""
         return ()
 
 
 def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames:
-    """Finds the columns that the user did not name, by usual names.
+    """Finds, by their usual names, the columns that the user did not name.
 
-    Looks for a second text only if the user named neither text. Data with a single column of texts are texts alone.
-    Columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if there are
-    neither a column `positive` nor negatives.
+    A second text is looked for only if the user named neither text. If only one column holds texts, the data are single
+    texts. The columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if
+    there is neither a column `positive` nor a column of negatives.
 
     Args:
         rows: The data.
@@ -83,7 +84,7 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
 
 
 def _negatives(search: Search) -> tuple[str, ...]:
-    """The column of negatives, or the columns `negative_1`, `negative_2` and so on."""
+    """Finds the columns of negatives: a single column, or `negative_1`, `negative_2` and so on."""
     if "negative" not in search.found and not search.take("negative"):
         several = tuple(column for column in search.rest if re.fullmatch(r"negative_\d+", plain_name(column)))
         search.found |= {"negative": several[0]} if several else {}
@@ -92,7 +93,7 @@ def _negatives(search: Search) -> tuple[str, ...]:
 
 
 def _take_text(search: Search, columns: Sequence[str]) -> None:
-    """Finds the column of the text among these; without a pair, it must be the only column with long texts."""
+    """Finds the column of the text among `columns`. If there is no pair, no other column may hold long texts."""
     if not search.take("text", columns) and len(columns) == 1 and "negative" not in search.guessed:
         search.found["text"] = columns[0]
     text = search.found.get("text")
@@ -112,7 +113,7 @@ def _is_text(rows: LabelledRows, column: str) -> bool:
 
 
 def read_related(rows: Sequence[Record], columns: ColumnNames) -> list[Related]:
-    """Reads the records of rows. A column of positives or negatives holds a text or a list of texts."""
+    """Reads the records of rows. A column of positives or negatives holds one text or a list of texts."""
     return read_each(rows, lambda row: _related(row, columns))
 
 

@@ -19,7 +19,7 @@ class JudgedPair(LabelledText):
 
     @property
     def group(self) -> str:
-        """The query: all its texts stay together, in the training or in the validation data."""
+        """The query: pairs with the same query are never split between training and validation data."""
         return self.text
 
 
@@ -30,7 +30,7 @@ class RelevanceColumns:
     Attributes:
         query: The column of the query.
         text: The column of the text; `None` if rows have `positives` and `negatives` instead of a text and a label.
-        label: The column of the label; `None` if `text` is.
+        label: The column of the label; `None` if `text` is `None`.
         guessed: The roles whose columns were guessed.
     """
 
@@ -41,22 +41,24 @@ class RelevanceColumns:
 
     @property
     def groups(self) -> bool:
-        """Whether rows have `positives` and `negatives`."""
+        """Whether the rows are query groups, with `positives` and `negatives` instead of a text and a label."""
         return self.text is None
 
     def to_dict(self) -> dict[str, str]:
-        """The columns by role: `query`, `text` and `label`, or `query`, `positives` and `negatives`."""
+        """Returns the columns by role: `query`, `text` and `label`, or `query`, `positives` and `negatives`."""
         if self.text is None or self.label is None:
             return {QUERY: self.query, POSITIVES: POSITIVES, NEGATIVES: NEGATIVES}
         return {QUERY: self.query, "text": self.text, "label": self.label}
 
     def fit(self, rows: LabelledRows) -> bool:
-        """Whether other rows have these columns, too."""
+        """Whether these columns also exist in other rows."""
         return has_groups(rows.columns) if self.groups else {*self.to_dict().values()} <= {*rows.columns}
 
 
 def find_relevance_columns(rows: LabelledRows, **named: str | None) -> RelevanceColumns:
-    """Finds the columns by usual names; `positives` or `negatives` make query groups, unless text or label is named.
+    """Finds the columns by their usual names.
+
+    A column `positives` or `negatives` makes the rows query groups, unless the user named the text or the label.
 
     Args:
         rows: The data.
@@ -77,12 +79,12 @@ def find_relevance_columns(rows: LabelledRows, **named: str | None) -> Relevance
 
 
 def read_judged(rows: Sequence[Record], columns: RelevanceColumns, max_score: float = 1.0) -> list[JudgedPair]:
-    """Reads the pairs of rows with their labels; a query group makes a pair of each positive (1) and negative (0).
+    """Reads the pairs of rows. A query group yields a pair for each positive (label 1) and each negative (label 0).
 
     Args:
         rows: The rows.
         columns: The columns to read.
-        max_score: The largest label; all labels are divided by it.
+        max_score: The largest possible label; all labels are divided by it.
     """
     pairs = read_each(rows, lambda row: _group(row, columns) if columns.groups else [_single(row, columns, max_score)])
     return [pair for row_pairs in pairs for pair in row_pairs]

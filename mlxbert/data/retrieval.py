@@ -27,7 +27,7 @@ class Retrieval:
         documents: The documents by their identifiers.
         judgements: The grades of relevance by query and document: above 0 for a relevant document, the higher the
             better. Documents without a judgement are not relevant.
-        files: The files of the data.
+        files: The files that the data were read from.
     """
 
     queries: Mapping[str, str]
@@ -39,15 +39,15 @@ class Retrieval:
 def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", **how: Any) -> Retrieval:
     """Reads the data for evaluating retrieval.
 
-    Documents and queries without text, and judgements that name unknown ones, are left out with a warning.
+    Documents and queries without text are left out with a warning, and so are judgements that name unknown ones.
 
     Args:
-        source: A folder of BEIR: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
-            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or any source that `read_rows` accepts,
-            such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all records
-            are the documents.
-        split: The split of the judgements of BEIR.
-        **how: Options for files of records, see `read_rows`.
+        source: A BEIR folder: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
+            `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or any other source that `read_rows`
+            accepts, such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all
+            records are the documents.
+        split: The split of a BEIR folder whose judgements are read.
+        **how: Options for files of records (see `read_rows`).
     """
     if not isinstance(source, str | Path) or not (folder := to_path(source, "data")).is_dir():
         return _of_groups(read_rows(source, **how))
@@ -57,7 +57,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
 
 
 def _of_groups(rows: LabelledRows) -> Retrieval:
-    """The data of query groups; documents and queries are numbered from 1."""
+    """Converts query groups to documents, queries and judgements; documents and queries are numbered from 1."""
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
     judgements: list[Judgement] = []
@@ -84,7 +84,7 @@ def _checked(
     judgements: list[Judgement],
     files: tuple[str, ...],
 ) -> Retrieval:
-    """Leaves out unusable documents, queries and judgements, with warnings."""
+    """Returns the data without unusable documents, queries and judgements; warnings count what is left out."""
     texts, used_queries = ({key: text for key, text in part.items() if text.strip()} for part in (documents, queries))
     usable = [judgement for judgement in judgements if judgement[0] in used_queries and judgement[1] in texts]
     for left_out, what in (

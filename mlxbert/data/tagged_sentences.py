@@ -27,11 +27,11 @@ class TaggedSentence:
     """A sentence of W words with their tags.
 
     Attributes:
-        text: The sentence as it was written, if the data contain it, else the words joined by spaces.
+        text: The original sentence if the data contain it, else the words joined by spaces.
         words: The words, (W,).
         offsets: `[start, end)` of each word in code points of the text, (W, 2).
         tags: The tag of each word, (W,).
-        names: The types of the entities, or the plain tags; the sentence counts as an example of these labels.
+        names: The types of the entities, or the plain tags: the labels that the sentence is an example of.
         place: Where the record begins: `train.conll, line 17`.
     """
 
@@ -44,25 +44,25 @@ class TaggedSentence:
 
     @property
     def key(self) -> str:
-        """The identity of the input: sentences with equal keys are the same input."""
+        """Identifies the input: sentences with equal keys have the same input."""
         return self.text
 
     @property
     def label(self) -> tuple[tuple[int, str], ...]:
-        """The tags with the indices of their words."""
+        """The tags, each with the index of its word."""
         return tuple(enumerate(self.tags))
 
 
 def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSentence]:
     """Reads the sentences of rows.
 
-    Words are a list, or a text that is split at whitespace, with a tag for each word, also in a list or a text. A text
-    with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as in tagging, and at
-    the borders of spans; its tags are IOB2. CoNLL-U with `text` as the column of the text keeps the original text, if
-    the words occur there one after the other.
+    Words are a list, or a text that is split at whitespace. Tags are written in the same way, with one tag for each
+    word. A text with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as in
+    tagging, and also at the borders of spans; its tags are IOB2. For CoNLL-U, the original text is kept if its column
+    `text` is read and the words occur in it one after the other.
 
-    A warning counts the spans that begin or end between two letters of a word: offsets in bytes or UTF-16 units do so
-    after an emoji or an accent.
+    A warning counts the spans that begin or end between two letters of a word. Offsets in bytes or UTF-16 units cause
+    such spans after an emoji or an accent.
 
     Args:
         rows: The rows.
@@ -77,7 +77,7 @@ def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSent
 
 
 def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
-    """The sentence of a row, and the number of its spans that begin or end within a word."""
+    """Reads the sentence of a row; also returns the number of its spans that begin or end within a word."""
     assert columns.label is not None
     value, tags = (_get(row.values, column) for column in (columns.text, columns.label))
     if isinstance(value, str) and (is_spans(tags) or tags in ([], ())):
@@ -106,7 +106,7 @@ def _get(values: Mapping[str, Any], column: str) -> Any:
 
 
 def _strings(value: Any, column: str) -> tuple[str, ...]:
-    """The words or tags in a list, or in a text separated by whitespace."""
+    """Returns the words or tags of a list, or of a text that separates them by whitespace."""
     if isinstance(value, str):
         value = value.split()
     if not isinstance(value, list | tuple):
@@ -120,7 +120,7 @@ def _strings(value: Any, column: str) -> tuple[str, ...]:
 
 
 def _places(words: Sequence[str], text: str) -> Offsets | None:
-    """The offsets of words that make up a text with only whitespace between them; `None` if they do not."""
+    """Returns the offsets of words in a text; `None` if the text contains more than the words and whitespace."""
     offsets, end = [], 0
     for word in words:
         start = text.find(word, end)
@@ -132,7 +132,7 @@ def _places(words: Sequence[str], text: str) -> Offsets | None:
 
 
 def _joined(words: Sequence[str]) -> Offsets:
-    """The offsets of words joined by spaces."""
+    """Returns the offsets of words in the text that joins them by spaces."""
     offsets, start = [], 0
     for word in words:
         offsets.append((start, start + len(word)))
@@ -165,7 +165,7 @@ def _of_spans(text: str, values: Sequence[Any], place: str) -> tuple[TaggedSente
 
 
 def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
-    """Start, end, label and number of a span, checked."""
+    """Checks a span; returns its start, end, label and number."""
     if isinstance(span, Mapping):
         label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
         start, end, span_text = span.get("start"), span.get("end"), span.get("text")
@@ -191,7 +191,7 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
 
 
 def _split_at(words: Sequence[Span], places: Iterable[int]) -> tuple[Span, ...]:
-    """Splits words at further places."""
+    """Splits words at the places that lie within them."""
     borders = sorted({*places})
     parts: list[Span] = []
     for start, end in words:

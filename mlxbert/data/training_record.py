@@ -1,4 +1,4 @@
-"""Reads what the folder of a trained model records about its training data."""
+"""Reads the record of the training data in the folder of a trained model."""
 
 import json
 from collections.abc import Mapping
@@ -6,19 +6,18 @@ from pathlib import Path
 
 
 def trained_columns(folder: Path) -> Mapping[str, str]:
-    """The columns of the training data by role: `{"text": "sentence", "label": "label"}`.
+    """Returns the columns of the training data by role: `{"text": "sentence", "label": "label"}`.
+
+    The record is optional: if mlxbert did not train the model, or `training.json` is unreadable, the result is empty.
 
     Args:
         folder: The folder of a model.
-
-    Returns:
-        Empty for a model that mlxbert did not train, or whose `training.json` is unreadable: the record is optional.
     """
     return _trained(folder, "report", "columns")
 
 
 def trained_names(folder: Path) -> Mapping[str, str]:
-    """The names that the model has for labels of the training data, if they were renamed: `{"0": "no"}`.
+    """Returns the new names of labels that were renamed for training: `{"0": "no"}`.
 
     Args:
         folder: The folder of a model.
@@ -27,7 +26,7 @@ def trained_names(folder: Path) -> Mapping[str, str]:
 
 
 def trained_hashes(folder: Path) -> frozenset[str]:
-    """The SHA-256 of all training and validation data.
+    """Returns the SHA-256 hashes of all training and validation data.
 
     Args:
         folder: The folder of a model.
@@ -46,7 +45,7 @@ def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
 
 
 def missing_pair(name: str) -> str:
-    """The warning about single texts for a model that was trained on pairs.
+    """Returns the warning for single texts that are given to a model that was trained on pairs.
 
     Args:
         name: The name of the model.

@@ -14,11 +14,11 @@ from mlxbert.option_declarations import SHARE
 MOST = 5000
 
 T = TypeVar("T")
-_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # of `LabelledText`
+_KEY, _NAMES = attrgetter("key"), attrgetter("names")  # the defaults, for `LabelledText`
 
 
 def check_fraction(valid: object, fraction: float | None) -> None:
-    """Refuses an invalid share of validation data, and a share in addition to validation data."""
+    """Raises ArgumentError if the share of validation data is invalid, or if `valid` is given as well."""
     if fraction is None:
         return
     SHARE.check_number("validation_fraction", fraction)
@@ -35,15 +35,17 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Splits records into training and validation data, both in the order of the records.
 
-    Labels have about the same shares in both, and every label keeps an example to train on: a label that occurs once is
-    not in the validation data. Records with the same key stay together. The result depends only on the arguments.
+    The share of each label is about the same in both, and each label keeps an example to train on: a label that occurs
+    once is not in the validation data. Records with the same key stay together. The result depends only on the
+    arguments.
 
     Args:
         records: Labelled texts, or other records that `key` and `names` accept; at least two different ones.
-        share: The share of the validation data, between 0 and 1; at least one record and at most `MOST`.
+        share: The share of the validation data, between 0 and 1. At least one record and at most `MOST` records are
+            chosen.
         seed: The seed of the shuffling.
-        key: The identity of the input of a record; by default text and pair.
-        names: The labels of a record; empty if a number is predicted.
+        key: Returns the identity of a record's input; by default its text and pair.
+        names: Returns the labels of a record; empty if a number is predicted.
     """
     check_fraction(None, share)
     size = min(max(round(share * len(records)), 1), MOST)
@@ -84,7 +86,7 @@ def _shuffled(
     key: Callable[[T], Hashable],
     names: Callable[[T], Sequence[str]],
 ) -> list[list[int]]:
-    """Groups of records with the same key, as indices, shuffled within each label (the rarest label of the group)."""
+    """Groups the indices of records by key; shuffles the groups within each label (for a group, its rarest label)."""
     groups: dict[Hashable, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(key(record), []).append(index)

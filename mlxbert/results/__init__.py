@@ -1,5 +1,5 @@
-"""The results of tasks: frozen dataclasses, one per line of the JSON output; and their JSON.
+"""The results of tasks: frozen dataclasses and their JSON, which the command line prints one per line.
 
 Offsets are `[start, end)` in code points of the input text. `position` counts tokens from the first special token on,
-as if the model took a text of any length.
+as if no text were too long for the model.
 """

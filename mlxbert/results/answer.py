@@ -15,8 +15,8 @@ class Span(Brief):
 
     Attributes:
         answer: The part of the text.
-        start: The start in the text.
-        end: The end in the text, exclusive.
+        start: The offset of the start in the text.
+        end: The offset of the end in the text, exclusive.
         score: The probability among all spans of the same window, 0 to 1.
     """
 
@@ -32,13 +32,13 @@ class Answer(Result):
 
     Attributes:
         question: The question.
-        answer: The answer; `None`, like `start` and `end`, if the text has none.
-        start: The start of the answer in the text.
-        end: The end of the answer in the text, exclusive.
-        score: The probability of the best span, 0 to 1, even if it is not the answer.
-        no_answer_score: The probability that the text has no answer; the smallest of all windows.
+        answer: The answer. If the text has none, `answer`, `start` and `end` are `None`.
+        start: The offset of the start of the answer in the text.
+        end: The offset of its end, exclusive.
+        score: The probability of the best span, 0 to 1, even if that span is not the answer.
+        no_answer_score: The probability that the text has no answer: the smallest one among the windows of the text.
         spans: The best spans, best first, even if there is no answer.
-        context: The text.
+        context: The text that was searched.
         truncated: Whether the text was truncated; false if windows covered it.
     """
 
@@ -54,6 +54,6 @@ class Answer(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
-        """See `Result.from_dict`; without `spans`, the answer is the only span."""
+        """Converts JSON to an answer (see `Result.from_dict`). Without `spans`, the answer becomes the only span."""
         span = {name: values[name] for name in ("answer", "start", "end", "score")}
         return super().from_dict({"spans": [span] if span["answer"] is not None else [], **values})

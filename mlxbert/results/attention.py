@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Attention(Result):
-    """The attention weights of a text: the share of a token's attention that each token gets.
+    """The attention weights of a text: how much of its attention each token gives to every token.
 
     Attributes:
         text: The text.
@@ -23,7 +23,7 @@ class Attention(Result):
         tokens: The tokens, special ones included.
         layers: The numbers of the layers, from 0.
         heads: The numbers of the heads, from 0.
-        weights: float32 (layers, heads, tokens, tokens); the last axis adds up to 1.
+        weights: float32 (layers, heads, tokens, tokens); they add up to 1 along the last axis.
         truncated: Whether the text was truncated.
     """
 
@@ -46,7 +46,7 @@ class Attention(Result):
         return grid(["", *names], [[name, *row] for name, row in zip(names, self.mean.tolist(), strict=True)])
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The JSON of the command line; weights are rounded to six decimals."""
+        """Returns the JSON of the command line, with weights rounded to six decimals."""
         pair = {} if self.pair is None else {"pair": self.pair}
         return {
             "text": self.text, **pair, "tokens": [token.token for token in self.tokens], "layers": [*self.layers],

@@ -1,4 +1,4 @@
-"""Results of classification: labels or numbers of texts."""
+"""Results of classification and regression: the labels or numbers of texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ class Label(Brief):
 
     Attributes:
         label: The name of the class.
-        score: The probability, 0 to 1: among all classes, or of this class alone if several classes may be right.
-        chosen: If several classes may be right, whether the score reaches the threshold of the class; else `None`.
+        score: The probability, 0 to 1. All classes share a probability of 1, unless several classes may be right.
+        chosen: Whether the score reaches the threshold of the class; `None` if only one class can be right.
     """
 
     label: str
@@ -26,7 +26,7 @@ class Label(Brief):
 
 @dataclass(frozen=True)
 class Classification(Result):
-    """The classes of a text or of a pair of texts, most probable first.
+    """The classes of a text or a pair of texts, most probable first.
 
     Attributes:
         pair: The second text, if there are two.
@@ -39,12 +39,12 @@ class Classification(Result):
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The JSON, without `pair` for a single text, and without `chosen` if only one class is right."""
+        """Returns the JSON. It has no `pair` for a single text, and no `chosen` if only one class can be right."""
         return _texts(self) | {"labels": each(self.labels, plain)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
-        """See `Result.from_dict`; without labels it is a `Regression`."""
+        """Converts JSON to a result (see `Result.from_dict`): without labels, to a `Regression`."""
         return super().from_dict(values) if "labels" in values else Regression.from_dict(values)
 
 
@@ -53,8 +53,8 @@ class Regression(Result):
     """The number that a model computes for a text or a pair of texts.
 
     Attributes:
-        value: The number; of a model with several outputs, the first.
-        values: All numbers with the names of the outputs, in the model's order; empty for a single output.
+        value: The number; if the model has several outputs, the first one.
+        values: All numbers by the names of the outputs, in the model's order; empty if there is only one output.
         pair: The second text, if there are two.
         truncated: Whether a text was truncated.
     """
@@ -66,7 +66,7 @@ class Regression(Result):
     truncated: bool = field(default=False, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The JSON, with `value`, or with `values` if there are several."""
+        """Returns the JSON, with `value` for a single output, or with `values` for several."""
         several = [{"label": name, "value": plain(value)} for name, value in self.values]
         return _texts(self) | ({"values": several} if several else {"value": plain(self.value)})
 
@@ -78,5 +78,5 @@ class Regression(Result):
 
 
 def _texts(result: Classification | Regression) -> dict[str, Any]:
-    """The text, and the second one if there are two."""
+    """Returns the text, and the second text if there is one."""
     return {"text": result.text} | ({} if result.pair is None else {"pair": result.pair})

@@ -18,7 +18,7 @@ class Embedding(Result):
     """A text as a vector.
 
     Attributes:
-        embedding: float32 (D,), or int8 if `embed_stream` got another `output_dtype`.
+        embedding: float32 (D,); int8 if `embed_stream` was called with another `output_dtype`.
         tokens: The number of tokens that the model read, special tokens included.
         truncated: Whether the text was truncated.
         unknown_tokens: The number of tokens of the text that are not in the vocabulary.
@@ -34,7 +34,7 @@ class Embedding(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Embedding":
-        """See `Result.from_dict`; the vector may be an array already."""
+        """See `Result.from_dict`; the vector may already be an array."""
         return cls(**{**values, "embedding": _vector(values["embedding"])})
 
 
@@ -57,7 +57,7 @@ class WordVector(Brief):
 
 @dataclass(frozen=True, eq=False)
 class Words(Result):
-    """The words of a text as vectors, in order.
+    """The words of a text with their vectors, in order.
 
     Attributes:
         truncated: Whether the text was truncated; false if windows covered it.
@@ -75,7 +75,7 @@ class Words(Result):
 
 
 def _vector(numbers: Any) -> "NDArray[Any]":
-    """The array of a JSON list of numbers: integers become int8, others float32; an array stays as it is."""
+    """Converts a JSON list of integers to int8, of other numbers to float32; returns an array unchanged."""
     import numpy as np
 
     integers = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int

@@ -1,4 +1,4 @@
-"""Words for masks."""
+"""Results of filling masks."""
 
 from dataclasses import dataclass, field
 
@@ -9,14 +9,14 @@ from mlxbert.results.short_repr import Brief
 
 @dataclass(frozen=True)
 class Fill(Brief):
-    """A word for a mask.
+    """A word that may fill a mask.
 
     Attributes:
         token: The token as readable text: "paris", "##s" for an ending, " Paris" if the token includes the space.
         token_id: The id in the vocabulary.
         score: The probability over the whole vocabulary, 0 to 1.
-        text: The input text with this mask filled; other masks stay. `None` if the options leave it out, and from the
-            50th mask of a text on, as each would repeat the whole text.
+        text: The input text with this mask filled and the other masks unchanged. It is `None` if the options leave it
+            out, and from the 50th mask of a text on, because each would repeat the whole text.
     """
 
     token: str
@@ -37,7 +37,7 @@ class Mask(Brief):
 
 @dataclass(frozen=True)
 class FillMask(Result):
-    """The masks of a text with their fills, in the order of the text.
+    """The masks of a text, in order, with the words that may fill them.
 
     Attributes:
         truncated: Whether the text was truncated; false if windows covered it.

@@ -15,8 +15,9 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker, if there is one; else of the fused ranks (hybrid search), the cosine or BM25.
-        path: The file; `None` for a record that was added.
+        score: The score of the reranker if there is one; otherwise the score of the fused rankings (hybrid search), the
+            cosine, or the BM25 score.
+        path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.
         start_line: The first line of the passage in the file, from 1; `None` if the file has no lines.
@@ -24,13 +25,13 @@ class Hit(Result):
         page: The page on which the passage begins, from 1; `None` if the file has no pages.
         title: The titles above the passage, outermost first, joined by ` > `.
         text: The passage.
-        fields: The fields of the document, for filters.
+        fields: The fields of the document, which filters can use.
         vector_score: The similarity of the vectors of passage and query; `None` if they were not compared.
         word_score: The BM25 score; `None` if the passage contains no word of the query.
         rerank_score: The score of the reranker; `None` without one.
         chunk: The number of the passage in the index.
-        vector_rank: The rank by vectors; `None` if the passage is not among the nearest.
-        word_rank: The rank by words.
+        vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
+        word_rank: The rank by words; `None` if the passage is not in this ranking.
         phrase_rank: The rank among the passages that contain the query verbatim.
     """
 
@@ -54,6 +55,6 @@ class Hit(Result):
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
 
     def to_dict(self, each: Each[Any] = listed, *, why: bool = False) -> dict[str, Any]:
-        """The hit as plain dicts and lists; with `why` also the ranks in the fused lists."""
+        """Returns the hit as plain dicts and lists; with `why`, also its rank in each ranking that was fused."""
         ranks = ("vector_rank", "word_rank", "phrase_rank") if why else ()
         return super().to_dict(each) | {name: getattr(self, name) for name in ranks}

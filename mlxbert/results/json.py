@@ -18,7 +18,7 @@ _OMITTED = "omitted"  # the key of an `Omitted` in the metadata of a field
 
 
 def to_json(value: object) -> str:
-    """One line of JSON; escapes characters that a terminal would interpret or hide."""
+    """Converts a value to one line of JSON; escapes characters that a terminal would interpret or hide."""
     return escape_invisible(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
@@ -28,7 +28,7 @@ def escape_invisible(text: str) -> str:
 
 
 def omit_if(omitted: Omitted) -> Mapping[str, Omitted]:
-    """The metadata of a field that JSON omits if `omitted` is true for its value."""
+    """Returns the metadata of a dataclass field that JSON leaves out if `omitted` is true for its value."""
     return {_OMITTED: omitted}
 
 
@@ -38,20 +38,20 @@ OMIT_IF_ZERO = omit_if(lambda value: not value)
 
 
 def listed(parts: Sequence[T], show: Callable[[T], Any]) -> list[Any]:
-    """The JSON of parts as a list in memory."""
+    """Returns `[show(part) for part in parts]`: the default way to convert a list of dataclasses."""
     return [show(part) for part in parts]
 
 
 def plain(value: Any, each: Each[Any] = listed) -> Any:
     """Converts a value to plain JSON types; used wherever the library makes JSON.
 
-    A dataclass becomes an object of its fields, except those that their metadata omit; a dataclass that is not a result
-    also has its class name as `type`, to tell alternatives apart. A number that JSON cannot represent, such as NaN,
-    becomes `None`. A float32 becomes the shortest decimal number that identifies it.
+    A dataclass becomes an object with its fields, except fields that their metadata leave out (see `omit_if`). A
+    dataclass that is not a result also has its class name as `type`, to tell alternatives apart. A number that JSON
+    cannot represent, such as NaN, becomes `None`. A float32 becomes the shortest decimal number that identifies it.
 
     Args:
         value: A dataclass, mapping, list, tuple, NumPy array, path, string, number, boolean or `None`, also nested.
-        each: Makes the lists of dataclasses; a server passes a function that makes their JSON part by part.
+        each: Converts lists of dataclasses; a server passes a function that makes their JSON part by part.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -70,7 +70,7 @@ def plain(value: Any, each: Each[Any] = listed) -> Any:
 
 
 def fields_of(value: Any, each: Each[Any] = listed) -> dict[str, Any]:
-    """Converts the fields of a dataclass to plain JSON types, see `plain`."""
+    """Converts the fields of a dataclass to plain JSON types (see `plain`)."""
     named = {} if isinstance(value, Brief) else {"type": type(value).__name__}
     for name, omitted in _fields(cast(Any, type(value))):
         entry = getattr(value, name)
@@ -85,7 +85,7 @@ def _fields(kind: Any) -> list[tuple[str, Omitted | None]]:
 
 
 def _numbers(array: Any) -> list[Any]:
-    """The values of an array as Python numbers; float32 as the shortest decimal numbers that identify them."""
+    """Converts an array to Python numbers; a float32 becomes the shortest decimal number that identifies it."""
     if array.ndim > 1:
         return [_numbers(part) for part in array]
     numbers: list[Any] = [float(text) for text in array.astype("U16")] if array.dtype == "float32" else array.tolist()

@@ -1,4 +1,4 @@
-"""Displays results in a notebook: HTML tables of `to_dict`, with escaped texts."""
+"""Displays results in a notebook as HTML tables of their JSON, with escaped texts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,10 +11,10 @@ _MAX_CELLS, _MAX_NUMBERS = 64, 8  # rows or columns of a table; numbers of a vec
 
 
 class Shown(Brief):
-    """A dataclass whose JSON a notebook shows as a table."""
+    """A dataclass that a notebook shows as a table of its JSON."""
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """The fields as plain dicts and lists, as the command line prints them; see `mlxbert.results.json.plain`."""
+        """Returns the fields as plain dicts and lists, as the command line prints them (see `mlxbert.results.json`)."""
         return fields_of(self, each)
 
     def _repr_html_(self: Any) -> str:
@@ -22,14 +22,17 @@ class Shown(Brief):
 
 
 class Listed(list[Any]):
-    """A list of results, which a notebook shows as one table."""
+    """A list of results that a notebook shows as one table."""
 
     def _repr_html_(self) -> str:
         return to_html([result.to_dict() for result in self])
 
 
 def to_html(value: object) -> str:
-    """A JSON value as HTML: objects and lists of objects as tables without empty columns; truncates long lists."""
+    """Converts a JSON value to HTML.
+
+    Objects and lists of objects become tables without empty columns. Long lists are truncated.
+    """
     if isinstance(value, Mapping):
         rows = (f"<tr><th>{to_html(name)}</th>{_cell(entry)}</tr>" for name, entry in value.items())
         return f"<table>{''.join(rows)}</table>"
@@ -43,7 +46,7 @@ def to_html(value: object) -> str:
 
 
 def grid(heads: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """A table with a header; the closer a fraction is to 1, the darker its cell."""
+    """Returns an HTML table with a header; the closer a fraction is to 1, the darker its cell."""
     lines = ["".join(f"<th>{to_html(head)}</th>" for head in heads[:_MAX_CELLS])]
     lines += ["".join(map(_cell, row[:_MAX_CELLS])) for row in rows[:_MAX_CELLS]]
     return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>{_more(rows, _MAX_CELLS)}"

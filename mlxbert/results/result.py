@@ -1,4 +1,4 @@
-"""The base of all results, and `Failure`, which takes the place of a result that failed."""
+"""The base class of all results, and `Failure`, which takes the place of the result of an unusable input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from mlxbert.results.notebook import Shown
 
 @dataclass(frozen=True, eq=False)
 class Result(Shown):
-    """Base of all results."""
+    """Base class of all results."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Result":
-        """Makes a result of the values from `to_dict`, as sent by a server; omitted fields may be present, too."""
+        """Makes a result from the values of `to_dict`, as a server sends them; omitted fields may also be present."""
         import msgspec
 
         return msgspec.convert(values, cls)
@@ -23,16 +23,16 @@ class Result(Shown):
 
 @dataclass(frozen=True)
 class Failure(Shown):
-    """Takes the place of a result whose input was unusable.
+    """Takes the place of the result of an unusable input.
 
     Attributes:
         index: The index of the input in the stream, from 0.
-        error: The error of the input.
+        error: The error that says why the input is unusable.
     """
 
     index: int
     error: MlxbertError
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """`{"index": …, "error": …}`."""
+        """Returns `{"index": …, "error": …}`."""
         return {"index": self.index, "error": self.error.message}

@@ -1,12 +1,12 @@
-"""The `repr` of results: at most a screen, however long their texts, lists and vectors are."""
+"""The `repr` of results, which fits on a screen however long their texts, lists and vectors are."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-_WIDTH, _HEIGHT = 88, 24  # of a screen, in characters and lines
+_WIDTH, _HEIGHT = 88, 24  # the size of a screen, in characters and lines
 _TEXT = 60  # characters of a text
-_ENTRIES = (8, 4, 2, 1)  # limits for the entries of a list: the largest with which the value fits on a screen
+_ENTRIES = (8, 4, 2, 1)  # maximum entries of a list: the largest number that fits on a screen is used
 _INDENT = "    "
 
 
@@ -26,7 +26,7 @@ class Brief:
 
 
 def brief(value: object) -> str:
-    """The `repr` of a value, shortened."""
+    """Returns the `repr` of a value, shortened to fit on a screen."""
     lines: list[str] = []
     for limit in _ENTRIES:
         lines = list(_lines(value, "", "", limit))
@@ -36,7 +36,7 @@ def brief(value: object) -> str:
 
 
 def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
-    """A value between two texts, on one or more lines."""
+    """Yields the lines of a value between two texts: one line if it fits, otherwise a line for each entry."""
     flat = f"{before}{_flat(value, limit)}{after}"
     parts = _parts(value, limit)
     if parts is None or len(flat) <= _WIDTH:
@@ -51,7 +51,7 @@ def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
 
 
 def _flat(value: object, limit: int) -> str:
-    """A value on one line."""
+    """Returns a value on one line."""
     parts = _parts(value, limit)
     if parts is None:
         return _atom(value)
@@ -71,7 +71,7 @@ class _More:
 
 
 def _parts(value: object, limit: int) -> tuple[str, list[tuple[str, object]], str] | None:
-    """The opening text of a value, its named entries, and its closing text; `None` if it has no entries."""
+    """Returns the opening text of a value, its named entries, and its closing text; `None` if it has no entries."""
     if is_dataclass(value) and not isinstance(value, type):
         return f"{type(value).__name__}(", list(_fields(value)), ")"
     if isinstance(value, Mapping):

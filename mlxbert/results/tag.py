@@ -26,7 +26,7 @@ class Entity(Brief):
 
 @dataclass(frozen=True)
 class Tagged(Result):
-    """The entities of a text, or its words, or its tokens, in order.
+    """The entities, words or tokens of a text with their labels, in order.
 
     Attributes:
         truncated: Whether the text was truncated; false if windows covered it.

@@ -11,7 +11,7 @@ class NextSentence(Result):
     """Whether `b` follows `a`.
 
     Attributes:
-        score: Probability that `b` is the next sentence, 0 to 1.
+        score: The probability that `b` is the next sentence, 0 to 1.
         truncated: Whether the pair was truncated; the command line counts such pairs.
     """
 
@@ -29,7 +29,8 @@ class Similarity(Result):
     Attributes:
         rank: The rank by similarity, from 1.
         index: The index of the text in the input, from 0.
-        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
+        score: The cosine of the vectors, -1 to 1, or another score if the model's files name one (see
+            `mlxbert.similarity`).
         truncated: Whether the text was truncated.
         unknown_tokens: The number of tokens of the text that are not in the vocabulary.
     """
@@ -48,7 +49,8 @@ class PairSimilarity(Result):
     """The similarity of the two texts of a pair.
 
     Attributes:
-        score: The cosine of the vectors, -1 to 1, or the score that the model's files name, see `mlxbert.similarity`.
+        score: The cosine of the vectors, -1 to 1, or another score if the model's files name one (see
+            `mlxbert.similarity`).
         truncated: Whether a text was truncated.
     """
 
@@ -66,7 +68,8 @@ class Reranked(Result):
         rank: The rank by logit, from 1.
         index: The index of the text in the input, from 0.
         score: A probability from 0 to 1, or any number, depending on the files of the model.
-        logit: The output of the model. It decides the rank: as float32, the probability of every large logit is 1.0.
+        logit: The output of the model. It decides the rank, since the probabilities of all large logits round to 1.0 in
+            float32.
         truncated: Whether the query or the text was truncated.
     """
 
@@ -86,7 +89,7 @@ class Mined(Result):
     Attributes:
         query: The query.
         positives: The texts that belong to the query.
-        negatives: Texts that do not belong to it, most similar first; possibly fewer than requested.
+        negatives: Texts that do not belong to the query, most similar first; possibly fewer than requested.
     """
 
     query: str

@@ -30,11 +30,11 @@ class Tokens(Result):
 
 @dataclass(frozen=True)
 class ReplacedToken(Brief):
-    """A token with the probability that it replaces the original one.
+    """A token with the probability that it is a replacement.
 
     Attributes:
         token: The token in the spelling of the vocabulary.
-        score: The probability that it is a replacement, 0 to 1.
+        score: The probability that the token is a replacement, 0 to 1.
         replaced: Whether the score is above 0.5.
     """
 

@@ -13,11 +13,11 @@ from mlxbert.search.sentences import BLANK_LINE, SENTENCE, strip
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
-_TOKENS = 256  # of a chunk: longer chunks cover too many topics
+_TOKENS = 256  # tokens in a chunk; longer chunks cover too many topics
 _MIN_TOKENS = 8
 _JOINTS = 2  # tokens that a joined text may have beyond its parts
-_PER_TOKEN = 16  # maximum characters: a word of any length may be one unknown token
-_MAX_LEVELS = 8  # headings above a chunk
+_PER_TOKEN = 16  # maximum characters per token: a word of any length may be one unknown token
+_MAX_LEVELS = 8  # maximum number of headings above a chunk
 _SPACE = re.compile(r"\s+")
 _BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first
 _GROUP = 64  # chunks that are tokenized at once
@@ -30,8 +30,8 @@ class Chunk:
     """A part of a document.
 
     Attributes:
-        start: The offset of the first character; a chunk has no whitespace at its ends.
-        end: The offset after the last character.
+        start: The offset of the first character.
+        end: The offset after the last character. A chunk neither begins nor ends with whitespace.
         titles: The document's title and the headings above the start, outermost first.
         first_line: The line of the file on which the chunk begins, if the document has lines.
         last_line: The line on which the chunk ends.
@@ -87,7 +87,7 @@ class Splitter:
         return chunks
 
     def embedded(self, document: Document, chunk: Chunk) -> str:
-        """Returns the text of a chunk as it is embedded: a line with the titles, then the text; without the prompt."""
+        """Returns the text of a chunk as it is embedded, without the prompt: a line with the titles, then the text."""
         return self._heading(chunk.titles) + document.text[chunk.start : chunk.end]
 
     def _heading(self, titles: tuple[str, ...]) -> str:
@@ -108,7 +108,7 @@ class Splitter:
         return line
 
     def _spans(self, text: str, outline: "_Outline") -> Iterator[_Span]:
-        """Yields the spans of chunks, using the tokens of the text as a whole."""
+        """Yields the spans of chunks, which follow from the tokens of the whole text."""
         tokens, start = self._token_starts(text), 0
         while start < len(text):
             heading = self._heading(outline.titles(start))
@@ -127,7 +127,7 @@ class Splitter:
             start = end
 
     def _token_starts(self, text: str) -> "array[int]":
-        """Returns the approximate start of each token: a long word may be split."""
+        """Returns the start of each token; it is approximate, since a long word may be split."""
         blocks, start = list[_Span](), 0
         while start < len(text):
             end = min(start + SIZE, len(text))
@@ -142,7 +142,7 @@ class Splitter:
         return array("Q", accumulate(starts, max))
 
     def _checked(self, document: Document, outline: "_Outline", spans: Sequence[_Span]) -> Iterator[_Span]:
-        """Yields the spans; splits a span again if its text has too many tokens when tokenized alone."""
+        """Yields the spans. A span whose text has too many tokens when it is tokenized alone is split again."""
         for group in (spans[at : at + _GROUP] for at in range(0, len(spans), _GROUP)):
             texts = [self._input(document, outline, span) for span in group]
             with self.tokenizer.together(texts):
@@ -186,13 +186,13 @@ class _Outline:
         return tuple(dict.fromkeys(title for title in (*self._title, *reversed(texts)) if title))
 
     def next(self, behind: int, start: int) -> int:
-        """Returns the start of the first heading after both offsets, or 2**63."""
+        """Returns the start of the first heading after both offsets; 2**63 if there is none."""
         place = bisect_right(self._starts, max(behind, start))
         return self._starts[place] if place < len(self._starts) else 2**63
 
 
 def _break(text: str, low: int, high: int) -> int:
-    """Returns the best offset for a split between two offsets; `high`, inside a word, if there is no other."""
+    """Returns the best offset for a split between two offsets; `high`, which may be within a word, if there is none."""
     for pattern in _BREAKS:
         if ends := [match.end() for match in pattern.finditer(text, low, high)]:
             return ends[-1]

@@ -3,8 +3,8 @@
 The checksums come from SQLite's extension cksumvfs: eight bytes at the end of each page, written with the page to the
 file or its log. Other programs can read the file, but their writes have wrong checksums.
 
-A page of zeros passes, since its checksum is zero. SQLite refuses it as a page of a table, but not as the end of a
-long value: the store checks long values itself.
+A page of zeros passes, since its checksum is zero. SQLite rejects such a page in a table, but not at the end of a long
+value; so the store checks long values itself.
 """
 
 import functools
@@ -29,15 +29,15 @@ class Database(apsw.Connection):
     """An open database file."""
 
     def rows(self, command: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Returns all rows of a command."""
+        """Executes a command and returns all rows."""
         return self.execute(command, values).fetchall()
 
     def row(self, command: str, values: Sequence[Any] = ()) -> Any:
-        """Returns the first row of a command, or `None`."""
+        """Executes a command and returns the first row, or `None`."""
         return self.execute(command, values).fetchone()
 
     def define(self, name: str, function: Any, values: int) -> None:
-        """Defines a function of SQL.
+        """Defines an SQL function.
 
         Args:
             name: The name in SQL.
@@ -48,7 +48,7 @@ class Database(apsw.Connection):
 
 
 def connect(path: str, mode: str) -> Database:
-    """Opens a file.
+    """Opens the file of a database.
 
     Args:
         path: The path.

@@ -31,7 +31,7 @@ _PACKAGES = frozenset((
 
 
 def composed(text: str) -> str:
-    """Normalizes a text to NFC: file names may be decomposed (NFD), typed text is composed."""
+    """Normalizes a text to NFC: file names may be decomposed (NFD), while typed text is composed."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
@@ -45,7 +45,7 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
 
 
 def named_path(path: str | os.PathLike[str]) -> str:
-    """Returns the spelling of a path that an index stores: with its links, which may lead elsewhere later.
+    """Returns the spelling of a path that an index stores. It keeps links, since they may lead elsewhere later.
 
     On a Mac, names have the case and Unicode form on disk, and `/tmp`, `/var` and `/etc` are in `/private`.
     """
@@ -54,7 +54,7 @@ def named_path(path: str | os.PathLike[str]) -> str:
 
 
 def _with_links(path: str) -> str:
-    """Spells an absolute path as on a Mac's disk, with its links."""
+    """Spells an absolute path as on a Mac's disk, without resolving its links."""
     paths = path, *map(str, Path(path).parents)
     link = next((candidate for candidate in paths if os.path.islink(candidate) and not _is_of_macos(candidate)), None)
     if link is None:
@@ -66,7 +66,7 @@ def _with_links(path: str) -> str:
 
 
 def _is_of_macos(link: str) -> bool:
-    """Whether a link belongs to macOS itself."""
+    """Whether a link belongs to macOS itself, such as `/tmp`."""
     folder, name = os.path.split(link)
     return folder == _TOP and real_path(link).casefold() == os.path.join(_TOP, "private", name).casefold()
 
@@ -80,7 +80,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 
 def _as_on_disk(path: str, command: int) -> str:
-    """Spells a path without links as on disk.
+    """Spells a path as on disk; the path has no links.
 
     Only folders are opened: closing a file would release SQLite's locks on it, and opening it may download it.
     """

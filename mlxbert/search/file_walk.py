@@ -24,7 +24,8 @@ class WalkedFile:
         path: The absolute path; bytes that are not UTF-8 are lone surrogates, as in Python's `os`.
         size: The size in bytes.
         mtime: The time of the last change, in nanoseconds.
-        root: The folder that was walked, below which the path has no links, or the file itself.
+        root: The walked folder that contains the file, below which the path has no links; or the file itself if it was
+            given.
     """
 
     path: str
@@ -33,20 +34,20 @@ class WalkedFile:
     root: str
 
     def open(self) -> BufferedReader:
-        """Opens the file; refuses a FIFO or a link that has replaced it."""
+        """Opens the file; raises an error if a FIFO or a link has replaced it."""
         return open(self.path, "rb", opener=lambda path, _: open_below(self.root, path))
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder that is left out; a folder with everything in it.
+    """A file that is left out, or a folder that is left out with everything in it.
 
     Attributes:
         path: The absolute path.
         reason: "hidden", "ignored" (by a .gitignore), "excluded" or "not included" (by options), "too large", "link"
             (to a folder, or to a file outside), "broken link", "not a file", "no permission", "vanished", "cannot be
-            read"; on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by macOS" (by
-            its privacy settings).
+            read"; on a Mac also "in the cloud" (reading would download it), "package" and "forbidden by macOS" (by its
+            privacy settings).
     """
 
     path: str
@@ -58,8 +59,8 @@ class WalkOptions:
     """Which files to walk.
 
     Attributes:
-        include: Patterns, as in a .gitignore, of the files to take, relative to the walked folder; empty for all.
-        exclude: Patterns of files and folders to leave out.
+        include: Patterns of the files to take, as in a .gitignore in the walked folder; empty for all files.
+        exclude: Patterns of the files and folders to leave out.
         max_bytes: The maximum size of a file.
     """
 
@@ -69,11 +70,11 @@ class WalkOptions:
 
 
 def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> Iterator[WalkedFile | LeftOut]:
-    """Yields the files of folders, each once, sorted by name; and the files and folders that are left out.
+    """Yields the files of folders, each once and sorted by name, and also what is left out.
 
-    Hidden files are left out, and files that a `.gitignore` names: in the folder itself, or above it up to the folder
-    with `.git`. The given paths are always walked. Links to folders are not followed. On a Mac, files in the cloud are
-    never opened, even if they are given.
+    Hidden files are left out, and so are files that match a `.gitignore` in their folder or in a folder above it, up to
+    the folder with `.git`. The given paths are always walked. Links to folders are not followed. On a Mac, files in the
+    cloud are never opened, even if they are given.
 
     Args:
         paths: Folders and files.
@@ -103,7 +104,7 @@ class _Walk:
         self._files, self._folders = set[str](), set[tuple[int, int]]()
 
     def files(self, roots: Sequence[str]) -> Iterator[WalkedFile | LeftOut]:
-        """Yields the files under the roots, and what is left out."""
+        """Yields the files under the roots, and also what is left out."""
         for root in roots:
             self._root = root
             if os.path.isdir(root):
@@ -140,7 +141,7 @@ class _Walk:
     def _read_folder(
         self, path: str, ignores: FolderIgnores, *, is_root: bool
     ) -> tuple[FolderIgnores, Iterator[os.DirEntry[str]]] | LeftOut:
-        """Returns the rules and the entries of a folder; no entries if the folder was walked before."""
+        """Returns the .gitignore rules and the entries of a folder; no entries if the folder was walked before."""
         try:
             state = os.stat(path)
             if not is_root and (reason := reason_to_skip(path, state)) is not None:
@@ -159,7 +160,7 @@ class _Walk:
         return ignores, iter([inside[name] for name in sorted(inside)])
 
     def _left_out(self, entry: os.DirEntry[str], ignores: FolderIgnores, start: int) -> str | None:
-        """Returns the reason to leave out an entry because of its name; `None` if there is no reason."""
+        """Returns the reason to leave out an entry because of its name; `None` if there is none."""
         if entry.name.startswith(".") or is_system_file(entry.name):
             return "hidden"
         if not ignores.rules and self._exclude is None:
@@ -173,7 +174,7 @@ class _Walk:
         return "excluded" if self._exclude is not None and self._exclude.of(path, start) else None
 
     def _link(self, path: str, root: str, real: str, start: int) -> WalkedFile | LeftOut | None:
-        """Resolves a link; a target inside the walked folder counts as that file."""
+        """Resolves a link. If its target is inside the walked folder, the link counts as that file."""
         if os.path.basename(path).startswith("."):
             return LeftOut(path, "hidden")
         try:
@@ -184,7 +185,10 @@ class _Walk:
         return self._file(os.path.join(root, os.path.relpath(target, real)), start) if inside else LeftOut(path, "link")
 
     def _file(self, path: str, start: int, *, is_root: bool = False) -> WalkedFile | LeftOut | None:
-        """Returns a file, unless it was found before; options are matched with `path[start:]`."""
+        """Returns a file, or why it is left out; `None` if it was found before.
+
+        The patterns of the options are matched with `path[start:]`.
+        """
         if path in self._files:
             return None
         if self._exclude is not None and self._exclude.of(path, start):
@@ -208,7 +212,7 @@ class _Walk:
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:
-    """Returns the reason to leave out a folder below a given one because of macOS metadata; `None` if there is none."""
+    """Returns why a Mac's folder is left out: hidden, a package, or in the cloud; `None` if it is not."""
     if is_hidden(state):
         return "hidden"
     if is_package(os.path.basename(path)):

@@ -17,8 +17,8 @@ _COMPARISONS = (*_COMPARE, "!=")
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
-_MAX_VALUES, _MAX_CHARACTERS = 8000, 10_000  # conditions, or paths; characters of a condition
-_MAX_TOTAL = 200_000  # characters of all conditions together: patterns are compiled
+_MAX_VALUES, _MAX_CHARACTERS = 8000, 10_000  # maximum number of conditions or paths; maximum characters of a condition
+_MAX_TOTAL = 200_000  # maximum characters of all conditions, whose patterns are compiled
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Condition:
     Attributes:
         field: `path`, `place`, `title`, or one of the document's own fields.
         compare: `=` and `!=` take a pattern with `*`, `?` and `[…]`; `<`, `<=`, `>`, `>=` compare as numbers if both
-            values are numbers, otherwise as text, including dates.
+            values are numbers, otherwise as text (for example, dates).
         value: The pattern or the value.
     """
 
@@ -71,12 +71,12 @@ class Filter:
 
 
 def as_list(values: str | Path | Sequence[Any]) -> Sequence[Any]:
-    """Returns values as a list; a single value may be given without one."""
+    """Returns values as a list; a single value becomes a list of one."""
     return [values] if isinstance(values, str | Path) else values
 
 
 def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
-    """Returns paths as a list; a single path may be given without one. Refuses paths that no file can have."""
+    """Returns paths as a list; a single path becomes a list of one. Raises ArgumentError for an impossible path."""
     paths = as_list(values)
     for path in paths:
         try:
@@ -122,7 +122,7 @@ def _parse(condition: str) -> Condition:
 
 
 def _literal(value: Any) -> str:
-    """Escapes a value as a pattern that matches only this value."""
+    """Escapes a value, so that as a pattern it matches only itself."""
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 

@@ -1,4 +1,4 @@
-"""The .gitignore files of a folder: which patterns apply, and how git compares them with names of files."""
+"""The .gitignore files of a folder: which patterns apply, and how git compares them with file names."""
 
 import functools
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 from mlxbert.paths import open_regular, open_unlinked
 from mlxbert.search.file_systems import ON_MAC, composed, is_in_the_cloud
 
-_MAX_RULES = 2**20  # bytes of a .gitignore
-_MAX_RULE = 2**12  # characters, as of a path: a longer pattern takes minutes to compile
-_GROUP = 64  # patterns in one expression: every match saves all groups of its expression
+_MAX_RULES = 2**20  # maximum bytes of a .gitignore
+_MAX_RULE = 2**12  # maximum characters of a pattern, as of a path: longer ones take minutes to compile
+_GROUP = 64  # patterns per expression: every match stores all groups of its expression
 # How pathspec ends a pattern: in this form it also matches everything inside a folder that the pattern names.
 _NAMED, _FOLDER = "(?:(?P<ps_d>/)|$)", "(?P<ps_d>/)"
 _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # patterns that pathspec misreads
@@ -22,7 +22,7 @@ _EVERY_FOLDER = re.compile(r"((?:^!?|/)\*\*|^!?\*)/ *\Z")  # patterns that paths
 _SEVERAL = re.compile(r"(?:\[\^/\]\*){2,}")
 _STAR = re.compile(r"\[\^/\]\*((?:\\.|\[\^?\]?[^\]]*\](?!\*)|[^\\\[\](){}|?*+$^.])+)(?=\[\^/\]\*)", re.DOTALL)
 _DEEP = re.compile(r"\(\?:/\.\+\)\?((?:(?!\(\?:/\.\+\)\?).)+)(?=\(\?:/\.\+\)\?)", re.DOTALL)
-_MAX_CONFIG = 2**20  # bytes of a configuration
+_MAX_CONFIG = 2**20  # maximum bytes of a configuration
 _COMMENT = re.compile("[#;]")
 
 
@@ -31,8 +31,8 @@ class Naming:
     """How file names are compared with patterns.
 
     Attributes:
-        ignore_case: Whether the case of ASCII letters is ignored: `core.ignorecase`.
-        compose: Whether composed and decomposed characters are equal: `core.precomposeunicode`.
+        ignore_case: Whether the case of ASCII letters is ignored (git's `core.ignorecase`).
+        compose: Whether composed and decomposed characters are equal (git's `core.precomposeunicode`).
     """
 
     ignore_case: bool = False
@@ -45,7 +45,7 @@ def usual_naming() -> Naming:
 
 
 def naming_of(folder: str) -> Naming:
-    """Returns the naming of the repository in a folder; `usual_naming` if its `.git` cannot be read."""
+    """Returns the naming of the repository in a folder; `usual_naming()` if its `.git` cannot be read."""
     try:
         settings = _core(_text(os.path.join(_git_folder(os.path.join(folder, ".git")), "config")))
     except (OSError, ValueError):
@@ -54,7 +54,7 @@ def naming_of(folder: str) -> Naming:
 
 
 def _git_folder(path: str) -> str:
-    """Returns the folder with the configuration; in a worktree or submodule, `.git` is a file that names it."""
+    """Returns the folder that holds git's configuration; in a worktree or submodule, the file `.git` names it."""
     if os.path.isdir(path):
         return path
     folder = os.path.join(os.path.dirname(path), _text(path).removeprefix("gitdir:").strip())
@@ -65,7 +65,7 @@ def _git_folder(path: str) -> str:
 
 
 def _text(path: str) -> str:
-    """Reads a regular file."""
+    """Returns the text of a regular file."""
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
         raise OSError
@@ -92,7 +92,8 @@ class Rules:
     """Compiled patterns of a .gitignore or an option.
 
     Attributes:
-        patterns: Regular expressions, the last pattern first, with a flag per group: ignored (selected, for options).
+        patterns: Regular expressions, the last pattern first. Each has a flag for each of its groups: whether a match
+            is ignored (or, for an option, selected).
         naming: How names are compared.
     """
 
@@ -100,7 +101,10 @@ class Rules:
     naming: Naming
 
     def of(self, path: str, start: int) -> bool | None:
-        """Returns the flag of the last pattern that matches `path[start:]`; the path of a folder ends with a slash."""
+        """Returns the flag of the last pattern that matches `path[start:]`, or `None`.
+
+        The path of a folder ends with a slash.
+        """
         if self.naming.compose and not path.isascii():
             path, start = composed(path), len(composed(path[:start]))
         for pattern, flags in self.patterns:
@@ -115,7 +119,8 @@ class FolderIgnores:
 
     Attributes:
         naming: How the repository compares names.
-        rules: The rules of each .gitignore, innermost first, with the offset of the paths relative to its folder.
+        rules: The rules of each .gitignore, innermost first, with the offset at which a path relative to its folder
+            begins.
     """
 
     naming: Naming
@@ -123,7 +128,7 @@ class FolderIgnores:
 
 
 def rules_above(folder: str) -> FolderIgnores:
-    """Returns the rules of the folders above a folder, up to the one with `.git`; no rules without a repository."""
+    """Returns the rules of the folders above a folder, up to the one with `.git`; none if there is no repository."""
     folders = [folder, *map(str, Path(folder).parents)]
     top = next((place for place, path in enumerate(folders) if os.path.lexists(os.path.join(path, ".git"))), None)
     if top is None:
@@ -153,9 +158,9 @@ def add_rules(folder: str, ignores: FolderIgnores) -> FolderIgnores:
 
 @functools.lru_cache(64)  # many folders have the same rules
 def compile_rules(text: str, naming: Naming, *, inside: bool = False) -> Rules | None:
-    """Compiles the patterns of a .gitignore; `None` if there are none.
+    """Compiles the patterns of a .gitignore; returns `None` if there are none.
 
-    Skips patterns that git cannot read either, and patterns longer than any path.
+    Patterns that git cannot read are skipped, and so are patterns longer than any path.
 
     Args:
         text: The lines of the file.
@@ -192,6 +197,6 @@ def compile_rules(text: str, naming: Naming, *, inside: bool = False) -> Rules |
 
 
 def _compiled(pattern: str, naming: Naming) -> re.Pattern[str]:
-    flags = re.DOTALL | (re.IGNORECASE | re.ASCII if naming.ignore_case else re.NOFLAG)  # as in git: ASCII only
+    flags = re.DOTALL | (re.IGNORECASE | re.ASCII if naming.ignore_case else re.NOFLAG)  # as in git, for ASCII only
     with warnings.catch_warnings(action="ignore"):  # FutureWarnings about possible set operations
         return re.compile(pattern, flags)

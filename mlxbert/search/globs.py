@@ -1,7 +1,7 @@
-"""Patterns with `*`, `?` and `[…]`, whose cost stays proportional to pattern and text even if these are hostile.
+"""Patterns with `*`, `?` and `[…]`. Even hostile ones take only time proportional to the pattern and the text.
 
-`fnmatch` is not suitable: for each unclosed bracket it scans the rest of the pattern, and it reads `[^a]` as the set
-of these two characters.
+`fnmatch` is not suitable: for each unclosed bracket it scans the rest of the pattern, and it reads `[^a]` as the set of
+the two characters `^` and `a`.
 """
 
 import re
@@ -19,7 +19,7 @@ class Glob:
     """
 
     def __init__(self, pattern: str) -> None:
-        parts = [list[str]()]  # between stars; each matches texts of a fixed length
+        parts = [list[str]()]  # the parts between stars; each part matches texts of a fixed length
         for element in _elements(pattern):
             if element is None:
                 parts.append([])
@@ -30,9 +30,9 @@ class Glob:
         self._end = re.compile("".join(parts[-1]), re.DOTALL) if len(parts) > 1 else None
 
     def matches(self, text: str) -> bool:
-        """Whether a text matches.
+        """Whether the whole text matches.
 
-        The first match of a part between two stars is as good as any other.
+        For a part between two stars, the first place where it matches is as good as any later one.
         """
         first, *middle = self._parts
         if len(text) < self._min_length:
@@ -49,7 +49,7 @@ class Glob:
 
 
 def _elements(pattern: str) -> Iterator[str | None]:
-    """Yields a regular expression for each character of a pattern, and `None` for a star."""
+    """Yields a regular expression for each character of a pattern, and `None` for each star."""
     place = 0
     while place < len(pattern):
         char = pattern[place]

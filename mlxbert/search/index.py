@@ -62,7 +62,7 @@ class Passage(Brief):
     """A chunk with its neighbors in the document.
 
     Attributes:
-        path: The file; `None` for a record that was added.
+        path: The path of the file; `None` for a record that was added.
         place: The part of the file that the passage is from.
         title: The titles above the passage.
         text: The text.
@@ -163,7 +163,7 @@ class Index:
             yield from self._writer().update([path for path in selected if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
-        """Removes the roots that are deleted files (the file is gone, its folder exists); returns the other roots."""
+        """Removes the roots whose files were deleted (their folders still exist); returns the other roots."""
         stored = self.store.files()
         gone = [
             root
@@ -307,7 +307,7 @@ class Index:
         return names
 
     def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
-        """Logs why there are no hits, if conditions or the minimum score removed them."""
+        """Logs why there are no hits if conditions or the minimum score excluded them."""
         if hits:
             _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
         elif unknown := self.unknown_field(only):
@@ -350,7 +350,7 @@ class Index:
     def _ranked(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, all_chunks: bool
     ) -> list[FusedChunk]:
-        """Fuses the rankings of documents, or of all chunks; fetches longer rankings until there are enough results."""
+        """Fuses the rankings of documents, or of all chunks; gets longer rankings until there are enough results."""
         depth = max(_MIN_DEPTH, 4 * limit)
         while True:
             lists: dict[str, Scores] = {}
@@ -369,7 +369,7 @@ class Index:
             depth *= 4
 
     def _query(self, query: str) -> "Vector":
-        """Embeds a query; the vector has length 1 if the similarity is cosine."""
+        """Embeds a query. The vector has length 1 if the similarity is cosine."""
         task = EmbedTask(self.model, EmbedOptions(prompt=self.about.prompts[0]))
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
@@ -378,7 +378,6 @@ class Index:
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        """Reranks hits with a cross-encoder."""
         if not isinstance(reranker, Model):
             if reranker not in self._rerankers:
                 self._rerankers[reranker] = load(reranker, task="classify")
@@ -398,7 +397,7 @@ class Index:
 
     @cached_property
     def splitter(self) -> "Splits":
-        """Splits documents into chunks; may be replaced before the first update."""
+        """The splitter of documents into chunks; may be replaced before the first update."""
         try:
             return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
         except ArgumentError as problem:  # the number of tokens was checked when the index was created
@@ -485,7 +484,7 @@ def open_index(
 
 
 def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:
-    """Opens the file of an index; a model that is not the recorded one by name is loaded and compared."""
+    """Opens the file of an index. A given model whose name differs from the recorded one is loaded and compared."""
     store = SqliteStore(path)
     requested = store.about.model if model is None else model
     ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
@@ -498,7 +497,6 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
 
 
 def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
-    """The settings of a new index."""
     embedder = model.embedder
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
@@ -520,7 +518,7 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 
 
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
-    """Returns the model if the index was created with it, otherwise raises a StoreError."""
+    """Returns the model if the index was created with it; otherwise raises StoreError."""
     if (fingerprint := hash_model(model.files)) != about.hash:
         other = model.source if _model_name(model.source) != about.model else f"{model.source} with other files"
         raise StoreError(
@@ -533,13 +531,13 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
 
 
 def _model_name(source: str | Path) -> str:
-    """The name of a model; for a folder, its absolute path."""
+    """Returns the name of a model; for a folder, its absolute path."""
     name = str(source)
     return name if name == BUILTIN or local_folder(name) is None else os.path.abspath(name)
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Groups documents for an update; documents before one that cannot be used are a group, too."""
+    """Groups documents for an update. When a document is unusable, the documents before it are still a group."""
     batch: list[Document] = []
     try:
         for document in documents:
@@ -555,7 +553,6 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:
-    """Converts a record to a document."""
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
             raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")

@@ -16,7 +16,7 @@ from mlxbert.search.store import IndexSettings
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:
-    """Returns an unused path for a new index; the name has the first root and a hash of all roots."""
+    """Returns an unused path for a new index; the file name contains the name of a root and a hash of all roots."""
     roots = sorted(roots_of(paths))
     name = re.sub(r"[^\w.-]+", "-", composed(os.path.basename(roots[0]))).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
@@ -26,7 +26,7 @@ def index_file(paths: Sequence[str | Path]) -> Path:
 
 
 def roots_of(paths: Iterable[str | Path]) -> list[str]:
-    """Returns the roots of an index of some paths, spelled as given; of paths to the same place only the first."""
+    """Returns the roots of an index of some paths, spelled as given; of paths to the same place, only the first."""
     paths_by_target = dict[str, str]()
     for path in paths:
         paths_by_target.setdefault(canonical_path(path), named_path(path))
@@ -45,7 +45,7 @@ def is_under(path: str, roots: Sequence[str]) -> bool:
 
 
 def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = False) -> int | None:
-    """Returns how many folders some paths are below the roots of an index; `None` if one is not covered.
+    """Returns how many folders the deepest path is below the roots of an index; `None` if a path is not covered.
 
     Args:
         about: The settings of the index.
@@ -62,7 +62,7 @@ def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = Fa
 
 
 def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
-    """Spells paths as an index does: below a root as that root is spelled, elsewhere with their links.
+    """Spells paths as an index does: a path below a root begins like that root, any other path keeps its links.
 
     Args:
         paths: Any paths.
@@ -77,8 +77,8 @@ def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str
     Args:
         path: Any path.
         roots: The roots of the index.
-        near: Whether to resolve only the roots that are spelled like the path. A root may be on a volume whose server
-            is gone, where every system call blocks: the other roots are resolved last.
+        near: Whether to resolve only the roots that are spelled like the path. Otherwise the other roots are resolved
+            last, since a root may be on a volume whose server is gone, where every system call blocks.
     """
     if (absolute := os.path.abspath(path)) in roots:
         return absolute
@@ -99,19 +99,19 @@ def leads_below(path: str | Path, roots: Sequence[str]) -> bool:
 
 
 def _outside(path: str | Path, roots: Sequence[str]) -> str:
-    """Spells a path outside all roots; without links if it would seem to be below a root with them."""
+    """Spells a path outside all roots. It keeps its links unless it would then seem to be below a root."""
     named = named_path(path)
     return canonical_path(path) if is_under(named, roots) else named
 
 
 def _resolve_root(root: str) -> str:
-    """Resolves a root; on a Mac folders are opened only if there is a link, whose target may be in another case."""
+    """Resolves a root. On a Mac, folders are opened only if it has links, since their targets may differ in case."""
     real = real_path(root)
     return real if real == root else canonical_path(real)
 
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
-    """Whether a file is an index of other paths: an index keeps its name when its folder moves."""
+    """Whether a file is an index of other paths; an index keeps its file name when its folder moves."""
     about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
 
@@ -127,9 +127,10 @@ def about_of(file: Path) -> IndexSettings | None:
 
 
 def find_index(paths: Sequence[str | Path]) -> Path | None:
-    """Returns the index that covers all paths; of several, the one whose roots are nearest above them.
+    """Returns the index that covers all paths; if several do, the one with the nearest roots above the paths.
 
-    An index whose roots include all paths as spelled comes first; then an index found without resolving other roots.
+    An index that has all paths, as spelled, among its roots comes first; then an index that is found without resolving
+    other roots.
     """
     abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
     absolute_paths = {os.path.abspath(path) for path in paths}

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-MAX_BYTES = 2**26  # of a file, unless it holds records
+MAX_BYTES = 2**26  # maximum size of a file, unless it holds records
 _START = 2**13  # bytes at the start of a file from which its kind is recognized
-_SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file gets another time
+_SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file is sure to have another time
 _GROUP = 500  # files removed in one transaction, or vectors written before their file
 _SPOOL_BYTES = 2**20  # bytes of the chunks of a file that stay in memory
 # Reasons for which a file or folder is unreadable but may be unchanged: it stays in the index.
@@ -58,7 +58,7 @@ class Splits(Protocol):
 
 
 class _Spool:
-    """Documents, each with the texts of its chunks that have no vector yet; large ones spill to a temporary file.
+    """Holds documents, each with the texts of its chunks that have no vector yet; large ones are held on disk.
 
     Args:
         folder: The folder of the temporary file.
@@ -90,9 +90,9 @@ class Pending:
         held: The documents, each with the texts of its chunks that have no vector yet.
         documents: The number of documents.
         chunks: The number of chunks.
-        guessed: The field of the records that was taken for the text.
+        guessed: The field of the records that was guessed to be the text.
         missing: The hashes of texts, in order, that are not embedded yet.
-        vectors: The vectors that are computed but not yet in the store.
+        vectors: The vectors that are computed but not yet stored, by the hashes of their texts.
     """
 
     file: StoredFile
@@ -147,7 +147,7 @@ class IndexWriter:
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         """Embeds pending files, and writes each file as soon as all of its vectors are computed.
 
-        An interrupt keeps the vectors that are computed.
+        If interrupted, it stores the vectors that are already computed.
         """
         try:
             yield from self._embed(source)
@@ -177,13 +177,13 @@ class IndexWriter:
         yield from self._drain_events()
 
     def _keep(self, pending: Pending) -> None:
-        """Writes the vectors of an incomplete file."""
+        """Stores the vectors of an incomplete file."""
         with self._store.writing():
             self._store.put_vectors(pending.vectors)
         pending.vectors = {}
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
-        """Splits the documents of a file and collects the texts that still have to be embedded."""
+        """Splits the documents of a file, and collects the texts that still have to be embedded."""
         held, new = _Spool(os.path.dirname(os.path.abspath(self._store.path))), set[bytes]()
         result = Pending(file, held)
         _, splitter = self._loaded_tools
@@ -233,7 +233,7 @@ class IndexWriter:
         return changed, removed
 
     def _problem_events(self, file: StoredFile) -> Iterator[Event]:
-        """Yields the event for a file that has a problem."""
+        """Yields the event for the problem of a file, if it has one."""
         if file.left_out:
             yield self._leave_out(file.path, str(file.problem))
         elif file.problem:
@@ -265,7 +265,7 @@ class IndexWriter:
                 yield pending
 
     def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:
-        """Reads a file into chunks, or records its problem; `None` if the content is unchanged or the file is gone."""
+        """Reads a file and splits it into chunks, or records its problem; `None` if it is unchanged or gone."""
         file = StoredFile(entry.path, entry.size, entry.mtime if time.time_ns() - entry.mtime > _SETTLED else -1)
         try:
             with entry.open() as stream:
@@ -280,7 +280,7 @@ class IndexWriter:
     def _read_stream(
         self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
     ) -> Pending | None:
-        """Reads an open file; raises its problem. See `_read`."""
+        """Reads an open file; raises the problem that `_read` records."""
         from mlxbert.readers.documents.document_kinds import read_documents
         from mlxbert.readers.documents.table_documents import DocumentColumns
 
@@ -326,7 +326,7 @@ class IndexWriter:
 
 
 def _is_within(path: str, paths: Collection[str]) -> bool:
-    """Whether a path or one of its parent folders is in a (large) set of paths."""
+    """Whether a path or one of its parent folders is in `paths`, which may be large."""
     while path not in paths:
         path, before = os.path.dirname(path), path
         if path == before:
@@ -335,7 +335,10 @@ def _is_within(path: str, paths: Collection[str]) -> bool:
 
 
 def _content(entry: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
-    """Returns the kind, bytes and hash of a file; `None` for bytes over the limit, no bytes for a file of records."""
+    """Returns the kind, bytes and hash of a file.
+
+    The bytes are `None` above the limit, and empty for a file of records.
+    """
     from mlxbert.readers.documents.document_kinds import kind_of
 
     start = file.read(_START)
@@ -350,7 +353,7 @@ def _content(entry: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes
 
 
 def _cleaned(document: Document) -> Document:
-    """Replaces the characters of a document that no database stores."""
+    """Replaces the characters of a document that databases cannot store."""
 
     def clean(value: Any) -> Any:
         return storable(value) if isinstance(value, str) else value

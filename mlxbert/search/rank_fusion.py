@@ -16,8 +16,8 @@ class FusedChunk:
 
     Attributes:
         chunk: The number of the chunk.
-        score: The sum over the lists of weight / (`K` + rank); for the list of words multiplied by the score of the
-            chunk as a fraction of `reachable`.
+        score: The sum of weight / (`K` + rank) over the lists. In the list of words, each term is multiplied by the
+            chunk's score as a fraction of `reachable`.
         ranks: The rank of the chunk, from 1, in each list that has it.
         scores: The score of the chunk in each of these lists.
     """
@@ -31,13 +31,13 @@ class FusedChunk:
 def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: float | None = None) -> list[FusedChunk]:
     """Fuses several rankings.
 
-    Most passages share some common word with a question that is phrased differently. If their ranks by words counted
-    as much as ranks by meaning, they would come before the passage that answers the question.
+    Most passages share common words with a question. If ranks by words counted as much as ranks by meaning, such
+    passages would come before the passage that answers the question in other words.
 
     Args:
         lists: The rankings by their names in `WEIGHTS`. A single list keeps its scores.
-        groups: What is ranked, for each chunk: its document, of which the best chunk is returned, or the chunk itself.
-            Equal scores keep this order.
+        groups: The group of each chunk, of which the best chunk is returned: its document, or the chunk itself. Chunks
+            with equal scores keep the order of this mapping.
         reachable: The score of a chunk that has all words of the query; `None` if ranks by words count fully.
     """
     fused: dict[int, float] = {}

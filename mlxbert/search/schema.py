@@ -15,9 +15,10 @@ from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
-BLOCK = 256  # vectors whose signs are in one row
-ENDINGS = ("", "-wal", "-shm", ".lock")  # of the names of an index's files
-BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")  # of the files that SQLite or mlxbert may open
+BLOCK = 256  # number of vectors whose signs are in one row
+ENDINGS = ("", "-wal", "-shm", ".lock")  # endings of the names of an index's files
+# The endings of the files next to an index that SQLite or mlxbert may open.
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")
 _INDEXES = "`mlxbert indexes list` shows the existing indexes"
 _AGAIN = "remove it with `mlxbert indexes remove`, then create it again"
 _TOKENIZER = "unicode61 remove_diacritics 2"
@@ -57,7 +58,7 @@ S = TypeVar("S", bound=_HasPath)
 
 
 def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Decorates a method of a store: errors caused by its file become StoreErrors."""
+    """Decorates a method of a store, so that errors caused by its file become StoreErrors."""
 
     @functools.wraps(method)
     def checked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -76,7 +77,7 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def error_of(path: str, problem: apsw.Error) -> StoreError:
-    """Converts an error of SQLite to a StoreError."""
+    """Converts an SQLite error to a StoreError."""
     match problem:
         case apsw.BusyError() | apsw.LockedError():
             return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
@@ -110,7 +111,7 @@ def create(connection: Database) -> None:
 
 
 def check(path: str, connection: Database) -> None:
-    """Refuses a file that is not an index of this version, or has other tables, triggers or views."""
+    """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
     version = _pragma(connection, "user_version")
@@ -149,7 +150,7 @@ def remove(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is an index, or any other file that is not empty."""
+    """Whether there is an index, or any other non-empty file."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:

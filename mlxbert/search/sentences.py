@@ -11,7 +11,7 @@ _ENDS = re.compile(f"{SENTENCE.pattern}|{BLANK_LINE.pattern}")
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Returns the start and end of each sentence, in characters, without surrounding whitespace.
+    """Returns the start and end of each sentence, in code points, without surrounding whitespace.
 
     A blank line ends a sentence, too; other line breaks count as spaces. Abbreviations are not recognized.
     """

@@ -17,7 +17,7 @@ _FIELD = (
 
 
 def sql_of(only: Filter) -> tuple[str, list[Any]]:
-    """Converts a filter to a condition on `documents` and `files`; returns it with its values."""
+    """Converts a filter to an SQL condition on `documents` and `files`, and to the values of its parameters."""
     parts, values = [], []
     for condition in only.where:
         sql, new_values = _compared(condition)
@@ -34,7 +34,7 @@ def sql_of(only: Filter) -> tuple[str, list[Any]]:
 
 
 def _nested(word: str, parts: Sequence[str]) -> str:
-    """Joins conditions with a word, in nested groups: SQLite limits the depth of an expression to 1000."""
+    """Joins conditions with AND or OR, in nested groups: SQLite limits the depth of an expression to 1000."""
     while len(parts) > 1:
         parts = [f"({f' {word} '.join(parts[start : start + 50])})" for start in range(0, len(parts), 50)]
     return f"({parts[0]})"
@@ -54,7 +54,7 @@ def _compared(condition: Condition) -> tuple[str, list[Any]]:
 
 
 def _encoded(text: str) -> bytes:
-    """Encodes a text like a stored file name; a text that no file name can contain becomes one that matches nothing."""
+    """Encodes a text like a stored file name; if no file name can contain the text, the result matches none."""
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:
@@ -62,7 +62,7 @@ def _encoded(text: str) -> bytes:
 
 
 class Patterns:
-    """The SQL function for conditions with `=` and `!=`; texts and patterns are bytes."""
+    """The SQL function for conditions with `=` and `!=`. It gets texts and patterns as bytes."""
 
     def __init__(self) -> None:
         self._globs: dict[bytes, Glob] = {}
@@ -79,6 +79,6 @@ class Patterns:
 
 
 def holds(actual: Any, compare: str, value: bytes) -> bool:
-    """The SQL function for conditions with `<` and `>`: `Condition.holds` with a value in bytes."""
+    """The SQL function for conditions with `<` and `>`: like `Condition.holds`, but with the value in bytes."""
     actual = os.fsdecode(actual) if isinstance(actual, bytes) else actual
     return Condition("", compare, os.fsdecode(value)).holds(actual)

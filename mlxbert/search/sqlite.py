@@ -83,7 +83,7 @@ class SqliteStore:
                 if not schema.exists(self.path):
                     self._create(about)
         journal = f"{self.path}-journal"
-        if schema.exists(journal):  # no index has one; SQLite would replay it, and delete any file that it names
+        if schema.exists(journal):  # not of an index; SQLite would replay it, and delete any file that it names
             raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
         self._connection = self._connect()
         try:
@@ -256,7 +256,7 @@ class SqliteStore:
                 execute("INSERT INTO words (rowid, titles, text) VALUES (?, ?, ?)", (number, titles, chunk.text))
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
-        """Returns the number of the vector with a hash; writes the vector if it is new."""
+        """Returns the number of the vector with a hash; stores the vector if it is new."""
         import numpy as np
 
         row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
@@ -275,7 +275,7 @@ class SqliteStore:
         return number
 
     def _unused(self) -> Iterator[int]:
-        """Yields the unused numbers of vectors: first the numbers of removed vectors, then new ones."""
+        """Yields numbers for new vectors: first the numbers of removed vectors, then numbers never used."""
         rows = self._connection.rows("SELECT block, alive FROM signs")
         flags = dict(rows) | {place: alive.tobytes() for place, (alive, _) in self._blocks.items()}
         for place, alive in sorted(flags.items()):
@@ -283,7 +283,10 @@ class SqliteStore:
         yield from count((max(flags, default=-1) + 1) * BLOCK)
 
     def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
-        """Returns the flags and signs of a vector's block; changes are written at the end of the transaction."""
+        """Returns the flags and signs in the block of a vector.
+
+        Changes to them are written at the end of the transaction.
+        """
         import numpy as np
 
         place = number // BLOCK
@@ -378,7 +381,7 @@ class SqliteStore:
         return mask
 
     def _condition(self, only: Filter) -> tuple[str, list[Any]]:
-        """Returns a filter as SQL, with its values."""
+        """Converts a filter to SQL with its values."""
         self._patterns.forget()
         return sql_of(only)
 
@@ -527,7 +530,10 @@ class SqliteStore:
 
 
 def _page_size(dimensions: int) -> int:
-    """The page size in bytes: five vectors of 768 values fill 94 % of 8192 bytes. A vector always fits in a page."""
+    """Returns the page size in bytes, so that a vector always fits in a page.
+
+    Five vectors of 768 values fill 94 % of 8192 bytes.
+    """
     return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _PAGE_OVERHEAD <= size), 2**16)
 
 

@@ -26,9 +26,9 @@ class IndexSettings:
 
     Attributes:
         model: The name of the model, as the user gave it.
-        hash: The fingerprint of the model, see `mlxbert.folders.fingerprint.hash_model`.
+        hash: The fingerprint of the model (see `mlxbert.folders.fingerprint.hash_model`).
         dimensions: The size of the model's vectors.
-        similarity: How vectors are compared, see `mlxbert.similarity`.
+        similarity: How vectors are compared (see `mlxbert.similarity`).
         pooling: How token vectors are combined into one vector.
         prompts: The prompts in front of a query and of a chunk.
         tokens: The maximum number of tokens of a chunk.
@@ -68,8 +68,8 @@ class StoredFile:
         size: The size in bytes.
         mtime: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
         hash: The hash of the content.
-        problem: Why the file could not be read.
-        left_out: Whether `problem` is a reason to leave the file out, not a failure.
+        problem: The reason why the file could not be read, if there is one.
+        left_out: Whether `problem` is a reason to leave the file out, and not a failure.
     """
 
     path: str
@@ -168,10 +168,10 @@ class IndexStore(Protocol):
     writable: bool
 
     def writing(self) -> AbstractContextManager[None]:
-        """Opens a transaction; readers see its changes only after its end."""
+        """Within this context, changes are one transaction; readers see them only after its end."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """Opens a read transaction: everything that is read within comes from the same state."""
+        """Within this context, everything that is read comes from the same state of the index."""
 
     def refresh(self) -> None:
         """Reads the settings again; another process may have added paths."""
@@ -186,10 +186,10 @@ class IndexStore(Protocol):
         """Returns the hashes of texts that have a stored vector."""
 
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
-        """Stores vectors before their chunks, for a file that is stored later."""
+        """Stores vectors ahead of their chunks, for a file that is stored later."""
 
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Stores a file, replacing the one with its path; `vectors` holds the vectors that are not stored yet."""
+        """Stores a file in place of the one with the same path; `vectors` holds the vectors that are not stored yet."""
 
     def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores records; each replaces the record with the same `place`."""
@@ -210,13 +210,13 @@ class IndexStore(Protocol):
         """Removes the vectors that no chunk uses."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """Returns the chunks with the most similar vectors; equal scores are in the order of `documents_of`."""
+        """Returns the chunks with the most similar vectors; equally similar ones are in the order of `documents_of`."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
-        """Returns the chunks with the highest BM25 for the words of a query."""
+        """Returns the chunks with the highest BM25 scores for the words of a query."""
 
     def reachable(self, query: str) -> float:
-        """Returns the maximum BM25 of a chunk that has all words of a query."""
+        """Returns the highest BM25 score that a chunk with all words of a query can reach."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks that contain a query as an exact phrase, or all of its quoted phrases."""
@@ -255,5 +255,5 @@ def storable(text: str) -> str:
 
 
 def now() -> str:
-    """The current time in ISO 8601."""
+    """Returns the current time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -32,7 +32,7 @@ class FileLeftOut(Brief):
 
     Attributes:
         path: The path.
-        reason: The reason in a word or two: `hidden`, `binary`.
+        reason: The reason in a word or two, such as `hidden` or `binary`.
     """
 
     path: str
@@ -47,7 +47,7 @@ class FileRead(Brief):
         path: The path.
         size: The size in bytes.
         chunks: The number of chunks to embed; chunks whose text already has a vector are not counted.
-        guessed: The field or column of its records that was taken for the text.
+        guessed: The field or column of its records that was guessed to be the text.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Embedded(Brief):
     """Some chunks were embedded.
 
     Attributes:
-        chunks: The number of chunks so far in this update.
+        chunks: The number of chunks embedded so far in this update.
     """
 
     chunks: int
@@ -69,7 +69,7 @@ class Embedded(Brief):
 
 @dataclass(frozen=True)
 class FileIndexed(Brief):
-    """A file was written to the index; a kill does not lose it.
+    """A file was written to the index. It is not lost if the process is killed.
 
     Attributes:
         path: The path.
@@ -84,7 +84,7 @@ class FileIndexed(Brief):
 
 @dataclass(frozen=True)
 class FileFailed(Brief):
-    """A file could not be read. It is tried again when it changes.
+    """A file could not be read. It is read again when it changes.
 
     Attributes:
         path: The path.

@@ -33,8 +33,8 @@ class FilterMask:
     """The chunks and vectors that match a filter.
 
     Attributes:
-        vectors: Whether each vector, by number, belongs to a chunk that matches.
-        chunks: Whether each chunk, by number, matches; chunks past the end do not.
+        vectors: For each vector, by its number: whether it belongs to a matching chunk.
+        chunks: For each chunk, by its number: whether it matches. Chunks past the end do not match.
     """
 
     vectors: "NDArray[np.bool_]"
@@ -46,7 +46,7 @@ class FilterMask:
 
 
 def checksum(alive: bytes, bits: bytes) -> int:
-    """The CRC-32 of a block of signs."""
+    """Returns the CRC-32 of a block of signs."""
     return zlib.crc32(bits, zlib.crc32(alive))
 
 
@@ -58,7 +58,7 @@ def verified(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
 
 
 class VectorCache:
-    """The cached vectors of an index; they are read again when the file has changed.
+    """The cached vectors of an index, which are read again when the file has changed.
 
     Args:
         connection: The open index.
@@ -101,7 +101,7 @@ class VectorCache:
         return self._masks.get(only)
 
     def add_mask(self, only: Filter, rows: Sequence[tuple[int, int]]) -> "FilterMask":
-        """Makes and caches the mask of a filter from the numbers of chunks and of their vectors."""
+        """Makes and caches the mask of a filter from the numbers of the matching chunks and of their vectors."""
         import numpy as np
 
         chunks, vectors = np.array(rows, np.int64).reshape(-1, 2).T
@@ -113,7 +113,7 @@ class VectorCache:
         return mask
 
     def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        """Returns the numbers and scores of the `count` vectors most similar to a vector (W,), with ties of the last.
+        """Returns the numbers and scores of the `count` vectors most similar to a vector (W,), including ties.
 
         On a CPU with cosine similarity, only the vectors with the most signs in common are compared.
         """
@@ -137,7 +137,7 @@ class VectorCache:
             self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
         numbers, every = self._all
         chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
-        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # preselects; exact scores follow
+        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # only preselects; exact scores follow
             products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
             chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
         rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
@@ -163,7 +163,7 @@ class VectorCache:
         return self._signs
 
     def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
-        """Reads numbers (n,) and vectors (n, W), all or those at `places`; missing ones are left out."""
+        """Reads the numbers (n,) and vectors (n, W) at `places`, or all; missing ones are left out."""
         import numpy as np
 
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
@@ -191,6 +191,6 @@ class VectorCache:
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
-    """Returns the first `count` vectors, sorted by their scores (n,), and all that tie with the last of them."""
+    """Returns the first `count` vectors, sorted by their scores (n,), and all with the same score as the last one."""
     kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
     return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

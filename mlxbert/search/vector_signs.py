@@ -51,7 +51,7 @@ class Signs:
         self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word-major: sums run over adjacent values
 
     def rows(self, places: "NDArray[np.integer[Any]]") -> "NDArray[np.uint8]":
-        """Returns the signs at some places, in the format of `signs_of`."""
+        """Returns the signs at `places`, in the format of `signs_of`."""
         import numpy as np
 
         return np.ascontiguousarray(self._words.T[places]).view(np.uint8)
@@ -59,9 +59,10 @@ class Signs:
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None
     ) -> "NDArray[np.intp]":
-        """Returns the places of `count` vectors that are likely nearest to a vector (W,); all if there are fewer.
+        """Returns the places of `count` vectors (or all, if fewer) that are probably the nearest to a vector (W,).
 
-        The vectors with the most signs in common are ordered by the product of the vector with their signs.
+        The vectors that have the most signs in common with the vector are ordered by the product of the vector with
+        their signs.
 
         Args:
             vector: The vector.
@@ -90,12 +91,12 @@ class Signs:
         return places[np.argpartition(-products, count - 1)[:count]]
 
     def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """Returns, per place (n,), the sum of the values of a vector (W,) at which the stored vector is positive."""
+        """Returns, for each of n places, the sum of the values of a vector (W,) where the stored vector is positive."""
         import numpy as np
 
         rows = self.rows(places)
         values = np.zeros(8 * rows.shape[1], np.float32)
         values[: len(vector)] = vector
-        bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte
+        bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # the bits of each byte
         sums = bits @ values.reshape(-1, 8).T  # (256, bytes)
         return np.asarray(sum(sums[rows[:, byte], byte] for byte in range(rows.shape[1])), np.float32)

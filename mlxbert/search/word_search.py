@@ -15,7 +15,7 @@ _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
-    """Makes the FTS5 query for chunks with any word of a query; quoted words must follow each other.
+    """Makes the FTS5 query for chunks with any word of a query; the words of a quoted phrase must follow each other.
 
     The parts of a word such as `read_file` must follow each other, too.
 
@@ -41,7 +41,7 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
 
 
 def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
-    """Returns the maximum BM25 of a chunk that has all words of a query.
+    """Returns the highest BM25 score that a chunk with all words of a query can reach.
 
     Args:
         query: Any text.
@@ -58,7 +58,7 @@ def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], 
 def phrases(query: str) -> str:
     """Makes the FTS5 query for chunks that contain a query as an exact phrase, or all of its quoted phrases.
 
-    Empty for a single unquoted word: as a phrase it would match the same chunks.
+    The result is empty for a single unquoted word, which would match the same chunks as a phrase.
     """
     quoted = [part for part in _QUOTED.findall(query) if _TOKEN.search(part)]
     if not quoted and len(_TOKEN.findall(query)) < 2:

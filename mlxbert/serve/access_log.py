@@ -1,4 +1,4 @@
-"""Metrics of requests, and the access log: a line per request, without texts (by default) and keys."""
+"""Metrics of requests, and the access log: one line per request, without keys and (by default) without texts."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ CLIENT_CLOSED = 499  # the status in the log if the client left before the answe
 
 @dataclass(eq=False)
 class RequestUsage:
-    """The work computed for a request so far; see `USAGE`."""
+    """The work computed for a request so far (see `USAGE`)."""
 
     texts: int = 0
     tokens: int = 0
@@ -35,14 +35,14 @@ class RequestUsage:
     items: list[Any] = field(default_factory=list)
 
     def add(self, items: Sequence[Any], tokens: int, truncated: int) -> None:
-        """Adds computed items."""
+        """Adds items that were computed for the request."""
         self.texts, self.tokens, self.truncated = (
             self.texts + len(items), self.tokens + tokens, self.truncated + truncated
         )  # fmt: skip
         self.items.append(items)
 
 
-USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # of the request that is being answered
+USAGE: ContextVar[RequestUsage] = ContextVar("USAGE")  # the usage of the request that is being answered
 
 
 @dataclass(eq=False)
@@ -50,9 +50,10 @@ class Metrics:
     """Counts of requests.
 
     Attributes:
-        requests: Number of requests by method, route and status.
-        latencies: Per route, the number of requests in each interval that ends at a value of `SECONDS`, and above all.
-        seconds: Total duration by route.
+        requests: The number of requests by method, route and status.
+        latencies: For each route, the number of requests per interval of durations. Each value of `SECONDS` ends an
+            interval; the last interval has no end.
+        seconds: The total duration of the requests by route.
     """
 
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -70,16 +71,16 @@ class Log:
     """A log: lines of JSON, or readable lines if the stream is a terminal.
 
     Args:
-        stream: The stream; `None` for no output, as if stderr is closed.
+        stream: The stream; `None` for no output, if stderr is closed.
         texts: Whether texts are logged.
-        requests: Whether requests are logged, not only errors.
+        requests: Whether requests are logged, or only errors.
     """
 
     def __init__(self, stream: IO[str] | None, *, texts: bool = False, requests: bool = True) -> None:
         self._stream, self.texts, self.requests = stream, texts, requests
 
     def write(self, **values: Any) -> None:
-        """Writes a line. A full disk or a closed pipe does not end the server."""
+        """Writes a line. The server continues if the disk is full or the pipe is closed."""
         if self._stream is None:
             return
         now = datetime.now(UTC)
@@ -94,7 +95,7 @@ class Log:
 
 
 def _readable(values: Mapping[str, Any]) -> str:
-    """Formats the values of a line for a terminal."""
+    """Formats a line of the log for a terminal."""
     if "message" in values:
         trace = [escape_invisible(line) for line in values.get("trace", "").splitlines()]
         return "\n".join([f"{values['level']}: {escape_invisible(values['message'])}", *trace])
@@ -166,7 +167,7 @@ def open_log(path: Any, *, quiet: bool, texts: bool) -> Log:
 
     Args:
         path: The file, to which lines are appended; `None` for stderr.
-        quiet: Whether requests are not logged on stderr.
+        quiet: Whether to leave out requests if the log is on stderr.
         texts: Whether texts are logged.
     """
     if path is None:

@@ -8,18 +8,18 @@ import msgspec
 
 _MIN_SIZE = 65_536  # bytes of a piece
 _SLICE = 32  # parts of a list that are encoded together
-_PLACEHOLDER = b"\0"  # for a list that is encoded later: JSON has this character only as an escape
+_PLACEHOLDER = b"\0"  # stands for a list that is encoded later; in JSON this character is always escaped
 
 
 class _JsonList:  # not a dataclass, which msgspec would encode itself
-    """A list that is encoded part by part."""
+    """A list that `pieces` encodes part by part."""
 
     def __init__(self, parts: Sequence[Any], show: Callable[[Any], Any]) -> None:
         self.parts, self.show = parts, show
 
 
 def each(parts: Sequence[Any], show: Callable[[Any], Any] = lambda part: part) -> Any:
-    """Returns a placeholder for `[show(part) for part in parts]` in a value for `pieces`; computed when encoded."""
+    """Returns a placeholder for `[show(part) for part in parts]`, which `pieces` computes while it encodes the list."""
     return _JsonList(parts, show)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlxbert.search.index import Index
 
 _CHARACTERS = 6  # per token
-_HIT_BYTES = 3000  # of a `Hit` and its field values, without its text
+_HIT_BYTES = 3000  # the memory of a `Hit` and its field values, without its text
 
 
 @dataclass
@@ -36,7 +36,7 @@ class OpenIndexes:
         self._open: dict[Path, _OpenedIndex] = {}
 
     def get(self, name: str, path: Path) -> "Index":
-        """Returns an index; opens it again if its file was replaced.
+        """Returns an open index; opens it again if its file was replaced.
 
         Args:
             name: The name that clients use.
@@ -64,16 +64,16 @@ class OpenIndexes:
 
 
 def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
-    """Whether a file still holds the opened index, possibly updated, and not another one."""
+    """Whether a file still holds the opened index (possibly updated) and not another one."""
     before = opened.file
     if (state.st_dev, state.st_ino) != (before.st_dev, before.st_ino):
         return False
     if (state.st_mtime_ns, state.st_size) == (before.st_mtime_ns, before.st_size):
         return True
-    with closing(SqliteStore(path)) as store:  # a new one: the open store may have read what is now overwritten
+    with closing(SqliteStore(path)) as store:  # a new store: the open one may hold data that was overwritten since
         return (store.about.created, store.about.hash) == (opened.index.about.created, opened.index.about.hash)
 
 
 def hits_bytes(count: int, index: "Index") -> int:
-    """Returns the approximate memory of `count` hits, but at most of all chunks of the index."""
+    """Returns the approximate memory of `count` hits, in bytes; an index has at most as many hits as chunks."""
     return min(count, index.stats().chunks) * (index.about.tokens * _CHARACTERS + _HIT_BYTES)

@@ -1,4 +1,4 @@
-"""The parts of a protocol of the server: routes, types of bodies, and the shape of errors."""
+"""The parts of a protocol of the server: routes, types of bodies, and the format of errors."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class RequestError(Exception):
 
     Args:
         kind: The kind of the error.
-        message: The actual and the expected value; without paths.
+        message: The message with the actual and the expected value; it contains no paths.
         hint: What the client can do.
         param: The name of the field of the body that caused the error, if any.
     """
@@ -58,7 +58,7 @@ class RequestError(Exception):
 
     @property
     def text(self) -> str:
-        """The message and the hint in one line."""
+        """The message and the hint on one line."""
         return self.message if self.hint is None else f"{self.message} ({self.hint})"
 
 
@@ -92,7 +92,7 @@ class Reply:
 
     Attributes:
         value: The body: a value that `mlxbert.serve.json_stream` encodes, bytes that are sent unchanged, or a function
-            that returns either; the function may be slow if there were many tokens.
+            that returns either; the function may be slow if there are many tokens.
         tokens: The number of computed tokens, which decides whether the body is encoded on another thread.
         truncated: The number of truncated texts, for a header.
         headers: Additional headers.
@@ -108,7 +108,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Route:
-    """One address of a protocol.
+    """A route: an address of a protocol.
 
     Attributes:
         method: `GET` or `POST`.
@@ -130,7 +130,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Routes that share the shape of their errors.
+    """A protocol: routes that share the format of their errors.
 
     Attributes:
         name: The name in `/openapi.json` and in the log.
@@ -146,5 +146,5 @@ class Protocol:
 
 
 def plain_shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error of our own routes, or of a path that belongs to no protocol."""
+    """Returns an error in the format of our own routes, also used for paths that belong to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

@@ -26,7 +26,7 @@ _PARSER = ThreadPoolExecutor(1, "mlxbert-bodies")
 
 
 class BodyReader:
-    """Reads the bodies of a route.
+    """Decodes the bodies of a route.
 
     Args:
         kind: The type of the bodies, a `msgspec.Struct`; `Any` for a route that reads no fields.
@@ -44,7 +44,7 @@ class BodyReader:
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
 
     def _read_large(self, body: bytes) -> Any:
-        """Decodes a body; refuses one whose values would hold the GIL for long."""
+        """Decodes a body; raises RequestError if its values would hold the GIL for long."""
         count = count_values(body, self._max_values)
         if count > self._max_values:
             what = f"at least {count:,} strings, lists and objects"
@@ -63,7 +63,10 @@ class BodyReader:
             raise RequestError("invalid", f"the body is not JSON: {problem}") from None
 
     def _read_with_surrogates(self, body: bytes) -> Any:
-        """Decodes a body with half of a surrogate pair: allowed in ignored fields, where msgspec refuses it as well."""
+        """Decodes a body with half of a surrogate pair.
+
+        It is allowed in ignored fields, where msgspec would reject it.
+        """
         try:
             fields = json.loads(body.decode(), parse_constant=_refuse_constant)
             if isinstance(fields, dict):  # msgspec compares names as UTF-8, which has no halves
@@ -107,7 +110,7 @@ def _half(what: str, *, param: str | None = None) -> RequestError:
 
 
 def check_fields(kind: Any, names: Collection[str]) -> None:
-    """Refuses a misspelled field; other unknown fields are ignored, since clients send many.
+    """Raises RequestError for a misspelled field; other unknown fields are ignored, since clients send many.
 
     Args:
         kind: The type of the body.
@@ -133,7 +136,7 @@ def _one_edit(word: str, other: str) -> bool:
 
 
 def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
-    """Converts an error of msgspec to a `RequestError`; lists the values of a field that takes only a few."""
+    """Converts an error of msgspec to a `RequestError`, which lists the allowed values of a field if they are few."""
     invalid = _CHOICE.fullmatch(str(error))
     names = re.findall(r"\.(\w+)", invalid[2]) if invalid else []
     if invalid and (choices := _choices(kind, names)):
@@ -144,7 +147,7 @@ def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
 
 
 def _choices(kind: Any, names: Sequence[str]) -> list[str]:
-    """The values of a `Literal`; `names` leads to it through the fields of nested types."""
+    """Returns the values of a field with the type `Literal`; `names` are the fields of nested types that lead to it."""
     if names and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _choices(get_type_hints(kind).get(names[0]), names[1:])
     if get_origin(kind) is Literal:

@@ -29,7 +29,7 @@ EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
 _MAX_SPECIAL = 4  # special tokens of a pair
 # The main task of a model is the first of these that it can do: heads are trained for one task.
 _TRAINED = ("rerank", "classify", "tag", "answer")
-_PRETRAINED = ("fill-mask", "embed")  # reversed if the model has sentence-transformers modules
+_PRETRAINED = ("fill-mask", "embed")  # in reverse order if the model has sentence-transformers modules
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class VectorFacts:
     """The facts about a model's vectors, from its files.
 
     Attributes:
-        stated: Whether the files define the pooling; otherwise the pooling of the family is assumed.
+        stated: Whether the files define the pooling; if not, the pooling of the family is assumed.
         poolings: The poolings of token vectors.
         unit: Whether vectors have length 1.
         similarity: How vectors are compared.
@@ -67,8 +67,8 @@ class ModelFacts:
         dtype: The data type of the weights.
         parameters: The number of parameters.
         fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
-        vectors: The facts about the vectors, for a model with vectors.
-        thresholds: The model's thresholds of its classes in multi-label classification, if any.
+        vectors: The facts about the vectors; `None` for a model without vectors.
+        thresholds: The thresholds of the classes in multi-label classification, if the model has them.
         probabilities: Whether the scores of `rerank` are probabilities.
     """
 
@@ -127,7 +127,10 @@ class Service:
         self.engine.watch(on_change)
 
     def find(self, name: str | None, *tasks: str) -> str:
-        """Finds the model of a request: the named one, or the first for one of the tasks, preferably its main task."""
+        """Finds the model of a request: the named one, or the first that can do one of the tasks.
+
+        A model whose main task is one of them comes first.
+        """
         if name is not None and name not in self.facts:
             raise RequestError(
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
@@ -149,7 +152,7 @@ class Service:
         raise RequestError("invalid", message, hint=hint, param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
-        """Refuses requests that are too large, see `measure`."""
+        """Raises RequestError for a request that is too large (see `measure`)."""
         limits = ((texts, "texts", self.options.max_texts), (characters, "characters", self.options.max_characters))
         for amount, unit, limit in limits:
             if amount > limit:
@@ -180,18 +183,18 @@ class Service:
         return answered
 
     def check_answer(self, size: int, what: str, hint: str) -> None:
-        """Refuses results that take too much memory, if they are not computed by `run`.
+        """Raises an error if results that are not computed by `run` would take too much memory.
 
         Args:
             size: The size in bytes.
-            what: The name of the results.
+            what: What is too large, for the message.
             hint: How to reduce the size.
         """
         if size > self.room.max_bytes:
             raise too_large(what, size, self.room.max_bytes, hint)
 
     async def claim(self, size: int) -> None:
-        """Waits for memory, in bytes, for results that are not computed by `run`."""
+        """Waits until `size` bytes of memory are free for results that are not computed by `run`."""
         if (budget := BUDGET.get(None)) is not None:
             free, loop = asyncio.Event(), asyncio.get_running_loop()
             if not budget.claim(size, partial(loop.call_soon_threadsafe, free.set)).granted:
@@ -207,7 +210,7 @@ class Service:
 
 
 def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tuple[int, int]:
-    """Returns the numbers of texts and characters that a model computes: with all labels, prompts, and overlaps.
+    """Returns how many texts and characters a model computes for a request, including labels, prompts, and overlaps.
 
     Args:
         items: The items of the request.
@@ -232,7 +235,7 @@ def measure(items: Sequence[Any], options: TaskOptions, max_length: int) -> tupl
 
 
 def read_facts(name: str, model: Model) -> ModelFacts:
-    """Collects the facts about a model; on the thread that it belongs to."""
+    """Collects the facts about a model; runs on the thread that the model belongs to."""
     tasks = {name: task for name, entry in CATALOGUE.items() if (task := _make_default(entry, model)) is not None}
     main = _main(tasks, model)
     size = model.embedder.size if EMBED.name in tasks else 0
@@ -262,7 +265,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
 
 
 def _make_default(entry: TaskEntry, model: Model) -> Any:
-    """Makes a task with its default options; `None` if the model cannot do it."""
+    """Makes a task with its default options; `None` if the model cannot do the task."""
     try:
         return entry.make(model, entry.options())
     except MlxbertError:

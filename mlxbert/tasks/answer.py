@@ -1,4 +1,4 @@
-"""Extractive question answering: finds the part of a text that answers a question, or that there is no answer.
+"""Extractive question answering: finds the part of a text that answers a question, if there is one.
 
 Shapes: B batch, L length.
 """
@@ -25,8 +25,8 @@ from mlxbert.text.usage import Usage
 HEAD = "question_answering"
 MAX_LENGTH = 384  # tokens of a window, as in training
 STRIDE = 128
-_PAUSE_EVERY = 8192  # spans
-_SPAN_BYTES = 280  # of a `Span`, without its text
+_PAUSE_EVERY = 8192  # spans between two calls of `breathe`
+_SPAN_BYTES = 280  # the memory of a `Span` without its text
 THRESHOLD = 0.5  # default for models without their own
 
 Item = str | tuple[str, str]
@@ -37,7 +37,7 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
     """A question and its context.
 
     Attributes:
-        before: The offset of the current block in the context, in code points; offsets of encodings are relative to it.
+        before: The offset of the current block in the context, in code points. Offsets in encodings count from there.
         rest: The remaining blocks of the context.
     """
 
@@ -50,17 +50,17 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
         return max(super().tokens, len(self.item[1]) // CHARACTERS)
 
     def following(self) -> "AnswerJob | None":
-        """The job with its next block, if there is one."""
+        """Returns the job for the next block of the context; `None` after the last one."""
         block = next(self.rest, None)
         return None if block is None else replace(self, before=block[0], encodings=block[1])
 
 
 class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
-    """Finds the best spans of a context, and whether the best one is the answer.
+    """Finds the best spans of a context, and decides whether the best one is the answer.
 
     Attributes:
-        context: The context of questions without one.
-        threshold: The share of "no answer" above which no answer is returned.
+        context: The context of questions that come without one.
+        threshold: The share of "no answer" above which the text counts as having no answer.
         tokenizer: The model's tokenizer, with the maximum length of a window.
     """
 
@@ -79,26 +79,26 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the spans of a window."""
+        """The memory of the spans of a window, in bytes."""
         return 24 * min(self.options.top_k, self.tokenizer.max_length**2)
 
     def size(self, item: Item, units: int) -> int:
-        """The memory of the spans with their texts."""
+        """Returns the memory of the spans with their texts, in bytes."""
         return (
             RESULT_BYTES + (_SPAN_BYTES + CHARACTERS * min(self.options.max_words, self.tokenizer.max_length)) * units
         )
 
     def units(self, job: AnswerJob) -> int:
-        """The number of requested spans, or the maximum: for each first token, the spans of a window."""
+        """Returns the maximum number of spans in the result."""
         return self.most_units(job.item)
 
     def most_units(self, item: Item) -> int:
-        """The number of requested spans, or the maximum for the length of the context."""
+        """Returns the maximum number of spans in the result: `top_k`, or the number of possible spans if smaller."""
         context = self.context if isinstance(item, str) else item[-1]
         return min(self.options.top_k, (characters_of(context) + 1) * self.tokenizer.max_length)
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is one question, alone or with its context in a tuple."""
+        """Whether `value` is a single question, or a tuple of a question and its context."""
         pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
         return isinstance(value, str) or pair
 
@@ -116,7 +116,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
     def texts(self, item: Item) -> tuple[str, str]:
-        """The question and the context."""
+        """Returns the question and the context."""
         return self._split(item)
 
     def _split(self, item: Item) -> tuple[str, str]:
@@ -129,7 +129,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         return item[0], item[1]
 
     def outputs(self, jobs: Sequence[AnswerJob]) -> Iterator[Sequence[Spans]]:
-        """The best spans of each job, block by block."""
+        """Yields the best spans of each job, whose context is computed block by block."""
         return self._all_blocks(jobs, super().outputs(jobs))
 
     def _all_blocks(self, jobs: Sequence[AnswerJob], outputs: Iterator[Sequence[Spans]]) -> Iterator[Sequence[Spans]]:
@@ -144,11 +144,11 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         yield from ([spans] for spans in best_spans)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[AnswerJob, int]]) -> mx.array:
-        """The logits (B, L, 2)."""
+        """Returns the logits (B, L, 2)."""
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[AnswerJob, int]]) -> list[Spans]:
-        """The best spans of each row."""
+        """Returns the best spans of each row."""
         import numpy as np
 
         logits = check_finite(np.array(arrays))
@@ -159,7 +159,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         ]
 
     def result(self, job: AnswerJob, outputs: Sequence[Spans]) -> Answer:
-        """The best span, or that there is no answer."""
+        """Makes the result from the best spans: an answer, or that there is none."""
         question, context = job.item
         (best_spans,) = outputs
         spans = tuple(self._with_texts(context, best_spans.best))
@@ -191,14 +191,14 @@ def answer(
         >>> mlxbert.answer(model, "Where was she born?", context="Angela Merkel was born in Hamburg.").answer
 
     A text of any length is split into overlapping windows, in constant memory. An answer consists of whole tokens,
-    without the whitespace around it. Its words are separated by whitespace; each ideograph or kana counts as a word.
-    Spans may overlap. The result has no answer if the share of "no answer" in the combined score of "no answer" and the
-    best span exceeds the threshold: a threshold of 1 always gives an answer.
+    without the whitespace around them. Its length is counted in words separated by whitespace; each ideograph or kana
+    counts as a word. Spans may overlap. The result has no answer if the share of "no answer" in the combined score of
+    "no answer" and the best span exceeds the threshold: a threshold of 1 always gives an answer.
 
     Args:
         model: A model with a question-answering head.
         questions: One question, or one tuple `(question, context)`; or any number of them.
-        context: The context of questions without one.
+        context: The context of questions that come without one.
         options: See `AnswerOptions`.
         call: See `CallOptions`.
 
@@ -213,7 +213,7 @@ def answer(
 
 
 def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
-    """The tokenizer with windows of `max_length` tokens; `None` for 384, or the model's maximum if smaller."""
+    """Returns the tokenizer with windows of `max_length` tokens; `None` means 384, or the model's limit if smaller."""
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
     if max_length > tokenizer.max_length:
@@ -222,14 +222,14 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
 
 
 def window_stride(tokenizer: Tokenizer, stride: int | None) -> int:
-    """The overlap of windows in tokens; `None` for 128, or a third of a window if smaller."""
+    """Returns the overlap of windows in tokens; `None` means 128, or a third of a window if smaller."""
     if stride is None:
         return min(STRIDE, tokenizer.max_length // 3)
     return stride
 
 
 def check_question(tokenizer: Tokenizer, question: str) -> None:
-    """Refuses a question that is empty, or longer than half a window."""
+    """Raises InputError if a question is empty, or longer than half a window."""
     if not question.strip():
         raise InputError("the question is empty, expected a text")
     tokens, limit = len(tokenizer.pieces(question)), tokenizer.max_length // 2
@@ -238,6 +238,6 @@ def check_question(tokenizer: Tokenizer, question: str) -> None:
 
 
 def threshold_of(model: Model) -> float:
-    """The threshold of "no answer" that a model was tuned to, or the default."""
+    """Returns the model's own threshold for "no answer", or the default."""
     labels = model.config.labels
     return THRESHOLD if labels is None or labels.no_answer_threshold is None else labels.no_answer_threshold

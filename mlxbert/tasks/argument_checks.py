@@ -10,7 +10,11 @@ OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T 
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
-    """Refuses a value that is not a model; if one of the `others` is the model, the hint names the right `place`."""
+    """Raises ArgumentError if `model` is not a model.
+
+    If one of the `others` is a model, the hint says where the model belongs: it is the first argument, or the one that
+    `place` names.
+    """
     if isinstance(model, Model):
         return
     hint = "model = mlxbert.load() loads the built-in one"
@@ -22,12 +26,12 @@ def check_model(model: object, *others: object, place: str = "first") -> None:
 
 
 def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
-    """Returns inputs; refuses a value that would not yield inputs when iterated, or not in a fixed order.
+    """Returns the inputs; raises ArgumentError if iterating over them would not yield inputs in a fixed order.
 
     Args:
-        given: The inputs; a string is refused, since it would yield its characters.
+        given: The inputs. A string is rejected, since iterating over it yields characters.
         name: The name of the argument.
-        expected: The expectation in the error.
+        expected: The expected value, for the error message.
     """
     hint = None
     if holds_numbers(given):
@@ -44,14 +48,14 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
 
 
 def holds_numbers(value: object) -> bool:
-    """Whether a value is an array of numbers, of numpy, MLX or torch."""
+    """Whether a value is a NumPy, MLX or torch array of numbers."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         return False
     return getattr(value.dtype, "kind", "f") in "biuf"
 
 
 def _shown(value: object) -> str:
-    """A value on one line: its `repr`, or its type if the `repr` would take many lines."""
+    """Returns a value on one line: its `repr`, or its type if the `repr` would take many lines."""
     if hasattr(value, "columns") or isinstance(value, Model) or holds_numbers(value):
         return f"a {type(value).__name__}"
     return shown(value)

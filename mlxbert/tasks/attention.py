@@ -36,12 +36,12 @@ def attention(
         model: Any model; its heads are not used.
         text: The text.
         options: See `TokenizeOptions`.
-        layers: Numbers of layers, from 0; negative ones count from the last. `None` for all.
-        heads: Numbers of heads, like `layers`.
+        layers: The numbers of the layers, from 0; negative numbers count from the last layer. `None` for all.
+        heads: The numbers of the heads, like `layers`.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
-        ArgumentError: An argument is invalid; the model has fewer layers or heads.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
+        ArgumentError: An argument is invalid, or the model has fewer layers or heads.
         DeviceError: The device failed, or has too little memory.
     """
     check_model(model, text)

@@ -1,6 +1,6 @@
-"""The catalogue of tasks: one entry each, used by the library, the command line and the server.
+"""The catalogue of tasks: an entry for each task, which the library, the command line and the server use.
 
-Importing it imports neither MLX nor the tasks: classes are given by name, and imported when they are used.
+Importing this module imports neither MLX nor the tasks: classes are given by name, and imported when they are used.
 """
 
 import importlib
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
-    """A task.
+    """A task of the catalogue.
 
     Attributes:
         name: The name of the command and the route; the function has `_` in place of `-`.
-        task: The subclass of `Task`, or a function that chooses one by the options, as `module:name`.
+        task: The subclass of `Task`, or a function that chooses one depending on the options, as `module:name`.
         options: The class of the options.
         items: The kind of its items.
         result: The class of the results, as `module:name`.
-        summary: The results in a few words.
-        about: The help of the command: a sentence, paragraphs, an example; `None` if an option of another command
+        summary: A few words that describe the results.
+        about: The help of the command: a sentence, paragraphs, and an example. `None` if an option of another command
             chooses the task.
-        needs: The name of the required head in `mlxbert.load`, if it is not the name of the task.
-        hint: The hint for a model without the required head.
+        needs: The name of the required head in `mlxbert.load`, if it differs from the name of the task.
+        hint: The hint in the error for a model without the required head.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TaskEntry:
     hint: str | None = None
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
-        """Makes checked options of a mapping; an unknown name or an invalid value is an `ArgumentError`."""
+        """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""
         names = [field.name for field in fields(self.options)]
         for name in values:
             if name not in names:
@@ -55,19 +55,19 @@ class TaskEntry:
         return self.options(**values)
 
     def make(self, model: "Model", options: Any, usage: "Usage | None" = None) -> "Task[Any, Any, Any, Any]":
-        """Makes the task of a model, with options from `read_options`."""
+        """Makes the task for a model, with options from `read_options`."""
         task: Task[Any, Any, Any, Any] = imported(self.task)(model, options, usage=usage)
         return task
 
 
 def imported(place: str) -> Any:
-    """Imports the object at `module:name`."""
+    """Imports and returns the object at `module:name`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def find_task(name: str) -> TaskEntry:
-    """Returns the task with this name; an unknown name is an `ArgumentError` that lists all names."""
+    """Returns the task with this name; raises ArgumentError with the list of all names if there is none."""
     if name not in [*CATALOGUE]:
         raise not_one_of("task", name, CATALOGUE)
     return CATALOGUE[name]

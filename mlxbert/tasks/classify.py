@@ -1,7 +1,8 @@
 """Classification: labels with scores, or a number, for a text or a pair of texts.
 
-The configuration of the model decides the kind: one label is right (softmax), several may be right (sigmoid), or the
-outputs are numbers (regression). By default, one output is a probability, and several share one, as in transformers.
+The configuration of the model decides whether one label is right (softmax), several may be right (sigmoid), or the
+outputs are numbers (regression). If it does not say, a single output is converted by a sigmoid and several outputs by a
+softmax, as in transformers.
 
 Shapes: B batch, C outputs.
 """
@@ -32,7 +33,7 @@ ClassifyJob = PreparedItem[tuple[str, str | None]]
 
 
 def scores(logits: mx.array, labels: Labels) -> mx.array:
-    """Converts the logits (B, C) of a classifier to float32 scores: probabilities, or for a regression the logits."""
+    """Converts the logits (B, C) of a classifier to float32 scores: to probabilities, except for a regression."""
     float_logits = logits.astype(mx.float32)
     if labels.problem_type == REGRESSION:
         return float_logits
@@ -42,11 +43,11 @@ def scores(logits: mx.array, labels: Labels) -> mx.array:
 
 
 class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
-    """Computes the labels or the number of a text or a pair.
+    """Computes the labels, or the number, for a text or a pair of texts.
 
     Attributes:
         labels: The classes of the model.
-        logits: Whether scores are the logits of the model.
+        logits: Whether the scores of labels are the logits of the model.
     """
 
     logits: ClassVar[bool] = False
@@ -64,15 +65,15 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a Python number for each label."""
+        """The memory of an output in bytes: a Python number for each label."""
         return 32 * len(self.labels)
 
     def size(self, item: Item, units: int) -> int:
-        """The memory of the labels."""
+        """Returns the memory of the labels, in bytes."""
         return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a text or one pair; see `label_scores.is_item`."""
+        """Whether `value` is a text or one pair (see `label_scores.is_item`)."""
         return is_item(value)
 
     def prepare(self, item: Item) -> ClassifyJob:
@@ -83,7 +84,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
                 "the model needs a query and a text, expected a pair of both", hint="use rerank, or give pairs"
             )
         if self._pairs and pair is None:
-            self._pairs = False  # warns once
+            self._pairs = False  # warns only once
             _LOG.warning("%s", missing_pair(self.model.source))
         if self.options.overflow == "window":
             return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
@@ -91,19 +92,22 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         return PreparedItem((text, pair), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:
-        """The scores and the logits, (B, C) each."""
+        """Returns the scores and the logits, (B, C) each."""
         logits = self.model.network.logits(HEAD, batch)
         return logits.astype(mx.float32) if self.logits else scores(logits, self.labels), logits
 
     def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[ClassifyJob, int]]) -> list[list[float]]:
-        """The scores (C,) of each row."""
+        """Returns the scores (C,) of each row."""
         scores, logits = arrays
         for row in cast(list[list[float]], logits.tolist()):
-            check_finite(row)  # not the scores: the sigmoid of infinity is 1
+            check_finite(row)  # checks the logits, as the sigmoid of infinity is 1
         return cast(list[list[float]], scores.tolist())
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
-        """The labels, best first, or the number; the scores of windows are averaged, weighted by their tokens."""
+        """Makes the result: the labels, best first, or the number.
+
+        The scores of windows are averaged, weighted by their tokens.
+        """
         text, pair = job.item
         numbers = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
         if self.labels.problem_type == REGRESSION:
@@ -116,7 +120,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
 
 
 class ClassifyLogitsTask(ClassifyTask):
-    """Classification whose scores are the logits of the model."""
+    """Classification with the logits of the model as scores."""
 
     logits = True
 
@@ -124,7 +128,7 @@ class ClassifyLogitsTask(ClassifyTask):
 def make_task(
     model: Model, options: ClassifyOptions, *, usage: Usage | None = None
 ) -> Task[Item, Any, Any, Classification | Regression]:
-    """Makes the task for the options: zero-shot classification if they have labels."""
+    """Makes the task that the options select: zero-shot classification if they have labels."""
     if options.labels is not None:
         return ZeroShotTask(model, options, usage=usage)
     return ClassifyTask(model, options, usage=usage)
@@ -155,15 +159,15 @@ def classify(
         iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text or a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a text or a pair of texts, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
-        CheckpointError: With `labels`: the model has no label for entailment or contradiction.
+        CheckpointError: The model has no label for entailment or contradiction, which `labels` need.
     """
     return one_or_many(make_task, model, texts, options, call)
 
 
 def _split(item: Item) -> tuple[str, str | None]:
-    """The text, and the second text of a pair or `None`."""
+    """Splits an item into its text and its second text; the latter is `None` for a single text."""
     if isinstance(item, str):
         return item, None
     if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
@@ -172,7 +176,6 @@ def _split(item: Item) -> tuple[str, str | None]:
 
 
 def _mean(rows: Sequence[list[float]], weights: Sequence[int]) -> list[float]:
-    """The weighted mean of rows of scores."""
     total = sum(weights)
     return [
         sum(weight * score for weight, score in zip(weights, column, strict=True)) / total

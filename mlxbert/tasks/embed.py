@@ -39,7 +39,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         embedder: Turns hidden states into vectors, with the settings of the model and the options.
         similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
         tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
-        prompt: The text before each text; may be empty.
+        prompt: The text that is put before each text; may be empty.
         prompt_length: The number of tokens before the text, the first special token included.
     """
 
@@ -68,15 +68,15 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a vector."""
+        """The memory of a vector, in bytes."""
         return 4 * self.embedder.size
 
     def size(self, item: str, units: int) -> int:
-        """The memory of a result with its vector."""
+        """Returns the memory of a result with its vector, in bytes."""
         return RESULT_BYTES + self.output_bytes
 
     def is_item(self, value: object) -> bool:
-        """Always false: a single text is for `embed`."""
+        """Always false: `embed` computes single texts, `embed_stream` takes an iterable."""
         check_texts(value)
         return False
 
@@ -96,11 +96,11 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """The prompt with the text; also the prompt alone, which windows tokenize for every text."""
+        """Returns the prompt with the text, and the prompt alone, which windows tokenize for every text."""
         return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """The vectors of the encodings of each job; several processes gather them when all have finished."""
+        """Yields the vectors of the encodings of each job; several processes exchange them when all have finished."""
         vectors = super().outputs(jobs)
         return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
 
@@ -116,7 +116,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return self._turns.is_mine()
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
-        """The vectors (B, W)."""
+        """Returns the vectors (B, W)."""
         output = self.model.network.encoder(
             batch.input_ids,
             batch.attention_mask,
@@ -126,7 +126,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return self.embedder(output, batch.attention_mask, self.prompt_length if self.prompt else 0)
 
     def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """One vector (W,) per row; `None` if another process computes the batch."""
+        """Returns one vector (W,) per row; `None` if another process computes the batch."""
         import numpy as np
 
         if arrays is None:
@@ -134,14 +134,14 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return list(check_finite(np.array(arrays), "vectors"))
 
     def result(self, job: PreparedItem[str], outputs: Sequence["Vector"]) -> Embedding:
-        """The vector of a text, or the mean of the vectors of its windows."""
+        """Makes the result from the vector of a text, or from the mean of the vectors of its windows."""
         vector = outputs[0] if len(outputs) == 1 else self._mean(outputs, job.encodings)
         stored = cast("Vector", as_dtype(vector, self.options.output_dtype))
         tokens = sum(map(len, job.encodings))
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
-        """The mean of the vectors of windows, weighted by tokens of the text; normalized if the vectors are."""
+        """Returns the mean of the vectors of windows, weighted by tokens of the text; normalized if the vectors are."""
         import numpy as np
 
         special = self.prompt_length + 1  # a special token ends each window
@@ -171,9 +171,9 @@ def embed(
     Omitted options follow the model's own files. `kind` puts the model's own prompt for searches before each text, if
     the model has one: `query` and `retrieval.query` are for queries; `document`, `passage`, `corpus` and
     `retrieval.passage` for documents. `normalize=False` skips the model's own normalization; vectors shortened by
-    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` is
-    round(127 · x / max|x|) of each vector, `binary` is int8 with eight dimensions in each value. The vector of a text
-    in windows is the mean of the windows' vectors, weighted by their tokens.
+    `dimensions` are normalized again only with `normalize=True`, as in sentence-transformers. `int8` converts each
+    vector x to round(127 · x / max|x|), `binary` to int8 values with eight dimensions each. The vector of a text in
+    windows is the mean of the windows' vectors, weighted by their tokens.
 
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
@@ -203,7 +203,7 @@ def embed(
 
 
 def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: OnProgress | None = None) -> "Vector":
-    """Computes the vectors of N texts as an array (N, D); the row of an unusable text is NaN, or 0 in integers."""
+    """Computes the vectors of N texts as an array (N, D). The row of an unusable text is NaN, or 0 in integers."""
     import numpy as np
 
     dtype = task.options.output_dtype
@@ -238,8 +238,8 @@ def embed_stream(
     Args:
         model: Any model; without sentence-transformers files, tokens are mean-pooled.
         texts: An iterable of texts.
-        group: The processes that share the work, see `mlxbert.machine.distributed`; each gets all vectors of the
-            same texts.
+        group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
+            and gets all of their vectors.
         options: See `EmbedOptions`.
         call: See `CallOptions`.
 
@@ -254,7 +254,7 @@ def embed_stream(
 
 
 def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
-    """Returns `texts`; refuses a value that is not an iterable of texts."""
+    """Returns `texts`; raises ArgumentError unless it is an iterable of texts."""
     return check_inputs(texts, name, "an iterable of texts")
 
 
@@ -265,10 +265,10 @@ def choose_prompt(
 
     Args:
         model: The model, which may have prompts of its own.
-        prompt: The prompt itself.
+        prompt: The text of the prompt.
         name: The name of one of the model's prompts.
-        kind: The kind of the texts, one of `KINDS`: chooses among the model's prompts.
-        prefix: The prefix of these arguments' names in errors.
+        kind: The kind of the texts, one of `KINDS`, which selects one of the model's prompts.
+        prefix: The prefix of the names of these arguments in error messages.
     """
     choices = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
     several = [f"a {key} {shown(value)}" for key, value in choices.items() if value is not None]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EmbedTokensTask(EmbedTask):
-    """Computes the vectors (L, D) of the L tokens of a text, with its prompt."""
+    """Computes the vectors (L, D) of the L tokens of a text and its prompt."""
 
     def __init__(self, model: Model, options: EmbedOptions, *, usage: Usage | None = None) -> None:
         check_no_window(options)
@@ -24,23 +24,23 @@ class EmbedTokensTask(EmbedTask):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a vector for each token of the longest input."""
+        """The memory of the vectors of the longest input, in bytes."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
 
     def size(self, item: str, units: int) -> int:
-        """The memory of a vector for each token."""
+        """Returns the memory of a vector for each token, in bytes."""
         return RESULT_BYTES + 4 * self.model.config.hidden_size * units
 
     def most_units(self, item: str) -> int:
-        """The maximum number of tokens, limited by the model's maximum length."""
+        """Returns the maximum number of tokens, limited by the model's maximum length."""
         return min(self.prompt_length + super().most_units(item), self.tokenizer.max_length)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
-        """The hidden states (B, L, D)."""
+        """Returns the hidden states (B, L, D)."""
         output = self.model.network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return output.last_hidden_state.astype(mx.float32)
 
     def read(self, arrays: mx.array | None, parts: Sequence[tuple[PreparedItem[str], int]]) -> Sequence["Vector"]:
-        """The vectors of the tokens of each row, without padding."""
+        """Returns the vectors of the tokens of each row, without padding."""
         rows = super().read(arrays, parts)
         return [row[: len(job.encodings[number])] for row, (job, number) in zip(rows, parts, strict=True)]

@@ -1,4 +1,4 @@
-"""Computes vectors of the words of texts: the hidden states of their tokens."""
+"""Computes vectors of the words of texts from the hidden states of their tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.token_task import Scores
 
 
-_WORD_BYTES = 500  # of a `WordVector` and of the array of its vector, without the numbers
+_WORD_BYTES = 500  # the memory of a `WordVector` and its array, without the numbers
 
 
 class EmbedWordsTask(TokenTask[Words]):
@@ -39,20 +39,20 @@ class EmbedWordsTask(TokenTask[Words]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a vector for each token of the longest input."""
+        """The memory of the vectors of the longest input, in bytes."""
         return 4 * self.model.config.hidden_size * self.tokenizer.max_length
 
     def size(self, item: Item, units: int) -> int:
-        """The memory of a vector for each word."""
+        """Returns the memory of a vector for each word, in bytes."""
         return RESULT_BYTES + (4 * self.model.config.hidden_size + _WORD_BYTES) * units
 
     def units(self, job: TokenJob) -> int:
-        """The number of words of the text; for a truncated text, at most the number of its tokens."""
+        """Returns the number of words in the text; for a truncated text, at most the number of its tokens."""
         words = self.count_words(job)
         return words if self.options.overflow == "window" else min(words, job.tokens)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
-        """The hidden states (B, L, D)."""
+        """Returns the hidden states (B, L, D)."""
         output = self.model.network.encoder(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_hidden_states=True
         )
@@ -60,7 +60,7 @@ class EmbedWordsTask(TokenTask[Words]):
         return output.hidden_states[self.options.layer].astype(mx.float32)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Words:
-        """The words that have tokens; the words beyond a truncation have none."""
+        """Makes the result from the words that have tokens; words that were truncated have none."""
         import numpy as np
 
         vectors = []
@@ -82,8 +82,8 @@ def embed_words(
         >>> result = mlxbert.embed_words(model, "The river bank was muddy.")
         >>> [(word.word, word.embedding.shape) for word in result.words]
 
-    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is the index in
-    `hidden_states` of transformers.
+    Windows overlap, and each token comes from the window where it is furthest from the edge. `layer` is an index into
+    the `hidden_states` of transformers.
 
     Args:
         model: Any model.
@@ -95,7 +95,7 @@ def embed_words(
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        InputError: The input is neither a text nor words, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(EmbedWordsTask, model, texts, options, call)

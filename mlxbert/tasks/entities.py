@@ -1,6 +1,7 @@
-"""Turns scores of tokens into tags of words and into entities, as a stream: only the current ones are in memory.
+"""Turns scores of tokens into tags of words and into entities, as a stream that holds only the current ones in memory.
 
-The aggregations are those in `TokenClassificationPipeline` of transformers, which has its own rule where words begin.
+The aggregations are the ones of `TokenClassificationPipeline` in transformers, which has a rule of its own for where
+words begin.
 
 Shapes: T tokens, C tags.
 """
@@ -29,7 +30,7 @@ class TaggedToken(NamedTuple):
     """A token of a text.
 
     Attributes:
-        span: The place in the text.
+        span: The offsets of the token in the text.
         id: The token id.
         scores: The score of each tag, (C,).
     """
@@ -41,7 +42,7 @@ class TaggedToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text: its place, and its tokens (at least one)."""
+    """A word of a text: its offsets in the text, and its tokens (at least one)."""
 
     span: Span
     tokens: list[TaggedToken]
@@ -53,7 +54,7 @@ class TaggedSpan:
 
     Attributes:
         tag: The tag, as named by the model.
-        span: The place in the text.
+        span: The offsets in the text.
         score: The probability of the tag.
     """
 
@@ -63,12 +64,14 @@ class TaggedSpan:
 
 
 def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[Span]) -> Iterator[Word]:
-    """Groups tokens by words; a word without the beginning of a token, because an earlier token covers it, is left out.
+    """Groups tokens by words.
+
+    A word is left out if no token begins in it because a token of an earlier word covers it.
 
     Args:
         text: The text.
         tokens: The tokens of the text.
-        words: The place of each word.
+        words: The offsets of each word.
     """
     tokens, places = tee(tokens)
     owners = words_of_tokens(text, (token.span for token in places), words)
@@ -80,7 +83,7 @@ def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[
 
 
 def pipeline_words(text: str, tokens: Iterable[TaggedToken], tokenizer: Tokenizer) -> Iterator[Word]:
-    """Groups tokens into words by the rule of the transformers pipeline, which looks at tokens only."""
+    """Groups tokens into words by the rule of the transformers pipeline, which only looks at tokens."""
     marked = bool(tokenizer.files.spelling.continuation_prefix)
     unknown = tokenizer.token_id(tokenizer.special.get("unk", ""))
     run: list[TaggedToken] = []
@@ -109,8 +112,8 @@ def tag_words(words: Iterable[Word], names: Sequence[str], how: str) -> Iterator
     Args:
         words: The words.
         names: The C tags.
-        how: `first`: the best tag of the first token; `average`: of the mean scores of all tokens; `max`: of the most
-            certain token.
+        how: Which scores decide: `first`, the scores of the first token; `average`, the mean scores of all tokens;
+            `max`, the scores of the most certain token.
     """
     import numpy as np
 
@@ -127,14 +130,14 @@ def _best(row: "Scores", span: Span, names: Sequence[str]) -> TaggedSpan:
 
 
 def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Iterator[TaggedSpan]:
-    """Gives words the most probable sequence of tags, each with its probability over all sequences.
+    """Gives words the most probable sequence of tags, and each tag its probability over all sequences.
 
-    A CRF decides only after the last word: the places of all words and the scores of their first tokens are kept.
+    A CRF decides only after the last word, so the offsets of all words and the scores of their first tokens are kept.
 
     Args:
         words: The words; the scores of their tokens are logits.
         names: The C tags.
-        crf: Scores sequences of tags, by the logits of the first token of each word.
+        crf: Scores sequences of tags, given the logits of the first token of each word.
     """
     import numpy as np
 
@@ -150,7 +153,7 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
 
 
 def group(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Joins neighbours of one type, up to the next `B-`, as the transformers pipeline does; leaves out `O`."""
+    """Joins neighbours of the same type into entities, as the transformers pipeline does: `B-` begins an entity."""
     return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in _runs(tagged)))]
 
 
@@ -163,19 +166,19 @@ def _runs(tagged: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
             yield run
             run = []
         last = kind
-        if kind != OUTSIDE:  # most of a text, and left out
+        if kind != OUTSIDE:  # `O` is left out; it is the tag of most words
             run.append(span)
     if run:
         yield run
 
 
 def each(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Makes an entity of every token or word; leaves out `O`."""
+    """Makes an entity of each token or word, except for the tag `O`."""
     return [*_entities(text, ((span.tag, [span]) for span in tagged))]
 
 
 def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> list[Entity]:
-    """Makes entities of words by their tags, as seqeval does; every word is one if the tags mark no entities.
+    """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes one.
 
     Args:
         text: The text.
@@ -189,12 +192,12 @@ def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> li
 
 
 def _inside(words: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
-    """Runs of words between `O` tags: no entity crosses such a run, so only one run is in memory."""
+    """Yields the runs of words between `O` tags. No entity crosses the end of a run, so only one run is in memory."""
     return ([*run] for outside, run in groupby(words, lambda word: word.tag == OUTSIDE) if not outside)
 
 
 def _decoded(words: Sequence[TaggedSpan], scheme: str) -> Iterator[tuple[str, Sequence[TaggedSpan]]]:
-    if scheme == "plain":  # types alone: neighbours of one type are an entity
+    if scheme == "plain":  # tags are only types: neighbours of the same type are an entity
         tags, scheme = [f"I-{word.tag}" for word in words], "iob1"
     else:
         tags = [spelled(word.tag, scheme) for word in words]

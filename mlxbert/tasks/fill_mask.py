@@ -24,11 +24,11 @@ from mlxbert.text.usage import Usage
 
 COMMON_MASK = "[MASK]"  # understood by every model, whatever its own mask token
 DEFAULT_TOP_K = 5
-MOST_WITH_TEXT = 49  # masks of a text whose fills repeat the text: for 2,000 masks this would be 28 MB
+MOST_WITH_TEXT = 49  # masks whose fills repeat the text: with 2,000 masks, all texts would take 28 MB
 
-_FILL_BYTES = 240  # of a `Fill` without its text
-_TEXT_BYTES = 60  # of a text, without its characters
-_MAX_SCORES = 2**24  # computed at once: a batch of nothing but masks would have 2,048 for each word of the vocabulary
+_FILL_BYTES = 240  # the memory of a `Fill` without its text
+_TEXT_BYTES = 60  # the memory of a text without its characters
+_MAX_SCORES = 2**24  # scores computed at once: a batch of only masks has 2,048 per word of the vocabulary
 
 # The token ids of the best words for one mask, best first, and their probabilities, K each. Uses arrays of the standard
 # library: lists take many times the memory, and NumPy a tenth of a second to import.
@@ -46,7 +46,7 @@ class MaskedPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class MaskJob(PreparedItem[str]):
-    """A text and, for each of its encodings, the masks that the encoding predicts; all in the order of the text."""
+    """A text, and the masks that each of its encodings predicts, in the order of the text."""
 
     masks: Sequence[Sequence[MaskedPlace]]
 
@@ -72,20 +72,20 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the words of a mask: two arrays."""
+        """The memory of the words for a mask, in bytes; they are stored as two arrays."""
         return 12 * self.count
 
     def size(self, item: str, units: int) -> int:
-        """The memory of the words of each mask, and of the texts of the first masks."""
+        """Returns the memory of the words for each mask, and of the texts for the first masks, in bytes."""
         text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.options.text else 0
         return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
 
     def units(self, job: MaskJob) -> int:
-        """The number of masks."""
+        """Returns the number of masks."""
         return sum(map(len, job.masks))
 
     def most_units(self, item: str) -> int:
-        """The number of places that read as a mask."""
+        """Returns the number of places in the text that are spelled like a mask."""
         return sum(item.count(mask) for mask in {COMMON_MASK, self.model.tokenizer.mask_token or COMMON_MASK})
 
     def prepare(self, item: str) -> MaskJob:
@@ -121,14 +121,14 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return MaskJob(item, encodings, truncated, masks, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """The text with the mask token of the vocabulary."""
+        """Returns the text with the mask token of the vocabulary."""
         mask = self.model.tokenizer.mask_token
         return [_respell(item, mask)[0]] if mask and isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
-        """The indices of the best words of M masks, and their scores, both (M, K).
+        """Returns the indices of the best words for M masks, and their scores, both (M, K).
 
-        On a GPU, M is padded to one of a few sizes, as rows of batches are, by repeating the last mask.
+        On a GPU, the last mask is repeated until M is one of a few sizes, like the number of rows in a batch.
         """
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
@@ -147,7 +147,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return best, scores
 
     def _best(self, selected: EncoderOutput) -> tuple[mx.array, mx.array]:
-        """The indices of the best words and their scores, (M, K) each, from the hidden states of masks, (M, D)."""
+        """Converts hidden states of masks, (M, D), to the indices of the best words and their scores, (M, K) each."""
         scores = probabilities(self.model.network.logits("masked_lm", selected))
         if self.candidates is not None:
             scores = scores[:, mx.array(self.candidates)]
@@ -155,7 +155,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return mx.contiguous(best), mx.contiguous(mx.take_along_axis(scores, best, axis=-1))
 
     def read(self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[MaskJob, int]]) -> list[list[Words]]:
-        """The best words for each mask of each row."""
+        """Returns the best words for each mask of each row."""
         best, best_scores = (memoryview(cast(Any, values)).cast("B") for values in arrays)
         columns, scores = best.cast("I"), best_scores.cast("f")
         places = range(0, len(columns), self.count)
@@ -163,7 +163,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return [[next(words) for _ in job.masks[number]] for job, number in parts]
 
     def _words(self, columns: "memoryview[int]", scores: "memoryview[float]") -> Words:
-        """Words and their scores, best first; equal scores in the order of the vocabulary."""
+        """Returns words and their scores, best first; words with equal scores are in the order of the vocabulary."""
         ids, values = columns.tolist(), check_finite(cast(list[float], scores.tolist()))
         if self.candidates is not None:
             ids = [self.candidates[column] for column in ids]
@@ -171,7 +171,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return array("i", [ids[place] for place in order]), array("f", [values[place] for place in order])
 
     def result(self, job: MaskJob, outputs: Sequence[list[Words]]) -> FillMask:
-        """The masks of the text with their words."""
+        """Makes the result: the masks of the text with their words."""
         pairs = (
             (mask, words)
             for places, best in zip(job.masks, outputs, strict=True)
@@ -203,7 +203,7 @@ def fill_mask(
 ) -> FillMask | Iterator[FillMask | Failure]:
     """Predicts words for the masked places of texts.
 
-    For a text too long for the model, each mask gets a window with as much text as fits on both sides.
+    If a text is too long for the model, each mask gets a window with as much text as fits on both sides.
 
     Example:
         >>> result = mlxbert.fill_mask(mlxbert.load(), "Tokyo is the largest city in [MASK].", top_k=3)
@@ -212,7 +212,7 @@ def fill_mask(
     Args:
         model: A model with a masked-LM head.
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
-            Several masks of a text are filled independently, each while the others stay masked.
+            Several masks of a text are filled independently: while one is filled, the others stay masked.
         options: See `FillMaskOptions`.
         call: See `CallOptions`.
 
@@ -220,17 +220,17 @@ def fill_mask(
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: A text without a mask, or too long with `overflow="error"`.
+        InputError: A text has no mask, or is too long with `overflow="error"`.
         ArgumentError: `top_k`, `targets` or another argument has an invalid value.
     """
     return one_or_many(FillMaskTask, model, texts, options, call)
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
-    """The ids of target words, without duplicates.
+    """Returns the ids of target words, without duplicates.
 
-    A target may be spelled as in the vocabulary ("ĠParis"), or must be exactly one token at the beginning of a word
-    ("Paris" as "ĠParis" or "paris"), or else within a word.
+    A target is looked up as it is spelled in the vocabulary ("ĠParis"), then as a single token at the beginning of a
+    word ("Paris" as "ĠParis" or "paris"), then as a single token within a word.
     """
     ids = []
     for target in targets:
@@ -249,7 +249,7 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
 
 
 def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:
-    """The text with the model's own mask token for every `[MASK]`, and a function that maps offsets back."""
+    """Replaces `[MASK]` with the model's own mask token; also returns a function that maps offsets back."""
     if mask == COMMON_MASK or COMMON_MASK not in text:
         return text, lambda offset: offset
     pieces = text.split(COMMON_MASK)

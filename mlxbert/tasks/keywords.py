@@ -27,7 +27,7 @@ _Usage = Annotated[Usage | None, Option("Counts tokens, padding and truncated in
 
 @dataclass(frozen=True, kw_only=True)
 class UsageOptions:
-    """Options of every function of a task."""
+    """Options that every function of a task takes."""
 
     usage: _Usage = None
 
@@ -46,7 +46,7 @@ class CallOptions:
 
 
 def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces each keyword-only parameter that is a dataclass of options by the options as keywords."""
+    """Replaces each keyword-only parameter that is a dataclass of options by keywords for these options."""
     original = inspect.signature(function)
     groups = groups_of(function)
     owners = {keyword: name for name, group in groups.items() for keyword in declared_options(group)}
@@ -75,14 +75,14 @@ def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def groups_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The dataclasses of options that a function takes, by the names of their parameters."""
+    """Returns the dataclasses of options that a function takes, by the names of their parameters."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     return {keyword.name: keyword.annotation for keyword in keywords if is_dataclass(keyword.annotation)}
 
 
 def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
-    """The keywords of a dataclass of options: its own first, then the inherited ones."""
+    """Yields the keywords of a dataclass of options: its own first, then the inherited ones."""
     declared = declared_options(group)
     names = (name for part in group.__mro__ for name in vars(part).get("__annotations__", ()) if name in declared)
     for name in dict.fromkeys(names):
@@ -91,13 +91,13 @@ def keywords_of(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def _accepted(kind: Any) -> Any:
-    """The type of a keyword; where the field is a tuple, any iterable is accepted."""
+    """Returns the type of a keyword; any iterable is accepted where the field is a tuple."""
     kinds = [Iterable[get_args(each)[0]] if get_origin(each) is tuple else each for each in kinds_of(kind)]  # type: ignore[misc]
     return functools.reduce(lambda a, b: a | b, kinds)
 
 
 def _documented(text: str, groups: Mapping[str, Any]) -> str:
-    """A docstring in which each group of options is replaced by a line for each option."""
+    """Replaces each group of options in a docstring by a line for each option."""
 
     def lines(line: re.Match[str]) -> str:
         indent, group = line[1], groups[line[2]]
@@ -109,7 +109,7 @@ def _documented(text: str, groups: Mapping[str, Any]) -> str:
 
 
 def describe(group: Any, name: str) -> str:
-    """The description of an option in `help`: its meaning, values, default and bounds."""
+    """Describes an option for `help`: its meaning, values, default and bounds."""
     kind, option = declared_options(group)[name]
     default = getattr(group, name)
     sentences = [" ".join(option.help.split())]

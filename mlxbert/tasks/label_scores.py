@@ -1,4 +1,4 @@
-"""Shared by classification with a model's own labels and zero-shot classification: inputs, and ranked labels."""
+"""Common parts of classification with a model's own labels and zero-shot classification."""
 
 from collections.abc import Sequence
 
@@ -6,26 +6,26 @@ from mlxbert.results.classify import Label
 
 HEAD = "sequence_classifier"
 THRESHOLD = 0.5  # default for models without their own
-_LABEL_BYTES = 160  # of a `Label`; its name is shared with the model
+_LABEL_BYTES = 160  # the memory of a `Label`, whose name is shared with the model
 
 Item = str | tuple[str, str]
 
 
 def is_item(value: object) -> bool:
-    """Whether `value` is a text or one pair: a tuple of two texts, since a list may hold any number of texts."""
+    """Whether `value` is a text, or a pair of texts in a tuple (a list may hold any number of texts)."""
     pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
     return isinstance(value, str) or pair
 
 
 def labels_bytes(count: int, top_k: int | None) -> int:
-    """The approximate memory of the labels of a result, in bytes."""
+    """Returns the approximate memory of the labels of a result, in bytes."""
     return _LABEL_BYTES * (count if top_k is None else min(count, top_k))
 
 
 def ranked(
     names: Sequence[str], scores: Sequence[float], top_k: int | None, thresholds: Sequence[float] | None
 ) -> tuple[Label, ...]:
-    """Ranks labels by their scores; with thresholds, each label says whether its score reaches its threshold."""
+    """Ranks labels by their scores. If there are thresholds, each label says whether its score reaches its own."""
 
     def label(index: int) -> Label:
         return Label(names[index], scores[index], None if thresholds is None else scores[index] >= thresholds[index])

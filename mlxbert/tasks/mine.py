@@ -1,4 +1,4 @@
-"""`mlxbert.mine`: texts that a model finds similar to a query although they do not belong to it."""
+"""`mlxbert.mine`: finds texts that a model considers similar to a query although they do not belong to it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,11 +33,11 @@ def mine(
     computing: TaskOptions,
     on_progress: OnProgress | None = None,
 ) -> list[Mined]:
-    """Finds hard negatives for training embedders and rerankers: the texts nearest to a query that are not its own.
+    """Finds hard negatives for training embedders and rerankers: the most similar texts that do not belong to a query.
 
     The candidates are the positives of all queries. Their vectors are scaled to length 1, as in sentence-transformers,
-    and compared by the similarity function in the model's files, as in `similarity`. A text nearly as similar as the
-    positive is often an unlabelled positive: `margin` excludes it.
+    and compared by the similarity function in the model's files, as in `similarity`. A text that is nearly as similar
+    as the positive is often an unlabelled positive: `margin` excludes it.
 
     Example:
         >>> pairs = [{"anchor": "a cat", "positive": "a kitten"}, {"anchor": "a dog", "positive": "a puppy"}]
@@ -53,18 +53,18 @@ def mine(
         text_column: The column of the queries; guessed from names and values if `None`.
         pair_column: The column of the positives; guessed if `None`.
         computing: See `TaskOptions`.
-        on_progress: Called with the number of texts that are embedded, and with the number of all texts.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Returns:
-        The negatives of each different query, in the order of the queries.
+        The negatives of each query, in the order of the queries; a repeated query has only one result.
 
     Raises:
         ArgumentError: An argument is invalid.
-        InputError: The data are not pairs, or one cannot be used.
+        InputError: The data are not pairs, or a pair is unusable.
     """
     check_model(model)
     model.require("embed")
-    # Two scores of vectors of length 1 differ by no more; Manhattan distances depend on the number of dimensions.
+    # The largest difference of two scores of unit vectors; Manhattan distances depend on the number of dimensions.
     widest = 2.0 * (model.embedder.size**0.5 if model.embedder.config.similarity == "manhattan" else 1)
     if abs(options.margin) > widest:
         raise ArgumentError(
@@ -82,7 +82,6 @@ def mine(
 
 
 def _positives(records: Sequence[Related]) -> dict[str, tuple[str, ...]]:
-    """The positives of each query."""
     texts: dict[str, dict[str, None]] = {}
     for record in records:
         texts.setdefault(record.text, {}).update(dict.fromkeys(record.positives))
@@ -109,7 +108,7 @@ def _mine(
         scores_of_pairs(task.similarity, vector, documents[[numbers[text] for text in belonging]]).min()
         for vector, belonging in zip(queries, positives.values(), strict=True)
     ]
-    excluded = max(map(len, positives.values())) + 1  # the positives of a query, and the query itself
+    excluded = max(map(len, positives.values())) + 1  # the query itself and its positives
     below = np.array(lowest, np.float32) - options.margin
     best, scores = nearest(task.similarity, queries, documents, options.negatives + options.skip + excluded, below)
     mined: list[Mined] = []

@@ -24,7 +24,7 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
     name = "next-sentence"
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is one pair: a tuple of two texts, since a list may hold any number of pairs."""
+        """Whether `value` is a pair of texts in a tuple (a list may hold any number of pairs)."""
         return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
     def prepare(self, item: Pair) -> PairJob:
@@ -36,16 +36,16 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         return PreparedItem((first, second), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:
-        """The probabilities (B,)."""
+        """Returns the probabilities (B,)."""
         scores = probabilities(self.model.network.logits("next_sentence", batch))
         return scores[:, 0]
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PairJob, int]]) -> list[float]:
-        """One probability per row."""
+        """Returns one probability per row."""
         return check_finite(cast(list[float], arrays.tolist()))
 
     def result(self, job: PairJob, outputs: Sequence[float]) -> NextSentence:
-        """The pair with its probability."""
+        """Makes the result from the pair and its probability."""
         return NextSentence(*job.item, outputs[0] > 0.5, outputs[0], job.truncated)
 
 
@@ -68,7 +68,7 @@ def next_sentence(
         One result for one pair; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a pair of texts, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(NextSentenceTask, model, pairs, options, call, name="pairs")

@@ -1,4 +1,4 @@
-"""The options of the tasks: each is declared here once, for the functions, the command line and the server."""
+"""The options of the tasks. Each is declared once, for the functions, the command line and the server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,22 +48,22 @@ class TaskOptions:
         check_fields(self)
 
     def deciding(self) -> dict[str, Any]:
-        """The values of `deciding_options` by name."""
+        """Returns the values of `deciding_options` by name."""
         return {name: getattr(self, name) for name in deciding_options(type(self))}
 
 
 def deciding_options(options: type[TaskOptions]) -> Mapping[str, tuple[Any, Option]]:
-    """The options of a task that affect its results: all but those that every task has, which affect only speed."""
+    """Returns the options that affect a task's results: all but the common ones, which only affect its speed."""
     common, all_options = (declared_options(cast(Any, kind)) for kind in (TaskOptions, options))
     return {name: declared for name, declared in all_options.items() if name not in common}
 
 
 class OptionsWithOverflow(Protocol):
-    """Options of a task that reads texts, which may be too long for the model."""
+    """Options of a task whose texts may be too long for the model."""
 
     @property
     def batch_tokens(self) -> int | None:
-        """Tokens per batch."""
+        """The number of tokens per batch."""
 
     @property
     def overflow(self) -> str:
@@ -81,7 +81,7 @@ class TruncatingOptions(TaskOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedOptions(TaskOptions):
-    """Options of a task that by default computes texts that are too long for the model in windows."""
+    """Options of a task that by default splits texts that are too long for the model into windows."""
 
     overflow: Annotated[Literal["window", "truncate", "error"], _WINDOWED] = "window"
 
@@ -179,7 +179,7 @@ class ClassifyOptions(TruncatingOptions):
     multi: Annotated[bool, Option("Score each label on its own. Several may be right.", panel="Zero-shot")] = False
 
     def deciding(self) -> dict[str, Any]:
-        """The values of `deciding_options`, without the options of zero-shot classification if there are no labels."""
+        """Returns the values of `deciding_options`; leaves out options of zero-shot classification without `labels`."""
         zero_shot = () if self.labels is not None else ("labels", "hypothesis", "multi")
         return {name: value for name, value in super().deciding().items() if name not in zero_shot}
 

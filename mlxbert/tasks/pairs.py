@@ -1,4 +1,7 @@
-"""Similarity of the two texts of pairs, and of every query to every text. N queries, M texts."""
+"""The similarity of the two texts of pairs, and of every query to every text.
+
+Shapes: N queries, M texts.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +33,7 @@ PairJob = tuple[PreparedItem[str], PreparedItem[str]]
 def similarity_pairs(
     model: Model, pairs: Pair | Iterable[Pair | InputError], *, options: SimilarityOptions, call: CallOptions
 ) -> PairSimilarity | Iterator[PairSimilarity | Failure]:
-    """Computes the similarity of the two texts of each pair; the first text is the query, see `similarity`.
+    """Computes the similarity of the two texts of each pair; the first text is the query (see `similarity`).
 
     Example:
         >>> pairs = [("A man eats.", "He has lunch."), ("A man eats.", "It rains.")]
@@ -47,7 +50,7 @@ def similarity_pairs(
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: Not a pair of texts, or too long with `overflow="error"`.
+        InputError: The input is not a pair of texts, or is too long with `overflow="error"`.
     """
     check_model(model, pairs)
     first, second = embed_tasks(model, options, call.usage)
@@ -92,7 +95,7 @@ def similarity_matrix(
     call: UsageOptions,
     on_error: Literal["raise", "return"] = "raise",
 ) -> "NDArray[np.float32]":
-    """Computes the similarity of every query to every text, see `similarity`.
+    """Computes the similarity of every query to every text (see `similarity`).
 
     Example:
         >>> model = mlxbert.load()

@@ -1,4 +1,4 @@
-"""Names of the prompts that a model brings along."""
+"""Finds the prompts that a model has for queries and for documents."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ KINDS = {
 
 
 def own_prompt(prompts: Mapping[str, str], kind: str) -> str | None:
-    """The name of a model's own prompt for texts of a kind; `None` if it has none."""
+    """Returns the name of a model's own prompt for texts of a kind; `None` if it has none."""
     if kind not in list(KINDS):
         raise not_one_of("kind", kind, KINDS)
     return next((name for name in KINDS[kind] if name in prompts), None)

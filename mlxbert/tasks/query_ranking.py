@@ -1,4 +1,4 @@
-"""Shared by tasks that rank texts for a query: similarity scores, and a ranking that keeps only the best texts."""
+"""Common parts of tasks that rank texts for a query: similarity scores, and a ranking of the best texts."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
     _Vectors = NDArray[np.floating[Any]]
 
-_SINGLE_CORE = 2**22  # numbers: for fewer, starting the threads of a product takes longer than computing on one core
-_QUERIES = 64  # whose scores for all documents are in memory at a time
+_SINGLE_CORE = 2**22  # numbers: for fewer, starting threads takes longer than a product on one core
+_QUERIES = 64  # queries whose scores for all documents are in memory at the same time
 # The compared score, the negative index (so that the earlier text is the greater), a `Scored`, the caller's object.
 _Entry = tuple[float, int, "Scored", Any]
 
 
 class Scored(NamedTuple):
-    """A text with its score for a query; see `Similarity`.
+    """A text with its score for a query (see `Similarity`).
 
     Attributes:
-        logit: The logit of a score that is a probability, see `Reranked`; `None` for other scores.
+        logit: The output of a cross-encoder, which decides the rank (see `Reranked`); `None` for similarities.
     """
 
     score: float
@@ -35,12 +35,12 @@ class Scored(NamedTuple):
 
     @property
     def order(self) -> float:
-        """The value to compare texts by: as float32, the probability of every large logit is 1.0."""
+        """The value that decides the rank: the logit if there is one, since in float32 many probabilities are 1.0."""
         return self.score if self.logit is None else self.logit
 
 
 class RankedText(NamedTuple):
-    """A ranked text: the values of a `Similarity`, and the object that the caller kept with it."""
+    """A ranked text: the values of a `Similarity`, and the object that the caller stored with the text."""
 
     rank: int
     number: int
@@ -53,9 +53,9 @@ class RankedText(NamedTuple):
 
 
 class Ranking:
-    """The texts with the highest scores (or logits), highest first and equal ones in the order of the input.
+    """Keeps the texts with the highest scores (or logits), highest first; equal ones stay in the order of the input.
 
-    Equal texts get the same score, though batches round differently.
+    Equal texts get the same score, although rounding differs between batches.
 
     Args:
         top_k: The number of texts to keep; `None` for all.
@@ -67,7 +67,7 @@ class Ranking:
         self._texts: dict[str, tuple[Scored, int]] = {}  # each text in `_best`: its first score, and its count
 
     def add(self, index: int, scored: Scored, kept: Any = None) -> None:
-        """Adds a text, which may displace the worst."""
+        """Adds a text, which may displace the worst one."""
         text = scored.text
         first, count = self._texts.get(text, (scored, 0))
         self._texts[text] = first, count + 1
@@ -83,13 +83,13 @@ class Ranking:
             self._texts[text] = first, count - 1
 
     def sorted(self) -> list[RankedText]:
-        """The kept texts, best first, with ranks from 1."""
+        """Returns the kept texts, best first, with ranks from 1."""
         best = sorted(self._best, reverse=True)
         return [RankedText(rank, -place, *scored, kept) for rank, (_, place, scored, kept) in enumerate(best, 1)]
 
 
 def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[RankedText], list[Failure]]:
-    """Ranks results; returns the best of them, and all failures.
+    """Ranks results; returns the best ones, and all failures.
 
     Args:
         results: One result for each text, in the order of the input.
@@ -106,7 +106,7 @@ def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[R
 
 
 def reranked(query: str, text: RankedText) -> Reranked:
-    """The result of a text that a `RerankTask` ranked."""
+    """Converts a text that a `RerankTask` ranked to a result."""
     assert text.logit is not None
     return Reranked(query, text.rank, text.number, text.score, text.text, text.logit, text.truncated)
 
@@ -117,7 +117,7 @@ def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[
 
 
 def check_query(query: object, texts: object) -> None:
-    """Refuses a query that is not a text."""
+    """Raises InputError if the query is not a text."""
     if not isinstance(query, str):
         from mlxbert.tasks.argument_checks import OF_VECTORS, holds_numbers  # needs MLX, which a server's clients lack
 
@@ -127,11 +127,11 @@ def check_query(query: object, texts: object) -> None:
 
 
 def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "NDArray[np.float32]":
-    """The similarity of two vectors, or of each pair of rows; higher scores are more similar.
+    """Returns the similarity of two vectors, or of each pair of rows; a higher score means more similar.
 
     Args:
         similarity: One of `SIMILARITIES`. Distances are negative, as in sentence-transformers.
-        first: (…, W); of length 1 where the similarity is `cosine`.
+        first: (…, W); of length 1 if the similarity is `cosine`.
         second: (…, W), likewise.
     """
     import numpy as np
@@ -147,11 +147,11 @@ def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "
 
 
 def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -> "NDArray[np.float32]":
-    """The similarity of every query to every document: (Q, W) and (D, W) → (Q, D); see `scores_of_pairs`."""
+    """Returns the similarities (Q, D) of all queries (Q, W) to all documents (D, W); see `scores_of_pairs`."""
     import numpy as np
 
     match similarity:
-        case "euclidean":  # in float64: differences of large squares
+        case "euclidean":  # needs float64, since it subtracts large squares
             a, b = queries.astype(np.float64), documents.astype(np.float64)
             squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
             scores = -np.sqrt(np.maximum(squares, 0))
@@ -175,7 +175,7 @@ def nearest(
         queries: (Q, W).
         documents: (D, W).
         depth: The maximum number of documents per query.
-        below: The maximum score of an eligible document, (Q,); `None` for any.
+        below: For each query, the maximum score of an eligible document, (Q,); `None` for no limit.
 
     Returns:
         Indices of documents, most similar first, and their scores: (Q, min(depth, D)). Documents that are not eligible

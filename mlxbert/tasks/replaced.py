@@ -14,11 +14,11 @@ from mlxbert.tasks.options import ReplacedOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.text.window_stitching import best_windows
 
-_JUDGED_BYTES = 360  # of a `ReplacedToken`
+_JUDGED_BYTES = 360  # the memory of a `ReplacedToken`
 
 
 class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
-    """Computes the probability of every token to be a replacement."""
+    """Computes for each token of a text the probability that it is a replacement."""
 
     name = "replaced"
 
@@ -32,23 +32,23 @@ class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of a Python number for each token of the longest input."""
+        """The memory of the outputs of the longest input, in bytes: a Python number for each token."""
         return 32 * self.tokenizer.max_length
 
     def size(self, item: str, units: int) -> int:
-        """The memory of a `ReplacedToken` for each token."""
+        """Returns the memory of a `ReplacedToken` for each token, in bytes."""
         return RESULT_BYTES + _JUDGED_BYTES * units
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
-        """The probabilities (B, L)."""
+        """Returns the probabilities (B, L)."""
         return mx.sigmoid(self.model.network.logits("discriminator", batch).astype(mx.float32))
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[list[float]]:
-        """The probabilities of the tokens of each row, padding included."""
+        """Returns the probabilities of the tokens of each row, including padding."""
         return cast(list[list[float]], arrays.tolist())
 
     def result(self, job: PreparedItem[str], outputs: Sequence[list[float]]) -> Replaced:
-        """The tokens with their scores, each from the window where it is furthest from the edge."""
+        """Makes the result: the tokens with their scores, each from the window where it is furthest from the edge."""
         tokens = []
         for number, place in best_windows(job.encodings):
             window, score = job.encodings[number], outputs[number][place]
@@ -81,7 +81,7 @@ def replaced(
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(ReplacedTask, model, texts, options, call)

@@ -29,7 +29,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
     """Computes the scores of pairs of a query and a text.
 
     Attributes:
-        probabilities: Whether scores are probabilities.
+        probabilities: Whether the scores are probabilities.
     """
 
     name = "classify"
@@ -43,11 +43,11 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
             self.tokenizer = _instructed(self.tokenizer, options.prompt)
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is one pair: a tuple, since a list may hold any number of pairs."""
+        """Whether `value` is a query with a text, in a tuple (a list may hold any number of pairs)."""
         return isinstance(value, tuple)
 
     def check_query(self, query: str) -> None:
-        """Refuses a query that leaves no room for a text."""
+        """Raises InputError if a query leaves no room for a text."""
         if self.options.overflow != "truncate":
             room = self.tokenizer.max_length // 2
             if len(tokens := self.tokenizer.pieces(query)) > room:
@@ -58,7 +58,7 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         self.tokenizer.encode(query, "", overflow="truncate")
 
     def texts(self, item: Pair) -> Sequence[str]:
-        """The texts as they appear in the input of the model."""
+        """Returns the texts as they appear in the input of the model."""
         return self.tokenizer.inside(*item)
 
     def prepare(self, item: Pair) -> PreparedItem[Pair]:
@@ -72,26 +72,26 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         return PreparedItem(item, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> tuple[mx.array, mx.array]:
-        """The logits and the scores, (B,) each."""
+        """Returns the logits and the scores, (B,) each."""
         logits = self.model.network.logits(HEAD, batch).astype(mx.float32)[:, 0]
         return logits, mx.sigmoid(logits) if self.probabilities else logits
 
     def read(
         self, arrays: tuple[mx.array, mx.array], parts: Sequence[tuple[PreparedItem[Pair], int]]
     ) -> list[tuple[float, float]]:
-        """The logit and the score of each row."""
+        """Returns the logit and the score of each row."""
         logits, scores = (cast(list[float], array.tolist()) for array in arrays)
         check_finite(logits)
         return [*zip(logits, scores, strict=True)]
 
     def result(self, job: PreparedItem[Pair], outputs: Sequence[tuple[float, float]]) -> Scored:
-        """The score of the best window."""
+        """Returns the text with the score of its best window."""
         logit, score = max(outputs)
         return Scored(score, job.item[1], job.truncated, logit=logit)
 
 
 def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
-    """Replaces the instruction in the prompt of a tokenizer."""
+    """Returns the tokenizer with another instruction in its prompt."""
     if not isinstance(instruction, str):
         raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:
@@ -106,7 +106,7 @@ def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
 
 
 def check_one_score(model: Model) -> None:
-    """Refuses a model with several scores for a pair of texts."""
+    """Raises CheckpointError if a model gives a pair of texts several scores."""
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(
@@ -122,7 +122,8 @@ def rerank(
     """Ranks texts by how well they answer a query, with a cross-encoder.
 
     The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
-    the best texts of a search are reranked. A text in windows gets its best score; each window has the whole query.
+    the best texts of a search are reranked. A text in windows gets the score of its best window; each window contains
+    the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
@@ -132,19 +133,19 @@ def rerank(
         model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
             Qwen3-Reranker.
         query: The query.
-        texts: The texts, any number.
+        texts: Any number of texts.
         options: See `RerankOptions`.
         call: See `CallOptions`.
 
     Returns:
-        The best text first, by the logit; equally good texts in the order of the input. Scores are probabilities, or
-        any numbers, depending on the files of the model; they equal the scores of sentence-transformers'
-        `CrossEncoder`. Failures come last, and `top_k` drops none of them.
+        The texts, best first according to the logit; equally good texts are in the order of the input. Scores are
+        probabilities, or any numbers, depending on the files of the model; they equal the scores of
+        sentence-transformers' `CrossEncoder`. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
         CheckpointError: The model gives several scores, or its files name a function that mlxbert does not know.
-        InputError: A text is unusable; raised for the query whatever `on_error` says.
+        InputError: A text is unusable, or the query is unusable (whatever `on_error` says).
     """
     check_model(model, query, texts)
     check_query(query, texts)

@@ -41,11 +41,11 @@ _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 @dataclass
 class _SharedOutputs:
-    """The hooks of `remembering`: the source of outputs, and the consumer of results.
+    """The hooks that `remembering` sets: the source of outputs, and the functions that are called back.
 
     Attributes:
         how: Looks up or computes outputs; `None` if every batch is computed.
-        computes: Whether the next batch has to be computed: batches with known outputs come first.
+        computes: Whether the next batch has to be computed. The batches whose outputs are stored come first.
         on_window: See `remembering`; `None` if somebody may wait for the first results.
         pause: See `remembering`.
     """
@@ -60,7 +60,7 @@ _memory: ContextVar[_SharedOutputs] = ContextVar("memory", default=_SharedOutput
 
 
 def check_on_error(on_error: str) -> None:
-    """Refuses an `on_error` that is neither `raise` nor `return`."""
+    """Raises ArgumentError if `on_error` is neither `raise` nor `return`."""
     if on_error not in ON_ERROR:
         raise not_one_of("on_error", on_error, ON_ERROR)
 
@@ -79,18 +79,19 @@ def run(
     """Prepares and computes a window of items at a time, in constant memory.
 
     Args:
-        items: Any number of items. An InputError among them, from the reader of the items, becomes a failure like an
-            unusable item: it keeps its place, so that batches do not depend on which items could be read.
+        items: Any number of items. If the reader of the items yields an InputError in place of an item, it is treated
+            like an unusable item: it keeps its place, so that batches do not depend on which items could be read.
         prepare: Makes a job of an item; raises InputError if the item is unusable.
-        compute: One result per job, in their order; on a GPU, its first batch starts at the call.
+        compute: Returns one result per job, in order. On a GPU, the call itself starts the first batch.
         on_error: `raise` (the error names the item, if there are several), or `return` a Failure in place of the
             result.
         window: The number of items that are prepared and computed together.
-        together: A context manager that does the shared preparation of a window; `prepare` runs within it.
-        usual: The number of items of a window on a CPU.
-        early: Whether somebody may wait for the first results (not for a file). The first window is then as small as
-            on a CPU, and its results do not wait for the next window: a caller that takes only a few results does not
-            wait until thousands of texts are tokenized. Growing in more steps would make more shapes.
+        together: Returns a context manager that prepares the items of a window together; `prepare` runs within it.
+        usual: The number of items in a window on a CPU.
+        early: Whether somebody may wait for the first results (nobody does if they go to a file). If so, the first
+            window is as small as on a CPU, and its results do not wait for the next window: a caller who takes only a
+            few results does not wait until thousands of texts are tokenized. Windows do not grow in more steps, since
+            that would create more batch shapes.
     """
     check_on_error(on_error)
     return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))
@@ -98,7 +99,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The sizes of windows; see `run` and `windows`."""
+    """The sizes of windows (see `run` and `windows`)."""
 
     size: int
     usual: int
@@ -149,7 +150,7 @@ def _one_behind(windows: Iterable[tuple[T, bool]], *, at_once: bool) -> Iterator
     """Yields the windows; on a GPU, each only after the next one has been started.
 
     Args:
-        windows: The windows, each with whether another one is available at once.
+        windows: The windows, each with a flag: whether another one is available at once.
         at_once: Whether the first window is yielded without waiting for the next one.
     """
     waiting: list[T] = []
@@ -171,7 +172,7 @@ def _ahead(
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
     sizes: _Sizes,
 ) -> Iterator[tuple[list[Job | InputError], bool]]:
-    """Windows of jobs, each with whether another one is available; a thread prepares them ahead of the computation.
+    """Yields windows of jobs, each with a flag: whether another one is available. A thread prepares the windows ahead.
 
     The items themselves are read on this thread: an iterable may be bound to the thread that created it.
     """
@@ -210,7 +211,7 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
 
 
 def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]) -> list[Output]:
-    """Calls `compute` with all items, or, if the device runs out of memory, with halves, recursively.
+    """Calls `compute` with all items. If the device runs out of memory, computes each half separately, recursively.
 
     Returns:
         The output of each part, in order.
@@ -250,11 +251,11 @@ def run_batches(
             after the encodings; their outputs are dropped.
         read: Takes the evaluated arrays and the indices; returns one output for each index. For a batch that another
             process computes, the arrays are `None`.
-        config: The configuration of the encoder: its maximum length, its padding.
+        config: The configuration of the encoder, for its maximum length and its padding.
         batch_tokens: Tokens per batch, padding included; `None` for the default.
         usage: Counts the computed texts and tokens.
-        mine: Called once for each batch, in order: whether this process computes it.
-        by_row: Whether the first axis of the arrays of `forward` is the row of the batch. If not, the arrays must
+        mine: Returns whether this process computes the next batch; called once for each batch, in order.
+        by_row: Whether the rows of the batch are the first axis of the arrays from `forward`. If not, the arrays must
             contain nothing for padding rows.
     """
     lengths = [padded_length(len(encoding), config.max_length) for encoding in encodings]
@@ -266,7 +267,7 @@ def run_batches(
 
 
 class _BatchOrder(Generic[Arrays, Output]):
-    """Starts and reads batches in order; see `run_batches`."""
+    """Starts and reads batches in order (see `run_batches`)."""
 
     def __init__(
         self,
@@ -295,14 +296,14 @@ class _BatchOrder(Generic[Arrays, Output]):
         return self._is_mine[number]
 
     def _shape(self, group: Sequence[int]) -> tuple[int, int]:
-        """The rows and the length of the batch of a group."""
+        """Returns the number of rows and the length of the batch for a group."""
         length = padded_length(max(len(self._encodings[index]) for index in group), self._config.max_length)
         return padded_rows(len(group), length, self._batch_tokens), length
 
     def _lazy(self, group: Sequence[int]) -> Arrays:
-        """The lazy outputs of `forward` for a group; padding rows repeat its first input.
+        """Returns the lazy outputs of `forward` for a group; padding rows repeat its first input.
 
-        An empty row would give NaN in the softmax over its keys, and would need a mask where nothing else is padded.
+        Empty rows would cause NaN in the softmax over their keys, and would need a mask where nothing else is padded.
         """
         encodings, (rows, _) = [self._encodings[index] for index in group], self._shape(group)
         batch = make_batch([*encodings, *encodings[:1] * (rows - len(group))], self._config)
@@ -313,7 +314,7 @@ class _BatchOrder(Generic[Arrays, Output]):
         return unpadded
 
     def start_ahead(self, number: int) -> None:
-        """Starts a batch before its turn, if it has to be computed, on a GPU that has not failed."""
+        """Starts a batch before its turn if it has to be computed on a GPU, unless the GPU has failed."""
         if not (self._memory.computes and on_gpu() and self._is_well()):
             return
         if number in self._is_mine or number >= len(self._groups):
@@ -329,7 +330,7 @@ class _BatchOrder(Generic[Arrays, Output]):
                 self._broken = problem
 
     def _is_well(self) -> bool:
-        """Whether no batch that was started has failed so far."""
+        """Whether no started batch has failed so far."""
         return errors_seen() == self._errors
 
     def _finished(self, arrays: Arrays, group: Sequence[int]) -> Sequence[Output]:
@@ -356,7 +357,7 @@ class _BatchOrder(Generic[Arrays, Output]):
         return [*chain.from_iterable(in_halves(group, lambda part: self._finished(self._lazy(part), part)))]
 
     def outputs(self) -> Iterator[Output]:
-        """The outputs in the order of the encodings."""
+        """Yields the outputs in the order of the encodings."""
         outputs: dict[int, Output] = {}
         following = 0
         for number, group in enumerate(self._groups):
@@ -375,7 +376,7 @@ class _BatchOrder(Generic[Arrays, Output]):
 
 
 def breathe() -> None:
-    """Called every few thousand parts of a result: lets a server compute other requests, or abandon the result."""
+    """Lets a server compute other requests, or abandon the result; called every few thousand parts of a result."""
     _memory.get().pause()
 
 
@@ -383,13 +384,13 @@ def breathe() -> None:
 def remembering(
     how: Remember | None, on_window: Callable[[int], None] | None = None, pause: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Within it, the outputs of all batches come, in order, from a function that may have stored some of them.
+    """Within this context, a function that may have stored outputs supplies the outputs of all batches, in order.
 
     Args:
         how: The function; `None` if no outputs are stored.
-        on_window: For results written to a file in parts of `WINDOW` results: called with the size of windows if
-            `WINDOW` is not a multiple of it. Parts have to end with windows, since an interrupted run resumes after a
-            part. The first window then has the size of the others.
+        on_window: Called with the size of windows if `WINDOW` is not a multiple of it, for results that are written to
+            a file in parts of `WINDOW` results. A part must end with a window, since an interrupted run resumes after a
+            part. The first window then has the same size as the others.
         pause: Called by `breathe`.
     """
     token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))

@@ -51,17 +51,17 @@ def similarity(
     Args:
         model: Any model; see `embed`.
         query: The query.
-        texts: The texts to rank, any number.
+        texts: Any number of texts to rank.
         options: See `RankingOptions`.
         call: See `CallOptions`.
 
     Returns:
-        The most similar text first; equally similar texts in the order of the input. Equal texts have equal scores.
-        Failures come last, and `top_k` drops none of them.
+        The texts, most similar first; equally similar texts are in the order of the input. Equal texts have equal
+        scores. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
-        InputError: A text is unusable; raised for the query whatever `on_error` says.
+        InputError: A text is unusable, or the query is unusable (whatever `on_error` says).
     """
     check_model(model, query, texts)
     check_query(query, texts)
@@ -77,19 +77,19 @@ def score_texts(
     usage: Usage | None = None,
     on_error: str = "return",
 ) -> Iterator[Scored | Failure]:
-    """Yields the similarity of each text to a query, in the order of the texts; see `similarity`."""
+    """Yields the similarity of each text to a query, in the order of the texts (see `similarity`)."""
     query_task, task = embed_tasks(model, options, usage)
     check_texts(texts)
     (embedded_query,) = query_task.compute([query_task.prepare(query)])
 
     def scored(result: Embedding | Failure) -> Scored | Failure:
-        """Drops the vector: there may be many."""
+        """Scores a result; drops its vector, since there may be many results."""
         if isinstance(result, Failure):
             return result
         score = float(scores_of_pairs(task.similarity, embedded_query.embedding, result.embedding))
         return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
-    return map(scored, task.run(texts, on_error, early=False))  # not early: ranking needs all scores
+    return map(scored, task.run(texts, on_error, early=False))  # nobody waits: ranking needs all scores
 
 
 def score_vectors(
@@ -99,7 +99,7 @@ def score_vectors(
     options: SimilarityOptions,
     usage: Usage | None = None,
 ) -> Iterator[Scored | Failure]:
-    """Like `score_texts`, for texts with given vectors (W,), float32 or int8; only the query is embedded."""
+    """Like `score_texts`, but with the vectors (W,) of the texts, float32 or int8: only the query is embedded."""
     import numpy as np
 
     query_task, task = embed_tasks(model, options, usage)

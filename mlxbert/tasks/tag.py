@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HEAD = "token_classifier"
 
 
-_ENTITY_BYTES = 280  # of an `Entity`
+_ENTITY_BYTES = 280  # the memory of an `Entity`
 
 
 class TagTask(TokenTask[Tagged]):
@@ -39,7 +39,7 @@ class TagTask(TokenTask[Tagged]):
 
     Attributes:
         names: The tags of the model.
-        crf: The CRF that decides the tags of words; `None` without one, or if an aggregation is given.
+        crf: The CRF that decides the tags of words; `None` if the model has none, or if an aggregation is given.
     """
 
     name = "tag"
@@ -54,25 +54,25 @@ class TagTask(TokenTask[Tagged]):
 
     @property
     def output_bytes(self) -> int:
-        """The memory of the scores of the longest input."""
+        """The memory of the scores of the longest input, in bytes."""
         return 4 * len(self.names) * self.tokenizer.max_length
 
     def size(self, item: Item, units: int) -> int:
-        """The memory of an entity for each word or token."""
+        """Returns the memory of an entity for each word or token, in bytes."""
         return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: TokenJob) -> int:
-        """The number of words of the text, or of tokens if tokens are tagged, as far as known."""
+        """Returns the number of words of the text, or of its tokens if tokens are tagged, as far as it is known."""
         words = self.count_words(job)
         return max(words, job.tokens) if self.options.aggregation in ("none", "simple") else words
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
-        """The probabilities, or the logits for a CRF, (B, L, C)."""
+        """Returns the probabilities, or the logits for a CRF, (B, L, C)."""
         logits = self.model.network.logits(HEAD, batch)
         return logits.astype(mx.float32) if self.crf is not None else probabilities(logits)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Tagged:
-        """The entities of a text; computes its remaining windows on the way."""
+        """Makes the result: the entities of the text. Its remaining windows are computed on the way."""
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
     def _entities(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> list[Entity]:
@@ -102,12 +102,13 @@ def tag(
         >>> result = mlxbert.tag(model, "Angela Merkel was born in Hamburg.")
         >>> [(entity.label, entity.text) for entity in result.entities]
 
-    Without `aggregation` the tag of a word is the tag of its first token, as taggers are trained, or comes from the CRF
-    if the model has one; results are entities, or every word if the tags mark no entities (parts of speech). The
-    aggregations of transformers leave out the tag `O`, and the CRF: `none` returns every token with its tag; `simple`
-    joins neighbouring tokens of a type; `first`, `average` and `max` join neighbouring words of a type, whose tags come
-    from the first token, the mean of the tokens, or the most certain token. Windows overlap, and the scores of a token
-    come from the window where it is furthest from the edge.
+    Without `aggregation`, the CRF decides the tag of a word if the model has one; otherwise the word gets the tag of
+    its first token, as in training. Results are entities, or all words if the tags mark no entities (parts of speech).
+    The values of `aggregation` are as in transformers: they leave out the tag `O` and do not use the CRF. `none`
+    returns every token with its tag; `simple` joins neighbouring tokens of the same type; `first`, `average` and `max`
+    join neighbouring words of the same type, and the tag of a word comes from its first token, the mean of its tokens,
+    or its most certain token. Windows overlap, and the scores of a token come from the window where it is furthest from
+    the edge.
 
     Args:
         model: A model with a token classifier.
@@ -117,11 +118,11 @@ def tag(
         call: See `CallOptions`.
 
     Returns:
-        One result for one text; for several an iterator in their order, in constant memory. With the length of a text
-        only its result grows, and the memory of a CRF: a float per word and tag.
+        One result for one text; for several an iterator in their order, in constant memory. A longer text takes more
+        memory only for its result and for a CRF, which needs a float per word and tag.
 
     Raises:
-        InputError: Neither a text nor words, or too long with `overflow="error"`.
+        InputError: The input is neither a text nor words, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
     return one_or_many(TagTask, model, texts, options, call)

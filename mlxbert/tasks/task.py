@@ -1,4 +1,4 @@
-"""The base of all tasks and of their public functions: a new task subclasses `Task`."""
+"""The base class of all tasks, and of their public functions: a new task subclasses `Task`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,10 +27,10 @@ Output = TypeVar("Output")
 Result = TypeVar("Result")
 AnyJob = TypeVar("AnyJob", bound="PreparedItem[Any]")
 Numbers = TypeVar("Numbers")
-CHARACTERS = 6  # per token, at most: a long text has at least as many tokens as this gives
-RESULT_BYTES = 600  # of a result with a few values, without its input texts
-MOST_BYTES = 2**30  # maximum of a result
-_TOKEN_BYTES = 260  # of a token of an `Encoding`
+CHARACTERS = 6  # maximum characters per token, to estimate how many tokens a long text has
+RESULT_BYTES = 600  # the memory of a result with a few values, without its input texts
+MOST_BYTES = 2**30  # the maximum memory of a result
+_TOKEN_BYTES = 260  # the memory of a token in an `Encoding`
 _SPECIAL = 4  # maximum number of special tokens of an input
 
 
@@ -54,12 +54,12 @@ class PreparedItem(Generic[Item]):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens to compute; an estimate if the text is not yet tokenized to its end."""
+        """The number of tokens to compute; an estimate until the text is completely tokenized."""
         return sum(map(len, self.encodings))
 
 
 class Task(ABC, Generic[Item, AnyJob, Output, Result]):
-    """A model and checked options; `prepare` and `compute` turn items into results.
+    """A model and its checked options; `prepare` and `compute` turn items into results.
 
     A subclass sets `name` and the type of `options`, and implements `prepare`, `forward`, `read` and `result`.
 
@@ -69,9 +69,10 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         model: The model that computes.
         tokenizer: The tokenizer of the texts.
         options: The options, already checked.
-        batch_tokens: Tokens per batch, padding included, `None` for the default; an engine changes it as it computes.
+        batch_tokens: The number of tokens per batch, padding included; `None` for the default. An engine changes it
+            while it computes.
         usage: Counts the computed texts and tokens.
-        inputs: The number of model inputs per item, for tasks that make many of each item.
+        inputs: The number of model inputs per item, for tasks that turn an item into many inputs.
         by_row: See `run_batches`.
     """
 
@@ -100,37 +101,37 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     @property
     def output_bytes(self) -> int:
-        """The approximate memory of the outputs of an input, in bytes, where it may be large; see `window_size`."""
+        """The approximate memory of the outputs of one model input, in bytes; 0 if it is small. See `window_size`."""
         return 0
 
     def size(self, item: Item, units: int) -> int:
-        """The approximate memory of the result of an item, in bytes, without the item itself.
+        """Returns the approximate memory of the result of an item, in bytes, without the item itself.
 
         Args:
             item: The item.
-            units: The number of parts of the result: words, spans; see `units`.
+            units: The number of parts in the result, such as words or spans (see `units`).
         """
         return RESULT_BYTES
 
     def units(self, job: AnyJob) -> int:
-        """The maximum number of parts in the result of a job."""
+        """Returns the maximum number of parts in the result of a job."""
         return job.tokens
 
     def most_units(self, item: Item) -> int:
-        """The maximum number of parts in the result of an item that is not tokenized yet."""
+        """Returns the maximum number of parts in the result of an item that is not tokenized yet."""
         return characters_of(item) + _SPECIAL
 
     def most_bytes(self, item: Item) -> int:
-        """The memory that an item not yet tokenized may take with its tokens and its result, in bytes."""
+        """Returns the maximum memory of an item that is not tokenized yet: of its tokens and its result, in bytes."""
         tokens = characters_of(item) // 2 + _SPECIAL  # few texts have more
         if self.options.overflow != "window":
             tokens = min(tokens, self.tokenizer.max_length)
         return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
 
     def job(self, item: Item) -> AnyJob:
-        """Prepares an item; raises TooLargeError if the result would be too large."""
+        """Prepares an item; raises TooLargeError if its result would be too large."""
         job = self.prepare(item)
-        if self.size(item, self.most_units(item)) <= MOST_BYTES:  # known at once
+        if self.size(item, self.most_units(item)) <= MOST_BYTES:  # certain without tokenizing
             return job
         size = self.size(item, self.units(job))
         if size > MOST_BYTES:
@@ -139,11 +140,11 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return job
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is one item and not an iterable of items."""
+        """Whether `value` is a single item and not an iterable of items."""
         return isinstance(value, str)
 
     def is_mine(self) -> bool:
-        """Whether this process computes the next batch; called once for each."""
+        """Whether this process computes the next batch; called once for each batch."""
         return True
 
     @abstractmethod
@@ -151,12 +152,12 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Tokenizes an item; runs on any thread."""
 
     def texts(self, item: Item) -> Sequence[str]:
-        """The texts that `prepare` tokenizes, so that the texts of many items can be tokenized at once."""
+        """Returns the texts that `prepare` tokenizes, so that the texts of many items can be tokenized at once."""
         return item if isinstance(item, tuple | list) else [cast(str, item)]
 
     @contextmanager
     def together(self, items: Sequence[Item]) -> Iterator[None]:
-        """Within it, the texts of these items are already tokenized."""
+        """Tokenizes the texts of these items at once; within this context, `prepare` finds them tokenized."""
         texts: list[str] = []
         for item in items:
             with suppress(InputError):  # `prepare` raises it, too
@@ -193,11 +194,11 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         """Makes the result of a job from the outputs of its encodings."""
 
     def compute(self, jobs: Sequence[AnyJob]) -> list[Result]:
-        """Computes the results of jobs, in order and with the network in evaluation mode."""
+        """Computes the results of jobs, in order, with the network in evaluation mode."""
         return list(self.results(jobs))
 
     def results(self, jobs: Sequence[AnyJob]) -> Iterator[Result]:
-        """Yields the results of jobs, each as soon as it is known; a GPU gets the first batch at the call."""
+        """Yields the results of jobs, each as soon as it is known; on a GPU, the call itself starts the first batch."""
         return self._results(jobs, self.outputs(jobs))
 
     def _results(self, jobs: Sequence[AnyJob], outputs: Iterator[Sequence[Output]]) -> Iterator[Result]:
@@ -214,7 +215,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         encodings = [job.encodings[number] for job, number in parts]
 
         def forward(batch: Batch, group: list[int]) -> Any:
-            self.model.require(self.name)  # again: an iterator can move to another thread
+            self.model.require(self.name)  # checked again, since an iterator can move to another thread
             with evaluation_mode(self.model.network):
                 return self.forward(batch, [parts[number] for number in group])
 
@@ -230,7 +231,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def run(
         self, items: Iterable[Item | InputError], on_error: str = "raise", *, early: bool = True
     ) -> Iterator[Result | Failure]:
-        """Prepares and computes any number of items; see `mlxbert.tasks.runner.run`."""
+        """Prepares and computes any number of items (see `mlxbert.tasks.runner.run`)."""
         usual = max(WINDOW // self.inputs, 1)
         return run(
             items, self.job, self.results, on_error, self.window, self.together, usual=usual, early=early
@@ -252,7 +253,8 @@ def one_or_many(
     Args:
         make: The class of the task, or a function that makes the task.
         model: The model.
-        items: One item, whose error is raised whatever `on_error` says, or an iterable of items.
+        items: One item, or an iterable of items. If there is only one item, its error is raised whatever `on_error`
+            says.
         options: The options of the task.
         call: The options of the call: `on_error` and `usage`.
         name: The name of the argument with the items.
@@ -281,7 +283,10 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
 
 
 def _modules(value: object) -> Iterator[nn.Module]:
-    """A module and its submodules, outer ones first; `nn.Module.modules` takes a tenth of the time of a sentence."""
+    """Yields a module and its submodules, outer ones first.
+
+    `nn.Module.modules` is not used, as it takes a tenth of the time needed to compute a sentence.
+    """
     if isinstance(value, nn.Module):
         yield value
     if isinstance(value, dict | list):  # a module is a dictionary of its parts
@@ -290,19 +295,19 @@ def _modules(value: object) -> Iterator[nn.Module]:
 
 
 def characters_of(item: object) -> int:
-    """The number of characters in the texts of an item; 0 if it is not an item."""
+    """Returns the number of characters in the texts of an item; 0 if the value is not an item."""
     texts = item if isinstance(item, tuple | list) else (item,)
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def check_no_window(options: OptionsWithOverflow) -> None:
-    """Refuses windows, for a task that can use only one input of the model."""
+    """Raises ArgumentError if a task that can use only one input of the model is asked for windows."""
     if options.overflow == "window":
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 
 def check_finite(values: Numbers, what: str = "scores") -> Numbers:
-    """Returns the numbers computed by a model, a list or a NumPy array; refuses them unless all are finite."""
+    """Returns the numbers (a list or a NumPy array) that a model computed; raises an error unless all are finite."""
     if isinstance(values, list):
         finite = all(map(math.isfinite, values))
     else:

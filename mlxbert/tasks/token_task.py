@@ -1,6 +1,6 @@
-"""The base of tasks that compute a result for every token of a text of any length.
+"""The base class of tasks that compute a result for every token of a text of any length.
 
-Shapes: L tokens of a window, T of them judged in this window, C numbers per token.
+Shapes: L tokens of a window, T of which are judged in this window, C numbers per token.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,8 +34,10 @@ class TokenJob(PreparedItem[Item]):
 
     Attributes:
         text: The text; words are joined by spaces.
-        chosen: For each window, the indices of the tokens that it judges; together the windows judge each token once.
-        rest: The remaining windows, as many at a time as fill a batch, each with the indices that it judges.
+        chosen: For each window, the indices of the tokens that are judged in it. Each token of the text is judged in
+            one window.
+        rest: The remaining windows, in groups that fill a batch; each window comes with the indices of the tokens
+            judged in it.
     """
 
     text: str
@@ -48,7 +50,7 @@ class TokenJob(PreparedItem[Item]):
         return max(super().tokens, len(self.text) // CHARACTERS)
 
     def following(self) -> "TokenJob | None":
-        """The job with its next windows, if there are any."""
+        """Returns the job for the next windows; `None` after the last ones."""
         windows = next(self.rest, None)
         if windows is None:
             return None
@@ -56,10 +58,10 @@ class TokenJob(PreparedItem[Item]):
 
 
 class TokenTask(Task[Item, TokenJob, "Scores", Result]):
-    """Gives `result` the tokens of a text, each from the window in which it has the most context."""
+    """A task that judges each token of a text in the window in which the token has the most context."""
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a text, or the words of one text: a tuple, since a list may hold any number of texts."""
+        """Whether `value` is a text, or the words of one text in a tuple (a list may hold any number of texts)."""
         words = isinstance(value, tuple) and all(isinstance(word, str) for word in value)
         return isinstance(value, str) or words
 
@@ -78,17 +80,17 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
         return replace(job, truncated=self.options.overflow == "truncate" and job.encodings[0].truncated)
 
     def texts(self, item: Item) -> list[str]:
-        """The text, or the joined words."""
+        """Returns the text, or the joined words."""
         return [_joined(item)]
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
-        """The scores (T, C) of each row, for the tokens that it judges."""
+        """Returns the scores (T, C) of each row, for the tokens that are judged in its window."""
         import numpy as np
 
         return [row[job.chosen[number]] for row, (job, number) in zip(np.array(arrays), parts, strict=True)]
 
     def tokens(self, job: TokenJob, outputs: Sequence["Scores"]) -> Iterator[TaggedToken]:
-        """The tokens of a text with their scores; only a few windows of a long text are in memory at a time."""
+        """Yields the tokens of a text with their scores; only a few windows of a long text are in memory at a time."""
         more: TokenJob | None = job
         while more is not None:
             for window, places, scores in zip(more.encodings, more.chosen, outputs, strict=True):
@@ -99,17 +101,17 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
             outputs = () if more is None else next(self.outputs([more]))
 
     def count_words(self, job: TokenJob) -> int:
-        """The number of words of the item."""
+        """Returns the number of words of the item."""
         return sum(1 for _ in split_words(job.text)) if isinstance(job.item, str) else len(job.item)
 
     def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
-        """The words of the item with their tokens."""
+        """Yields the words of the item with their tokens."""
         spans = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
         return words_with_tokens(job.text, tokens, spans)
 
 
 def _joined(item: Item) -> str:
-    """Returns a text unchanged; joins words with spaces."""
+    """Returns a text unchanged, or words joined by spaces."""
     if isinstance(item, str):
         return item
     if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
@@ -118,6 +120,6 @@ def _joined(item: Item) -> str:
 
 
 def _places(words: Sequence[str]) -> Iterator[Span]:
-    """The spans of words in their joined text."""
+    """Yields the offsets of words in the text that joins them by spaces."""
     ends = accumulate(len(word) + 1 for word in words)
     return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

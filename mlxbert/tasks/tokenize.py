@@ -41,7 +41,7 @@ def tokenize(
         One result for one text; for several an iterator in their order, in constant memory.
 
     Raises:
-        InputError: Not a text, or too long with `overflow="error"`.
+        InputError: The input is not a text, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
     if not isinstance(model, Tokenizer):
@@ -59,6 +59,6 @@ def tokenize(
 
 
 def tokens_of(tokenizer: Tokenizer, encoding: Encoding) -> tuple[Token, ...]:
-    """The tokens of an encoding, special ones included."""
+    """Returns the tokens of an encoding, including special tokens."""
     columns = zip(encoding.ids, encoding.token_type_ids, range(len(encoding)), encoding.offsets, strict=True)
     return tuple(Token(tokenizer.token(id), id, segment, place, *span) for id, segment, place, span in columns)

@@ -1,4 +1,7 @@
-"""Conversion of vectors to fewer bits. D width of a vector as the model computes it."""
+"""Converts vectors to fewer bits.
+
+Shapes: D values of a vector as the model computes it.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,7 @@ _MAX_INT8 = 127  # -128 is not used: the range is symmetric
 
 
 def check_output_dtype(output_dtype: str, width: int) -> None:
-    """Refuses an unknown dtype, and one that vectors of D values cannot have."""
+    """Raises ArgumentError if a dtype is unknown, or impossible for vectors of D values."""
     if output_dtype not in OUTPUT_DTYPES:
         raise not_one_of("output_dtype", output_dtype, OUTPUT_DTYPES)
     if output_dtype == "binary" and width % 8:
@@ -25,15 +28,15 @@ def check_output_dtype(output_dtype: str, width: int) -> None:
 
 
 def stored_width(output_dtype: str, width: int) -> int:
-    """The number of values of a stored vector: with `binary`, eight dimensions share a byte."""
+    """Returns the number of values of a stored vector; with `binary`, a value holds eight dimensions."""
     return width // 8 if output_dtype == "binary" else width
 
 
 def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.float32] | NDArray[np.int8]":
-    """Converts a vector (D,) to `float32`; to `int8`, round(127 · x / max|x|); or to `binary`, int8 (D / 8,).
+    """Converts a vector (D,) to float32, to `int8` as round(127 · x / max|x|), or to `binary` as int8 (D / 8,).
 
-    `binary` is the format of sentence-transformers' `quantize_embeddings`: a bit says whether a value is above 0, the
-    first value is the highest bit of the first byte, and 128 is subtracted from each byte.
+    `binary` is the format of `quantize_embeddings` in sentence-transformers: each bit says whether a value is above 0,
+    the first value is the highest bit of the first byte, and 128 is subtracted from each byte.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Zero-shot classification: any labels, with a model for natural language inference (NLI), as in transformers.
+"""Zero-shot classification: scores any labels with a model for natural language inference, as in transformers.
 
 For each label, the text is the premise, and a sentence with the label, such as "This example is sports.", is the
 hypothesis. The more the premise entails the hypothesis, the better the label fits.
@@ -25,7 +25,7 @@ from mlxbert.text.usage import Usage
 HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label
 
-Logits = tuple[float, float]  # of entailment and of contradiction
+Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
 
 class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regression]):
@@ -49,17 +49,17 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)
         self.hypotheses = [template.replace(SLOT, label) for label in self.labels]
         assert model.labels is not None  # a model with the head has labels
-        self._binary = options.multi or len(self.labels) == 1  # else the scores of all labels sum to 1
+        self._binary = options.multi or len(self.labels) == 1  # if false, the scores of all labels add up to 1
         self.entailment = find_entailment(model.labels, model.source)
         self.contradiction = find_contradiction(model.labels, model.source) if self._binary else self.entailment
         self.inputs = len(self.labels)
 
     def size(self, item: Item, units: int) -> int:
-        """The memory of the labels."""
+        """Returns the memory of the labels, in bytes."""
         return RESULT_BYTES + labels_bytes(len(self.labels), self.options.top_k)
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a text; or a pair, which `prepare` refuses."""
+        """Whether `value` is a text, or a pair, which `prepare` rejects."""
         return is_item(value)
 
     def prepare(self, item: Item) -> PreparedItem[str]:
@@ -71,20 +71,20 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
 
     def texts(self, item: Item) -> list[str]:
-        """The text and the hypotheses."""
+        """Returns the text and the hypotheses."""
         return [item, *self.hypotheses] if isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[str], int]]) -> mx.array:
-        """The logits (B, C)."""
+        """Returns the logits (B, C)."""
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
-        """The logits of entailment and contradiction of each row."""
+        """Returns the logits of entailment and contradiction of each row."""
         rows = cast(list[list[float]], arrays.tolist())
         return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
 
     def result(self, job: PreparedItem[str], outputs: Sequence[Logits]) -> Classification:
-        """The labels, best first."""
+        """Makes the result: the labels, best first."""
         scores = [_softmax(pair)[0] for pair in outputs] if self._binary else _softmax([pair[0] for pair in outputs])
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
         labels = ranked(self.labels, scores, self.options.top_k, thresholds)
@@ -92,19 +92,20 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
 
 
 def find_entailment(labels: Labels, source: str) -> int:
-    """The index of the label that begins with "entail", as in transformers; case is ignored.
+    """Returns the index of the label that begins with "entail" (in any case), as in transformers.
 
     Args:
         labels: The labels of the model.
-        source: The name of the model in errors.
+        source: The name of the model in error messages.
     """
     return _first(labels, "entail", source)
 
 
 def find_contradiction(labels: Labels, source: str) -> int:
-    """The index of the label that begins with "contradict"; with two labels, the one that is not entailment.
+    """Returns the index of the label that begins with "contradict" (in any case).
 
-    Case is ignored. transformers takes the last label if the first one is entailment, and else the first.
+    If there are two labels, it is the one that is not entailment. transformers does not look for a name: it takes the
+    last label if the first one is entailment, and otherwise the first label.
     """
     if len(labels) == 2:
         return 1 - find_entailment(labels, source)
@@ -131,7 +132,7 @@ def _softmax(logits: Sequence[float]) -> list[float]:
 
 
 def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the labels; refuses empty and repeated ones."""
+    """Returns the labels; raises ArgumentError if a label is empty or repeated."""
     check_listed("labels", labels)
     for label in labels:
         if not label.strip() or labels.count(label) > 1:
@@ -140,7 +141,7 @@ def check_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_hypothesis(given: str) -> str:
-    """Returns the hypothesis; refuses one without a place for the label."""
+    """Returns the hypothesis; raises ArgumentError if it has no place for the label."""
     if not isinstance(given, str) or SLOT not in given:
         raise ArgumentError(f"hypothesis is {given!r:.60}, expected a text with {SLOT} in the place of the label")
     return given

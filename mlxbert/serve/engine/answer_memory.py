@@ -22,9 +22,9 @@ class Claim:
     Attributes:
         size: The size in bytes.
         ready: Called when a waiting claim is granted.
-        lane: The part of the room that the claim belongs to.
+        lane: The part of the memory that the claim belongs to.
         granted: Whether the claim has its memory.
-        over: Whether the memory was returned, or the claim was withdrawn.
+        over: Whether the memory was freed, or the claim was withdrawn.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(eq=False)
 class _Lane:
-    """A part of a room: its size and its free memory in bytes, and the queue of waiting claims."""
+    """A part of a `Room`: its size and its free memory in bytes, and the queue of waiting claims."""
 
     size: int
     free: int = field(init=False)
@@ -46,7 +46,7 @@ class _Lane:
         self.free = self.size
 
     def grant(self) -> list[Claim]:
-        """Grants waiting claims while there is room; returns the granted claims."""
+        """Grants waiting claims in their order as long as they fit; returns the granted claims."""
         granted = []
         while self.waiting and (self.waiting[0].over or self.waiting[0].size <= self.free):
             claim = self.waiting.popleft()
@@ -57,7 +57,7 @@ class _Lane:
 
 
 class Room:
-    """Memory for answers, for any number of threads.
+    """The memory for answers, which any number of threads may claim.
 
     Args:
         max_bytes: The maximum size of one answer in bytes.
@@ -71,9 +71,10 @@ class Room:
         self._small, self._large = _Lane(max_bytes), _Lane(_LARGE * max_bytes)
 
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
-        """Claims memory, at once or in turn; a claim larger than the lane is reduced to most of the lane.
+        """Claims memory, which is granted at once or when it is the claim's turn.
 
-        The rest is for an earlier result of the same request (the vector of a query): no request waits for itself.
+        A claim larger than its lane is reduced to most of the lane. The rest of the lane is for an earlier result of
+        the same request (the vector of a query), so that no request waits for itself.
 
         Args:
             size: The size in bytes.
@@ -89,11 +90,11 @@ class Room:
         return claim
 
     def shrink(self, claim: Claim, size: int) -> None:
-        """Returns a part of the memory: the claim keeps `size` bytes."""
+        """Reduces a claim to `size` bytes, and frees the rest of its memory."""
         self._give(claim, min(size, claim.size))
 
     def leave(self, claim: Claim) -> None:
-        """Returns all memory of a claim, or removes it from the queue; a second call does nothing."""
+        """Frees all memory of a claim, or removes the claim from the queue; a second call does nothing."""
         self._give(claim, 0, over=True)
 
     def _give(self, claim: Claim, rest: int, *, over: bool = False) -> None:
@@ -128,7 +129,7 @@ class Budget:
         return claim
 
     def leave(self) -> None:
-        """Returns all memory of the request."""
+        """Frees all memory of the request."""
         for claim in self.claims:
             self.room.leave(claim)
 
@@ -137,7 +138,7 @@ def too_large(what: str, size: int, limit: int, hint: str) -> TooLargeError:
     """Makes the error for results that take too much memory.
 
     Args:
-        what: The name of the results.
+        what: What is too large, for the message.
         size: The size of the results in bytes.
         limit: The maximum size of an answer in bytes.
         hint: How to reduce the size.
@@ -146,4 +147,4 @@ def too_large(what: str, size: int, limit: int, hint: str) -> TooLargeError:
     return TooLargeError(message, hint=hint)
 
 
-BUDGET: ContextVar[Budget] = ContextVar("BUDGET")  # of the request that is being answered
+BUDGET: ContextVar[Budget] = ContextVar("BUDGET")  # the budget of the request that is being answered

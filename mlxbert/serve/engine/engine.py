@@ -30,7 +30,7 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef
 
 _T = TypeVar("_T")
 _DEFAULTS = EngineOptions()
-_MAX_OPTIONS = 262_144  # bytes of the options of a request: the engine keeps the options of recent tasks
+_MAX_OPTIONS = 262_144  # bytes of a request's options, which the engine keeps for recent tasks
 
 
 class Engine:
@@ -82,7 +82,7 @@ class Engine:
     def close(self, *, drain: bool = True) -> None:
         """Closes the engine after all accepted requests are computed; without `drain`, pending requests fail.
 
-        Afterwards all requests are refused.
+        A closed engine accepts no requests.
         """
         if not drain:
             with self._state.locked():
@@ -96,12 +96,12 @@ class Engine:
 
     @property
     def counts(self) -> EngineCounts:
-        """Counts of the work so far."""
+        """Counts of the engine's work so far."""
         return self._state.counts
 
     @property
     def loaded(self) -> Mapping[str, int]:
-        """The models in memory, least recently used first, with the bytes of their weights (0 without a limit)."""
+        """The weights of each model in memory in bytes, least recently used first (0 without a memory limit)."""
         return {name: model.size for name, model in [*self._loaded.items()]}
 
     @property
@@ -110,7 +110,7 @@ class Engine:
         return self._state.waiting
 
     def watch(self, on_change: Callable[[str, Model], object]) -> None:
-        """Sets a function to be called, on the model thread, with each model that is reloaded with changed files.
+        """Sets a function that the model thread calls with each model that it reloads because its files changed.
 
         Args:
             on_change: Takes the name of the model and the model. It should not refer to the engine.
@@ -124,11 +124,11 @@ class Engine:
 
         Args:
             model: The name of one of the models.
-            task: The name of a task in `mlxbert.tasks.catalogue.CATALOGUE`, which defines its items.
+            task: The name of a task in `mlxbert.tasks.catalogue.CATALOGUE`, whose entry defines the items.
             items: Any number of items: texts, or pairs of texts with the query or question first.
             budget: The memory that the results may take, for a server; `None` for no limit. Larger results are an
-                error; while too little memory is free, the request waits.
-            options: The options of the task, as in its function, except that the engine decides on batch sizes.
+                error. The request waits while too little memory is free.
+            options: The options of the task's function, except for batch sizes, which the engine decides on.
 
         Returns:
             A future. Its errors are the errors of the task's function; an unusable item becomes a `Failure` among the
@@ -144,7 +144,7 @@ class Engine:
         return self.enqueue(Key(model, entry, entry.read_options(options)), items, budget)
 
     def enqueue(self, key: Key, items: Sequence[Any], budget: Budget | None = None) -> "Future[Answered]":
-        """Submits items with options that are already checked; see `submit`."""
+        """Submits items with options that are already checked (see `submit`)."""
         _check_plain(key.options)
         if isinstance(items, str):
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
@@ -173,7 +173,7 @@ class Engine:
         return request.future
 
     async def ask(self, model: str, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """Computes items for a coroutine; see `submit`. Cancelling the coroutine removes the request from the queue."""
+        """Computes items for a coroutine (see `submit`); cancelling it removes the request from the queue."""
         return await asyncio.wrap_future(self.submit(model, task, items, **options))
 
     def call(self, model: str | None, work: Callable[..., _T]) -> "Future[_T]":
@@ -213,7 +213,7 @@ class Engine:
 
 
 def _check_plain(options: TaskOptions) -> None:
-    """Refuses options that cannot be compared with other requests' options, or that take much memory."""
+    """Raises ArgumentError if options cannot be compared with those of other requests, or take too much memory."""
     try:
         size = len(json.dumps(vars(options)).encode())
         hash(options)

@@ -27,9 +27,9 @@ from mlxbert.weights.model_source import ModelRef
 
 _LOG = logging.getLogger("mlxbert.serve")
 _MAX_TASKS = 256  # cached tasks with their options; the least recently used are discarded
-_FIRST, _SMALLEST = 512, 256  # tokens of the first batch of a model, and of a batch of a slow model
-_LARGE = 2**20  # bytes of a result that takes as long as several batches
-BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may overtake another
+_FIRST, _SMALLEST = 512, 256  # tokens in the first batch of a model, and minimum for a slow model
+_LARGE = 2**20  # bytes of a result that takes as long to compute as several batches
+BATCH_SECONDS, OVERTAKEN_SECONDS = 0.15, 0.25  # duration of a batch; how long shorter requests may go first
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Loaded:
 
     Attributes:
         model: The model.
-        size: The bytes of its weights; 0 without a memory limit.
+        size: The size of its weights in bytes; 0 if there is no memory limit.
         used: The time of the last use, in seconds of the monotonic clock.
-        budget: The tokens of a batch that takes about `BATCH_SECONDS`; 0 if not measured yet.
+        budget: The number of tokens in a batch that takes about `BATCH_SECONDS`; 0 if not measured yet.
     """
 
     model: Model
@@ -55,7 +55,7 @@ class ModelThread:
     Args:
         refs: The models by their names.
         options: Limits of batches, queue and memory.
-        state: The state that the threads share, with the requests.
+        state: The state that the threads of the engine share, including the requests.
 
     Attributes:
         loaded: The models in memory, least recently used first.
@@ -66,7 +66,7 @@ class ModelThread:
         self._refs, self._options, self._state = refs, options, state
         self.loaded: OrderedDict[str, Loaded] = OrderedDict()
         self.on_change: Callable[[str, Model], object] = lambda name, model: None
-        self._fingerprints: dict[str, str] = {}  # of all models that were ever loaded
+        self._fingerprints: dict[str, str] = {}  # the fingerprints of all models that were ever loaded
         self._nested = 0.0  # seconds of all batches, from which batches nested in a long item are subtracted
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class ModelThread:
                 state.tokens.notify_all()
 
     def _wait(self) -> bool:
-        """Waits for work and unloads idle models meanwhile; returns whether there is work, or false at the end."""
+        """Waits for work, and unloads idle models meanwhile. Returns whether there is work; false ends the thread."""
         state = self._state
 
         def pending() -> bool:
@@ -110,7 +110,7 @@ class ModelThread:
                 prepare(state, *request)
 
     def _step(self) -> None:
-        """Makes one waiting call, opens the model of one waiting request, and computes one batch."""
+        """Runs one waiting call, opens the model of one waiting request, and computes one batch."""
         state = self._state
         with state.changed:
             call = state.calls.popleft() if state.calls else None
@@ -130,7 +130,7 @@ class ModelThread:
             future.set_exception(problem)
 
     def _open(self, request: Request) -> None:
-        """Loads the model of a request and makes its task; then the request is tokenized next."""
+        """Loads the model of a request and makes its task, so that the request can be tokenized next."""
         state = self._state
         try:
             task = None if request.over else _make_task(request.key, self._model(request.key.model).model)
@@ -146,7 +146,7 @@ class ModelThread:
                 state.arriving.appendleft(request)
 
     def _compute_next(self, *, long: bool) -> None:
-        """Computes the next batch, if there is one; items that take longer than a batch only if `long`."""
+        """Computes the next batch, if there is one. Items that exceed a batch are left out unless `long` is true."""
         state = self._state
         with state.changed:
             waiting = state.ready
@@ -167,21 +167,21 @@ class ModelThread:
         state.computing = outside
 
     def _budget(self, entry: QueuedItem) -> int:
-        """Returns the tokens of a batch with an item's model."""
+        """Returns the number of tokens in a batch for the model of an item."""
         limit = self._options.max_batch_tokens or default_batch_tokens()
         loaded = self.loaded.get(entry.request.key.model)
         measured = loaded.budget if loaded is not None else 0.0
         return min(limit, int(measured or _FIRST))
 
     def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
-        """Adjusts the batch size of a model. A batch that is not full is ignored: its fixed cost dominates."""
+        """Adjusts the batch size of a model. A batch that is not half full is ignored: its fixed cost dominates."""
         limit = self._options.max_batch_tokens or default_batch_tokens()
         budget = loaded.budget or min(limit, _FIRST)
         if 2 * tokens >= budget:
             loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, limit)), limit)
 
     def _compute(self, entries: Sequence[QueuedItem]) -> None:
-        """Computes entries together; if that fails, one by one, so that only the failing entries are lost."""
+        """Computes entries together, or if that fails one by one, so that only the failing entries are lost."""
         begun, nested = time.perf_counter(), self._nested
         try:
             results = self._results(entries)
@@ -241,7 +241,7 @@ class ModelThread:
             return task.compute(jobs)
 
     def _finish(self, entries: Sequence[QueuedItem], results: Sequence[Any], seconds: float) -> None:
-        """Delivers the results and updates the counts."""
+        """Delivers the results of a batch and updates the counts."""
         tokens, name = sum(entry.tokens for entry in entries), entries[0].request.key.model
         loaded = self.loaded.get(name)
         if loaded is not None:
@@ -257,7 +257,7 @@ class ModelThread:
                 self._state.settle(entry.request, entry.number, result)
 
     def _model(self, name: str) -> Loaded:
-        """Returns a model, loaded on first use; unloads other models to make room."""
+        """Returns a model. Loads it on first use, and unloads other models to make room for it."""
         if name not in self.loaded:
             ref = self._refs[name]
             changed = self._is_changed(name, find_model(ref)) if name in self._fingerprints else False
@@ -277,7 +277,10 @@ class ModelThread:
         return self.loaded[name]
 
     def _is_changed(self, name: str, files: ModelFolder) -> bool:
-        """Whether the files of a model have changed since it was first loaded; raises unless changes are accepted."""
+        """Whether the files of a model have changed since it was first loaded.
+
+        Raises ModelChangedError if they have, unless the options accept changed files.
+        """
         before, current = self._fingerprints[name], hash_model(files)
         if current == before:
             return False
@@ -288,7 +291,7 @@ class ModelThread:
         return True
 
     def _fits(self, size: int) -> bool:
-        """Whether there is room for another model of a size in bytes."""
+        """Whether there is room for another model of `size` bytes."""
         limit = self._options.max_memory
         total = size + sum(loaded.size for loaded in self.loaded.values())
         return len(self.loaded) < self._options.max_models and (limit is None or total <= limit * 1e9)
@@ -307,7 +310,7 @@ class ModelThread:
         _LOG.info("%s: unloaded", name)
 
     def _until_idle(self) -> float | None:
-        """Returns the seconds until the next model has been idle for too long; `None` if models are never unloaded."""
+        """Returns the seconds until a model has been idle for too long; `None` if models are never unloaded."""
         if self._options.idle_minutes is None or not self.loaded:
             return None
         return max(
@@ -330,7 +333,7 @@ def _make_task(key: Key, model: Model) -> AnyTask:
 
 
 def _size(ref: ModelRef) -> int:
-    """Returns the bytes of a model's weights, from the headers of its files."""
+    """Returns the size of a model's weights in bytes, from the headers of its files."""
     use(ref.device)
     report = inspect(ref.source, revision=ref.revision, offline=ref.offline)
     return report.memory[dtype_name(choose_dtype(ref.dtype, wide_range=report.config.wide_range))]

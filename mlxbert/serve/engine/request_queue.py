@@ -18,7 +18,7 @@ _MAX_SIZE = 2**24  # bytes of the results of a batch, unless a single item has m
 class Key(NamedTuple):
     """Identifies requests whose items can share batches.
 
-    Anything that differs between items is part of the item, such as the query of a pair to score.
+    Anything that may differ within a batch is part of an item, such as the query of a pair to score.
     """
 
     model: str
@@ -53,10 +53,11 @@ class Request:
         results: The results by item; `None` for an unfinished item.
         unfinished: The number of unfinished items.
         prepared: The number of items that have been tokenized.
-        tokens: See `Answered`, also for `truncated`.
+        tokens: See `Answered`.
+        truncated: See `Answered`.
         budget: The memory that the results may take; `None` for no limit.
-        claim: The claimed memory, after the maximum size of the results is known.
-        size: The bytes of the results of the prepared items.
+        claim: The claimed memory, once the maximum size of the results is known.
+        size: The size of the results of the prepared items in bytes.
     """
 
     key: Key
@@ -95,7 +96,7 @@ class QueuedItem:
         task: The task that computes the item.
         job: The prepared item.
         tokens: The number of tokens of its encodings.
-        size: The bytes of its result.
+        size: The size of its result in bytes.
     """
 
     request: Request
@@ -107,14 +108,14 @@ class QueuedItem:
 
 
 def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:
-    """Chooses the entries of the next batch: same key, similar length, and within limits of tokens and bytes.
+    """Chooses the entries of the next batch: with the same key and similar lengths, within limits of tokens and bytes.
 
     The request that was served least recently decides on the key. Short entries come first, unless that request was
     last served before `overdue`.
 
     Args:
         entries: The waiting entries in the order of arrival; at least one.
-        budget: Returns the tokens of a batch with an entry; a longer entry is computed alone.
+        budget: Returns the maximum number of tokens in a batch with an entry; a longer entry is computed alone.
         overdue: A time in seconds of the monotonic clock.
     """
     first = min(entries, key=lambda entry: entry.request.served)

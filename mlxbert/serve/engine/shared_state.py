@@ -19,16 +19,16 @@ class EngineCounts:
     """Counts of the work of an engine.
 
     Attributes:
-        requests: Accepted requests.
-        refused: Requests refused because the queue was full.
-        abandoned: Requests cancelled by their callers.
-        failed: Requests that failed with an error that their input did not cause.
-        texts: Computed texts.
-        tokens: Computed tokens.
-        truncated: Truncated texts.
-        batches: Computed batches; a long text counts as one, even if it takes several forward passes.
-        busy: Seconds of computing.
-        sizes: Batches by the exponent of their size: up to 1, 2, 4, 8, … texts.
+        requests: The number of accepted requests.
+        refused: The number of requests refused because the queue was full.
+        abandoned: The number of requests cancelled by their callers.
+        failed: The number of requests that failed with an error that their input did not cause.
+        texts: The number of computed texts.
+        tokens: The number of computed tokens.
+        truncated: The number of truncated texts.
+        batches: The number of computed batches; a long text counts as one, even if it takes several forward passes.
+        busy: The seconds spent on computing.
+        sizes: The number of batches by size: the key n counts batches of up to 2**n texts.
     """
 
     requests: int = 0
@@ -45,10 +45,10 @@ class EngineCounts:
 
 @dataclass(eq=False)
 class EngineState:
-    """The state that the threads of an engine share; it is accessed under the lock of the conditions.
+    """The state that the threads of an engine share; its conditions have one lock, which protects it.
 
-    The idle thread tokenizes a request: the model thread, which then computes it without waiting for another thread, or
-    the tokenizing thread while the model thread computes.
+    Whichever thread is idle tokenizes a request: the model thread, which can then compute the request without waiting
+    for another thread, or the tokenizing thread while the model thread computes.
     """
 
     changed: threading.Condition = field(default_factory=threading.Condition)  # wakes the model thread
@@ -61,10 +61,10 @@ class EngineState:
     calls: deque[tuple[Future[Any], str | None, Callable[..., Any]]] = field(default_factory=deque)
     tasks: OrderedDict[Key, AnyTask] = field(default_factory=OrderedDict)
     gated: set[Request] = field(default_factory=set)  # waiting for room for their results
-    preparing: Key | None = None  # of the request that is being tokenized
+    preparing: Key | None = None  # the key of the request that is being tokenized
     waiting: int = 0  # accepted items that are not computed yet
     counts: EngineCounts = field(default_factory=EngineCounts)
-    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, run after the lock is released
+    completions: list[Callable[[], None]] = field(default_factory=list)  # of futures, called after the lock is released
     closed: bool = False
     ended: bool = False  # whether the model thread has ended
 
@@ -87,7 +87,7 @@ class EngineState:
         (self.tokens if self.computing else self.changed).notify_all()
 
     def admit(self, request: Request) -> bool:
-        """Claims the memory that a request may need, under the lock; returns whether it was granted.
+        """Claims the memory that a request may need; returns whether it was granted. The caller holds the lock.
 
         A request that has to wait is queued again when there is room.
         """
@@ -106,7 +106,7 @@ class EngineState:
                 self.arrive(request)
 
     def settle(self, request: Request, number: int, result: Any) -> None:
-        """Stores the result of an item; completes the request with the last one."""
+        """Stores the result of an item; the last result completes the request."""
         if not request.unfinished:  # cancelled, or failed
             return
         request.results[number] = result
@@ -119,7 +119,7 @@ class EngineState:
             self.completions.append(partial(request.future.set_result, request.answered()))
 
     def fail(self, request: Request, problem: BaseException) -> None:
-        """Fails a request, under the lock."""
+        """Fails a request. The caller holds the lock."""
         if request.over:  # if it was cancelled, `forget` follows
             return
         self.requests.discard(request)
@@ -131,7 +131,7 @@ class EngineState:
         self.completions.append(partial(request.future.set_exception, problem))
 
     def fail_all(self, problem: MlxbertError) -> None:
-        """Closes the state and fails all requests and calls that are not over, under the lock."""
+        """Closes the state, and fails all requests and calls that are not over. The caller holds the lock."""
         self.closed, self.ready = True, []
         for request in [*self.requests]:
             self.fail(request, problem)

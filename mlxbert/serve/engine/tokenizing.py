@@ -26,7 +26,7 @@ def prepare_all(state: EngineState) -> None:
 
 
 def next_to_prepare(state: EngineState) -> tuple[Request, AnyTask] | None:
-    """Takes the next request, under the lock, unless it has to wait for its model, its task, or memory."""
+    """Takes the next request; `None` if it has to wait for a model, a task, or memory. The caller holds the lock."""
     request = state.arriving.popleft()
     task = state.tasks.get(request.key)
     if task is None:
@@ -41,7 +41,7 @@ def next_to_prepare(state: EngineState) -> tuple[Request, AnyTask] | None:
 
 
 def prepare(state: EngineState, request: Request, task: AnyTask) -> None:
-    """Tokenizes a few texts of a request; then it is the turn of other requests."""
+    """Tokenizes a few texts of a request; after that, it is the turn of other requests."""
     try:
         jobs = [] if request.over else _next_jobs(request, task)
     except BaseException as problem:  # no error may end this thread
@@ -55,7 +55,7 @@ def prepare(state: EngineState, request: Request, task: AnyTask) -> None:
 
 
 def _next_jobs(request: Request, task: AnyTask) -> list[Any]:
-    """Returns the next jobs of a request, with errors in place of items that cannot be tokenized."""
+    """Returns the next jobs of a request, with errors in place of jobs for items that cannot be tokenized."""
     items = request.items[request.prepared : request.prepared + _GROUP]
 
     def job_or_error(item: Any) -> Any:
@@ -69,7 +69,7 @@ def _next_jobs(request: Request, task: AnyTask) -> list[Any]:
 
 
 def _refused(request: Request, count: int, limit: int, task: AnyTask) -> TooLargeError:
-    """Makes the error for a request that takes too much memory with the first `count` items."""
+    """Makes the error for a request whose first `count` items already take too much memory."""
     total = len(request.items)
     if total == 1:
         return too_large("the result", request.size, limit, task.smaller)
@@ -78,7 +78,7 @@ def _refused(request: Request, count: int, limit: int, task: AnyTask) -> TooLarg
 
 
 def _queue_jobs(state: EngineState, request: Request, task: AnyTask, jobs: Sequence[Any]) -> None:
-    """Queues jobs; if the request has more items, it is queued for tokenizing again."""
+    """Queues jobs to be computed; if the request has more items, queues it to be tokenized again."""
     if request.over:
         return
     for number, job in enumerate(jobs, request.prepared):

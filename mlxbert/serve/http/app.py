@@ -1,4 +1,4 @@
-"""The server as an ASGI application: the routes of all protocols, with common reading of bodies and error handling."""
+"""The server as an ASGI application: the routes of all protocols, and how bodies are read and errors handled."""
 
 import asyncio
 import functools
@@ -56,7 +56,7 @@ class _Streamed(Response):
         self._first, self._rest = first, rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the response; to HTTP/1.0 clients, which do not support chunks, as a whole."""
+        """Sends the response; HTTP/1.0 clients, which do not support chunks, get it in one piece."""
         piece: bytes | None = self._first
         if scope.get("http_version") == "1.0":
             piece = await asyncio.to_thread(b"".join, itertools.chain([self._first], self._rest))
@@ -117,7 +117,7 @@ def make_app(service: Service) -> Starlette:
 
 
 def respond(path: str, error: Exception) -> Response:
-    """Makes the response for an error, in the shape of the protocol that a path belongs to."""
+    """Makes the response for an error, in the format of the protocol that a path belongs to."""
     by_route = (protocol for pattern, protocol in _PATTERNS if pattern.fullmatch(path))
     by_prefix = (protocol for protocol in PROTOCOLS if protocol.prefix is not None and path.startswith(protocol.prefix))
     return _error(next(by_route, None) or next(by_prefix, _DEFAULT), error)
@@ -156,7 +156,7 @@ def _address(service: Service, protocol: Protocol, route: Route) -> Address:
 
 
 async def _body(request: Request) -> bytes:
-    """Reads the body of a request; refuses other types than JSON."""
+    """Reads the body of a request; raises RequestError if its type is not JSON."""
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise RequestError("media_type", f"Content-Type is {kind!r:.60}, expected application/json", hint=_HOW)
@@ -164,7 +164,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _response(reply: Reply) -> Response:
-    """Makes the response for a reply; a large one is encoded on other threads, so that no other request waits."""
+    """Makes the response for a reply. A large one is encoded on other threads, so that no other request waits."""
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
     first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW_TOKENS else _encoded(reply)
     if rest is None:
@@ -173,7 +173,10 @@ async def _response(reply: Reply) -> Response:
 
 
 def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:
-    """Returns the body, or its first pieces and an iterator of the others; errors occur before the status is sent."""
+    """Returns the body, or its first pieces and an iterator over the others.
+
+    The first pieces are encoded here, so that their errors occur before the status is sent.
+    """
     value = reply.value() if callable(reply.value) else reply.value
     if isinstance(value, bytes):
         return value, None
@@ -184,7 +187,7 @@ def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:
 
 
 def _error(protocol: Protocol, error: Exception, shorten: str | None = None) -> Response:
-    """Makes the response for an error in the protocol's shape; `shorten` is the hint for texts that are too long."""
+    """Makes the response for an error in the protocol's format; `shorten` is the hint for texts that are too long."""
     problem = as_problem(error)
     if problem.kind == "too_long" and problem.hint is None:
         hint = f"{shorten}; {_TRUNCATE}" if shorten else None

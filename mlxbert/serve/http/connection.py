@@ -1,7 +1,7 @@
 """A connection of the server: answers a client's requests one after the other, within limits of size and time.
 
 No ASGI server (uvicorn, hypercorn, granian) supports all of these rules: timeouts for receiving a head and for sending
-an answer, a limit of the bytes around the chunks of a body, an error that reaches a client that is still sending, and
+an answer, a limit on the bytes around the chunks of a body, errors that reach a client while it is still sending, and
 cancelling a request whose client has left.
 """
 
@@ -33,7 +33,7 @@ _LOG = logging.getLogger("mlxbert.serve")
 
 
 class Connection(asyncio.Protocol):
-    """A connection.
+    """The connection of a client.
 
     Args:
         app: The application that answers requests. It is cancelled when the client leaves.
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Closes the connection if the client has left; a client that stops within a request gets an error."""
+        """Closes the connection if the client has left. If the client stops within a request, it gets an error."""
         self._sending_ended = True
         parser, request = self._parser, self._request
         begun = self._received or parser.begun or parser.requests
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._written.set()
 
     def finish(self) -> None:
-        """Closes the connection after the current request, or one that has just arrived, is answered."""
+        """Closes the connection after answering the current request, or a request that has just arrived."""
         self._finishing = True
         self._arrived.set()
 
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self._head = b""
 
     def _begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Makes the head of the answer; it is written with the first part of the body."""
+        """Makes the head of the answer, which is written with the first part of the body."""
         request, parser = self._request, self._parser
         while request is not None and not request.complete and self._received and parser.error is None:
             self._parse_piece()  # a received body that the application has not read
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
             raise ValueError("a header of the answer contains a line break")
 
     async def _parse_some(self) -> None:
-        """Waits for bytes and parses some; raises a `Refusal` if a request is invalid, ends early or is too large."""
+        """Waits for bytes and parses some; raises `Refusal` if a request is invalid, too large, or ends early."""
         if self._parser.error is not None:
             raise self._parser.error
         await self._receive_some()
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
             await self._arrived.wait()
 
     def _set_timeout(self, seconds: float | None) -> None:
-        """Sets the timeout after which `_receive_some` raises a TimeoutError; `None` for no timeout."""
+        """Sets the time after which `_receive_some` raises TimeoutError; `None` for no limit."""
         self._late = False
         if self._timer is not None:
             self._timer.cancel()
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     async def _drain(self) -> None:
-        """Waits until the written bytes are read; the timeout covers the whole answer."""
+        """Waits until the client has read the written bytes; the timeout covers the whole answer."""
         if self._written.is_set():
             return
         begun = time.monotonic()

@@ -62,14 +62,14 @@ def _lines(service: Service) -> Iterator[str]:
 
 
 def _family(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Yields the lines of a metric; the keys of the values follow its name."""
+    """Yields the lines of a metric. Each key of `values` follows the name of the metric: a suffix, and labels."""
     yield f"# HELP mlxbert_{name} {about}"
     yield f"# TYPE mlxbert_{name} {kind}"
     yield from (f"mlxbert_{name}{suffix} {value}" for suffix, value in values.items())
 
 
 def _histogram(bounds: Sequence[float], numbers: Sequence[int], total: float, **labels: object) -> dict[str, float]:
-    """Returns the values of a histogram; `numbers` has one more value than `bounds`, the count above them."""
+    """Returns the values of a histogram. The last one of `numbers` is the count above all `bounds`."""
     counts = [*accumulate(numbers)]
     buckets = {
         f"_bucket{_labels(**labels, le=bound)}": count for bound, count in zip([*bounds, "+Inf"], counts, strict=True)
@@ -82,7 +82,7 @@ def _labels(**labels: object) -> str:
 
 
 def resident() -> int:
-    """Returns the resident memory of this process in bytes; on a Mac its maximum so far."""
+    """Returns the resident memory of this process in bytes; on a Mac, the maximum so far."""
     if sys.platform == "linux":
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -17,7 +17,7 @@ _PROBLEM = RequestError("invalid", "the actual and the expected value", hint="wh
 
 
 def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:
-    """Returns the description of protocols."""
+    """Returns the OpenAPI description of protocols."""
     types = [*dict.fromkeys(kind for protocol in protocols for route in protocol.routes for kind in _types(route))]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type = dict(zip(types, schemas, strict=True))
@@ -34,11 +34,11 @@ def describe(protocols: Sequence[Protocol]) -> dict[str, Any]:
 
 
 def _explain(component: dict[str, Any], parents: Sequence[str]) -> None:
-    """Moves the texts of docstrings to the descriptions of a type and its fields.
+    """Moves texts from docstrings to the descriptions of a type and its fields.
 
     Args:
-        component: The description of the type, with its docstring.
-        parents: The docstrings of the type and its base classes, the type first.
+        component: The description of the type, which contains its docstring.
+        parents: The docstrings of the type and its base classes, starting with the type.
     """
     about, fields = _split_docstring(component.get("description", ""))
     for doc in parents:
@@ -53,7 +53,7 @@ def _explain(component: dict[str, Any], parents: Sequence[str]) -> None:
 
 
 def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """Splits a docstring into the text about a type or function and the texts about its fields or arguments."""
+    """Splits the docstring of a type or function into the text about it and the texts about its fields or arguments."""
     about, _, section = re.sub(r"\n(?:Args|Attributes):\n", "\0", cleandoc(doc)).partition("\0")
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", re.split(r"\n\n?(?=\w)", section)[0], re.MULTILINE)
     return about.strip(), {name: " ".join(text.split()) for name, text in entries}

@@ -13,7 +13,7 @@ _EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.ex
 
 
 def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
-    """Compiles origins to a pattern that matches them as browsers send them.
+    """Compiles origins to a pattern that matches the spelling in which browsers send them.
 
     `*` stands for any port, for all subdomains, or, except for http and https, for any host. `null` is the origin of
     files, and of frames without an origin.
@@ -45,7 +45,7 @@ def _browser_form(host: str) -> str:
 
 
 def _hint(origin: str) -> str | None:
-    """Suggests a valid origin, if the intended one is clear."""
+    """Suggests a valid origin if it is clear which one was meant."""
     scheme, _, rest = origin.lower().partition("://")
     place = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
     if origin == "*" or (scheme in _DEFAULT_PORTS and re.fullmatch(r"\*(:.*)?", place)):

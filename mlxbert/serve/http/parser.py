@@ -1,8 +1,8 @@
 """Parses the bytes of a connection into ASGI requests.
 
 httptools (llhttp, the parser of Node.js) implements the grammar of HTTP/1.1. This module adds the rules that llhttp
-leaves to a server: upgrades to other protocols are ignored (RFC 9110, 7.8), a request has one length, trailers are not
-headers, and the bytes of a head, and around the chunks of a body, have a limit.
+leaves to a server: upgrades to other protocols are ignored (RFC 9110, 7.8), a request has only one length, trailers do
+not become headers, and there is a limit on the bytes of a head and on the bytes around the chunks of a body.
 """
 
 import re
@@ -26,7 +26,7 @@ class Refusal(Exception):
 
     Args:
         why: The message for the client.
-        status: The status of the answer.
+        status: The HTTP status of the answer.
     """
 
     def __init__(self, why: str, status: int = 400) -> None:
@@ -62,8 +62,8 @@ class RequestParser:
         client: The address of the client.
 
     Attributes:
-        requests: The requests with a parsed head, in the order of arrival; only the last may be incomplete.
-        error: The error in the bytes after these requests, or in the body of the last request.
+        requests: The requests whose heads are parsed, in the order of arrival; only the last request may be incomplete.
+        error: The error in the bytes that follow these requests, or in the body of the last one.
         begun: Whether a request is partly parsed.
     """
 
@@ -74,7 +74,7 @@ class RequestParser:
         self._client, self._parser, self._spare = client, httptools.HttpRequestParser(self), _MAX_HEADERS
 
     def feed(self, data: bytes) -> None:
-        """Parses bytes; at most a few thousand at a time, since the limits are checked once per call."""
+        """Parses bytes. The caller passes at most a few thousand, since the limits are checked once per call."""
         if self.error is not None:
             return
         self._spare -= len(data)
@@ -87,10 +87,10 @@ class RequestParser:
             self.error = Refusal(_TOO_LARGE, 431)
 
     def _feed(self, data: bytes) -> bytes:
-        """Parses bytes; returns the bytes to parse next.
+        """Parses bytes; returns the bytes that are still to be parsed.
 
-        llhttp leaves the bytes after a head with an upgrade to the other protocol. So the head is parsed again without
-        the upgrade.
+        If a head asks for an upgrade, llhttp leaves the bytes after it to the other protocol. Such a head is parsed
+        again without the upgrade.
         """
         try:
             self._parser.feed_data(data)
@@ -116,7 +116,7 @@ class RequestParser:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Checks the head and queues the request; a head with an upgrade is parsed again instead."""
+        """Checks the head and queues the request. A head that asks for an upgrade is parsed again instead."""
         parser, headers = self._parser, self._headers
         method, version, target = parser.get_method(), parser.get_http_version(), _TARGET.fullmatch(self._target)
         if method == b"CONNECT" or target is None or version not in ("1.0", "1.1"):

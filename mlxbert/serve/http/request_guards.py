@@ -1,7 +1,7 @@
 """Checks every request before it reaches a route: host, origin, API key, and the size and duration of its body.
 
-Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is refused
-before its body is read, so pointing a public name at this machine (DNS rebinding) does not help a page.
+Any web page can make a browser send requests to this machine. A request with a foreign `Host` or `Origin` is rejected
+before its body is read. A page therefore gains nothing from a public name that points at this machine (DNS rebinding).
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class AccessPolicy:
         object.__setattr__(self, "_origins", compile_origins(self.options.allow_origin or ()))
 
     def check_host(self, host: str) -> None:
-        """Refuses a request whose `Host` is not this server."""
+        """Raises RequestError if the `Host` of a request is not this server."""
         name, _, port = host.rpartition(":") if re.search(r":\d*$", host) else (host, "", "")
         name = name.lower().removesuffix(".")
         allowed = [other.lower() for other in self.options.allow_host or ()]
@@ -69,13 +69,16 @@ class AccessPolicy:
         )
 
     def _is_ours(self, name: str) -> bool:
-        """Whether a name is an address of the server; a server that listens on all addresses accepts any address."""
+        """Whether a name is an address of this server. A server that listens on all addresses accepts any address."""
         if is_loopback(self.options.host):
             return False
         return name.strip("[]") == self.options.host.lower() or _address(name) is not None
 
     def foreign(self, origin: str | None, host: str) -> str | None:
-        """Returns the origin if it is an allowed other server; `None` for this server's page, or without an origin."""
+        """Returns the origin if it is another, allowed server; `None` for this server's page, or without an origin.
+
+        Raises RequestError for any other origin.
+        """
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
         if not self._origins.fullmatch(origin):
@@ -87,7 +90,7 @@ class AccessPolicy:
         return origin
 
     def check_key(self, headers: Headers) -> None:
-        """Refuses a request without the key."""
+        """Raises RequestError if a request does not have the key."""
         if self.key is None:
             return
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -136,7 +139,7 @@ def read_key(options: ServeOptions) -> str | None:
 
 
 class Guard:
-    """Refuses requests that break the policy, and adds security headers to all answers.
+    """Rejects requests that break the policy, and adds security headers to all answers.
 
     Args:
         app: The application.
@@ -179,7 +182,7 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """Counts a part of a body; refuses it if all bodies together become too large."""
+        """Counts a part of a body; raises RequestError if all bodies together become too large."""
         self._held += size
         if self._held > _MAX_BODIES * self._policy.options.max_body * 1e6:
             raise RequestError("overloaded", "the server is receiving too much data", hint="try again in a moment")
@@ -195,7 +198,7 @@ class _Body:
         self._complete = False
 
     def check_length(self, headers: Headers) -> None:
-        """Refuses a body whose announced size is too large."""
+        """Raises RequestError if the announced size of the body is too large."""
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._max_size:
             raise self._too_large()
@@ -222,7 +225,7 @@ class _Body:
 
 
 def _single(headers: Headers, name: str) -> str | None:
-    """Returns the value of a header; refuses a request that repeats the header."""
+    """Returns the value of a header; raises RequestError if the request repeats it."""
     values: Sequence[str] = headers.getlist(name)
     if len(values) > 1:
         raise RequestError("invalid", f"there are {len(values)} headers {name}, expected one")
@@ -230,7 +233,7 @@ def _single(headers: Headers, name: str) -> str | None:
 
 
 def _preflight(headers: Headers) -> Response:
-    """Answers the preflight request of a browser for an allowed page of another server."""
+    """Answers the preflight request that a browser sends for an allowed page of another server."""
     names = headers.get("access-control-request-headers", "")
     allowed = {
         "Access-Control-Allow-Methods": "GET, POST",
@@ -241,7 +244,7 @@ def _preflight(headers: Headers) -> Response:
 
 
 def _secure(headers: MutableHeaders, origin: str | None) -> None:
-    """Adds the headers of all answers."""
+    """Adds the headers that every answer has."""
     headers.setdefault("Content-Security-Policy", _POLICY)
     headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"

@@ -54,14 +54,16 @@ def serve(
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Serves models until a signal; accepted requests are still answered. A second signal ends the process at once.
+    """Serves models until a signal arrives.
+
+    Accepted requests are still answered. A second signal ends the process at once.
 
     Args:
         models: The models by the names that clients use.
         options: The options and limits of the server.
         engine_options: The limits of the engine.
-        indexes: The files of the indexes to search, by their names.
-        quiet: Whether requests are not logged on stderr.
+        indexes: The files of the indexes to search, by the names that clients use.
+        quiet: Whether to leave out requests if the log is on stderr.
         say: Receives a line when the server listens, when it is ready, and when it ends.
     """
     key = read_key(options)
@@ -83,7 +85,7 @@ def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
-    """Opens all addresses of the host, at one port: for `localhost`, clients try 127.0.0.1 or ::1."""
+    """Opens all addresses of a host at the same port: clients of `localhost` try 127.0.0.1 or ::1."""
     host, port = options.host, options.port
     with ExitStack() as stack:
         try:
@@ -102,7 +104,7 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
 
 
 def _open_all(host: str, port: int) -> list[socket.socket]:
-    """Opens sockets for all addresses of a host; with port 0, retries if the port is free on only some addresses."""
+    """Opens sockets for all addresses of a host; with port 0, tries again if some addresses already use the port."""
     for attempt in itertools.count(1):
         with ExitStack() as stack:
             try:
@@ -117,9 +119,9 @@ def _open_all(host: str, port: int) -> list[socket.socket]:
 
 
 def _open(host: str, port: int) -> Iterator[socket.socket]:
-    """Opens sockets for the addresses of a host, except for families that this machine does not support.
+    """Opens sockets for the addresses of a host, except for address families that this machine does not support.
 
-    Only this machine may reach `localhost`, which needs no key: other addresses of that name are left out.
+    Only this machine may reach `localhost`, because no key is needed there: other addresses of that name are left out.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0
@@ -147,7 +149,7 @@ def address(options: ServeOptions, port: int) -> str:
 
 
 def _for_others(options: ServeOptions, port: int) -> str:
-    """Returns the IPv4 URL for other machines if the server listens on all addresses, as a part of a message."""
+    """Returns a part of a message: the IPv4 URL for other machines if the server listens on all addresses."""
     if options.host != "0.0.0.0" and not (options.host == "::" and socket.has_dualstack_ipv6()):
         return ""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -159,7 +161,7 @@ def _for_others(options: ServeOptions, port: int) -> str:
 async def _serve(
     service: Service, policy: AccessPolicy, listeners: list[socket.socket], log: Log, say: Callable[[str], None]
 ) -> None:
-    """Answers requests from the start; until the models are loaded, with the error that the server is not ready."""
+    """Answers requests from the start; until the models are loaded, answers that the server is not ready."""
     _allow_files(service.options.max_connections + _FILES)
     app = make_guarded(service, policy, log)
     server, place = HttpServer(app, service.options, say), address(service.options, policy.port)
@@ -201,7 +203,7 @@ def _facts(name: str, model: Model) -> tuple[ModelFacts, str]:
 
 
 def _item(entry: TaskEntry, words: int, mask: str) -> Any:
-    """Makes an item of a task with a number of words."""
+    """Makes an item of a task; its text has `words` words."""
     text = " ".join(["the"] * words)
     if entry.options is FillMaskOptions:
         return f"{text} {mask}"
@@ -252,7 +254,10 @@ class HttpServer:
 
 @contextmanager
 def _ended_by_signals(server: HttpServer) -> Iterator[None]:
-    """Ends a server on a signal, immediately on a second one. Ignored signals, as under `nohup`, stay ignored."""
+    """Within this context, a signal ends the server; a second one does so immediately.
+
+    Ignored signals stay ignored, as under `nohup`.
+    """
     loop, caught = asyncio.get_running_loop(), list[int]()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -274,7 +279,7 @@ def _ended_by_signals(server: HttpServer) -> Iterator[None]:
 
 @contextmanager
 def logged(log: Log) -> Iterator[None]:
-    """Writes the records of the loggers to the log of requests."""
+    """Within this context, the records of Python's loggers are written to the log of requests."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     for logger, level in zip(loggers, _LOGGERS.values(), strict=True):
@@ -289,7 +294,7 @@ def logged(log: Log) -> Iterator[None]:
 
 
 def _allow_files(count: int) -> None:
-    """Raises the limit of open files as far as possible: the default on a Mac is 256."""
+    """Raises the limit on open files to `count`, or as far as possible; the default on a Mac is 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         count = min(count, hard)

@@ -38,7 +38,7 @@ class CohereRerankBody(Struct):
         rank_fields: The fields of objects to rank by; by default `text`.
         return_documents: Whether each result contains its document.
         max_tokens_per_doc: Ignored if it is at least the limit of the model; otherwise an error.
-        truncation: False refuses documents that are too long (Jina); otherwise they are truncated.
+        truncation: If false, documents that are too long are an error (Jina); otherwise they are truncated.
     """
 
     shorten: ClassVar[str] = '"truncation": true truncates it'
@@ -62,8 +62,8 @@ class CohereEmbedBody(Struct, kw_only=True):
         model: The name of a model; by default the first one with vectors.
         input_type: The kind of the texts, such as `search_query` or `search_document`.
         embedding_types: The formats of the vectors.
-        truncate: `NONE` refuses texts that are too long, `END` truncates them.
-        output_dimension: The number of leading values to keep, scaled to length 1.
+        truncate: What to do with texts that are too long: `NONE` is an error, `END` truncates them.
+        output_dimension: The number of leading values to keep; the shorter vectors are scaled to length 1.
     """
 
     shorten: ClassVar[str] = '"truncate": "END" truncates it'
@@ -78,7 +78,7 @@ class CohereEmbedBody(Struct, kw_only=True):
 
 
 class ResponseMeta(Struct, omit_defaults=True):
-    """The computed units, and warnings."""
+    """The API version, the numbers of billed units, and warnings."""
 
     api_version: dict[str, str]
     billed_units: dict[str, int]
@@ -94,7 +94,7 @@ class RankedDocument(Struct):
 
 
 class JinaUsage(Struct):
-    """The number of tokens, for Jina's clients."""
+    """The number of tokens, as Jina's clients expect it."""
 
     prompt_tokens: int
     total_tokens: int
@@ -111,7 +111,7 @@ class RankingReply(Struct):
 
 
 class CohereEmbeddings(Struct):
-    """Vectors: a list, or a list per format."""
+    """Vectors: a list, or one list per format."""
 
     id: str
     embeddings: list[Any] | dict[str, list[Any]]
@@ -136,7 +136,7 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
             "model, to which documents are truncated", param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(ranked, body.rank_fields or ["text"]) for ranked in body.documents], "documents")
-    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # any number, as with Cohere
+    top_k = None if body.top_n is None else min(body.top_n, len(texts))  # Cohere accepts any number
     options = RerankOptions(top_k=top_k, overflow=overflow_of(service, body.truncation is not False))
     best, _, answered = await service.rerank(name, body.query, texts, options)
 
@@ -168,7 +168,7 @@ def _text(document: Document, fields: list[str]) -> str:
 
 
 async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
-    """Returns the vectors of texts, by format; in version 1 without formats, a plain list of floats."""
+    """Returns the vectors of texts by format; version 1 without formats has a plain list of floats."""
     if body.images or body.inputs or body.input_type == "image":
         raise RequestError("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
@@ -197,7 +197,7 @@ async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply
 
 
 async def embed1(service: Service, body: CohereEmbedBody) -> Reply:
-    """Returns the vectors of texts: floats, or by format if `embedding_types` names some (API version 1)."""
+    """Returns the vectors of texts as floats, or by format if `embedding_types` is given (API version 1)."""
     return await _embed(service, body, 1)
 
 
@@ -207,7 +207,7 @@ async def embed2(service: Service, body: CohereEmbedBody) -> Reply:
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error in Cohere's and Jina's formats."""
+    """Returns an error in the format of Cohere and Jina."""
     return STATUS[problem.kind], {"message": problem.text, "detail": problem.text}
 
 

@@ -40,7 +40,7 @@ class SentencesToCompare(Struct):
 
 
 def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[str]:
-    """Returns the texts of a request; refuses token ids and an empty list."""
+    """Returns the texts of a request; raises RequestError for token ids or an empty list."""
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not texts:
         raise RequestError("empty", f"{param} is empty, expected at least one text", param=param)
@@ -56,7 +56,7 @@ def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[
 def overflow_of(
     service: Service, truncate: bool | Truncate | None, param: str = "truncate"
 ) -> Literal["truncate", "error"]:
-    """Returns the option for texts that are too long; the server's default if the request does not set it."""
+    """Returns the option `overflow` of a request; the server's default if the request does not set it."""
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise RequestError(
             "invalid", f"{param} would drop the beginning of a text, expected the end or nothing", param=param
@@ -67,7 +67,7 @@ def overflow_of(
 
 
 def prompt_of(service: Service, model: str, name: str | None, param: str) -> str | None:
-    """Returns the name of the model's prompt for a prompt name or for a kind of texts."""
+    """Returns the name of the model's prompt that `name` refers to: a prompt's own name, or a kind of texts."""
     prompts = service.facts[model].prompts
     if name is None or name in prompts:
         return name
@@ -81,7 +81,7 @@ def prompt_of(service: Service, model: str, name: str | None, param: str) -> str
 async def compare(
     service: Service, model: str, query: str, texts: Sequence[str], options: SimilarityOptions, on_error: str = "raise"
 ) -> tuple[Answered, Answered, list[Scored | Failure]]:
-    """Embeds a query and texts, and returns both answers and the similarities as in `mlxbert.similarity`.
+    """Embeds a query and texts; returns both answers, and the similarities as in `mlxbert.similarity`.
 
     Args:
         service: The service.
@@ -118,7 +118,7 @@ async def similarities(service: Service, model: str, body: SentencesToCompare, o
 
 
 def check_forms(forms: Sequence[Form], answered: Answered) -> None:
-    """Refuses formats that the vectors cannot have, before the first vector is sent."""
+    """Raises ArgumentError if the vectors cannot have one of the formats; called before the first vector is sent."""
     for form in forms:
         in_form(answered.results[0].embedding, form)
 

@@ -1,7 +1,7 @@
-"""The pipelines of Hugging Face, for its `InferenceClient`: one address for all of them.
+"""The pipelines of Hugging Face, for its `InferenceClient`. All pipelines share one address.
 
 The body selects the pipeline if it can: a question, sentences to compare, or candidate labels. Otherwise the pipeline
-of the model's main task is used. Unsupported parameters that would change the results are refused.
+of the model's main task is used. Unsupported parameters that would change the results are an error.
 """
 
 import base64
@@ -34,15 +34,16 @@ from mlxbert.tasks.options import (
 
 
 class Features(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The parameters for vectors; only these may also be given next to `inputs`.
+    """The parameters for vectors. They are also accepted next to `inputs`, unlike the parameters of other pipelines.
 
     Attributes:
         normalize: Whether vectors are scaled to length 1; by default as in the model's files.
         prompt_name: The name of one of the model's own prompts.
-        truncate: Whether texts that are too long are truncated or refused; by default as the server was started.
-        truncation_direction: The end that is dropped.
+        truncate: Whether texts that are too long are truncated; if false, they are an error. By default, the server's
+            option decides.
+        truncation_direction: The end of a text that is dropped.
         dimensions: The number of leading values to keep.
-        encoding_format: `base64` for little-endian float32 in base64.
+        encoding_format: `base64` returns little-endian float32 in base64.
     """
 
     normalize: bool | None = None
@@ -69,7 +70,7 @@ class ZeroShot(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Tags(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The parameters for tagging; `stride` is ignored: long texts are covered by windows with a fixed overlap."""
+    """The parameters for tagging. `stride` is ignored: windows with a fixed overlap cover long texts."""
 
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
     ignore_labels: list[str] | None = None
@@ -84,7 +85,7 @@ class Masks(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Answers(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The parameters for answers, which consist of whole tokens, with at most `max_answer_len` words."""
+    """The parameters for answers. An answer consists of whole tokens, with at most `max_answer_len` words."""
 
     top_k: int | None = None
     max_answer_len: int | None = None
@@ -102,7 +103,7 @@ class TextPair(Struct, forbid_unknown_fields=True):
 
 
 class QuestionWithContext(Struct, forbid_unknown_fields=True):
-    """A question and the text with its answer."""
+    """A question and the text that contains its answer."""
 
     question: str
     context: str
@@ -136,7 +137,7 @@ class _Pipeline:
         parameters: The type of the parameters.
         options: Converts parameters to the options of the task.
         show: Converts results to the values of the answer.
-        always: Whether a single input is answered with a list of one value.
+        always: Whether the answer to a single input is a list of one value.
     """
 
     entry: TaskEntry
@@ -178,7 +179,7 @@ def _labels(result: Any, facts: ModelFacts) -> Any:
 
 
 def _show_tags(results: Sequence[Any], params: Tags, facts: ModelFacts) -> list[Any]:
-    """Returns entities or tokens, without ignored labels."""
+    """Returns entities or tokens, except those with ignored labels."""
     name, ignored = "entity" if params.aggregation_strategy == "none" else "entity_group", params.ignore_labels or ()
 
     def entity(tag: Any) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def _show_tags(results: Sequence[Any], params: Tags, facts: ModelFacts) -> list[
 
 
 def _show_fills(results: Sequence[Any], params: Masks, facts: ModelFacts) -> list[Any]:
-    """Returns the words for the mask of each text; with several masks, a list per mask."""
+    """Returns the words for the mask of each text; if a text has several masks, a list for each mask."""
 
     def word(fill: Any) -> dict[str, Any]:
         return {"score": fill.score, "token": fill.token_id, "token_str": fill.token, "sequence": fill.text or ""}
@@ -198,7 +199,10 @@ def _show_fills(results: Sequence[Any], params: Masks, facts: ModelFacts) -> lis
 
 
 def _show_answers(results: Sequence[Any], params: Answers, facts: ModelFacts) -> list[Any]:
-    """Returns the best answer or answers to each question; an empty answer scores the probability of no answer."""
+    """Returns the best answer or answers to each question.
+
+    The score of an empty answer is the probability that the context has no answer.
+    """
 
     def best(result: Any) -> Any:
         spans = [*result.spans]
@@ -310,7 +314,7 @@ async def infer(service: Service, body: PipelineBody) -> Reply:
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error in the format of the client."""
+    """Returns an error in the format that the client expects."""
     return STATUS[problem.kind], {"error": problem.text}
 
 

@@ -32,7 +32,7 @@ from mlxbert.tasks.query_ranking import rank, reranked
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
-_FEW_HITS = 1000  # hits whose memory is not checked
+_FEW_HITS = 1000  # up to this number, the memory of hits is not checked
 _HIT_BYTES = 5000  # the approximate size of a hit
 _OLLAMA_FIELDS = ("model", "input", "truncate", "options", "keep_alive", "dimensions")  # allowed with `input`
 
@@ -42,7 +42,8 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
 
     Attributes:
         model: The name of the model; by default the first one for the task.
-        on_error: `raise` makes an unusable text an error, `return` puts `{"index", "error"}` in its place.
+        on_error: `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in its
+            place.
     """
 
     model: str | None = None
@@ -50,7 +51,7 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class TextsBody(TaskBody, kw_only=True):
-    """The items of a task for texts.
+    """The body of a task that takes texts.
 
     Attributes:
         texts: The texts.
@@ -64,7 +65,7 @@ class TextsBody(TaskBody, kw_only=True):
 
 
 class TextsOrPairsBody(TaskBody, kw_only=True):
-    """The items of a task for texts and pairs of texts.
+    """The body of a task that takes texts and pairs of texts.
 
     Attributes:
         texts: Texts, or pairs of texts.
@@ -78,7 +79,7 @@ class TextsOrPairsBody(TaskBody, kw_only=True):
 
 
 class PairsBody(TaskBody, kw_only=True):
-    """The items of a task for pairs of texts.
+    """The body of a task that takes pairs of texts.
 
     Attributes:
         pairs: The pairs.
@@ -92,12 +93,12 @@ class PairsBody(TaskBody, kw_only=True):
 
 
 class QuestionsBody(TaskBody, kw_only=True):
-    """Questions about one context, or each with its own.
+    """Questions about one context, or questions with a context each.
 
     Attributes:
         questions: Questions about `context`.
         context: The text with the answers.
-        pairs: Instead of both: pairs of a question and its context.
+        pairs: Instead of `questions` and `context`: pairs of a question and its context.
     """
 
     questions: list[str] | None = None
@@ -130,9 +131,9 @@ class TextsToEmbedBody(TaskBody, kw_only=True):
 
     Attributes:
         texts: The texts.
-        encoding_format: `base64` for the bytes of the vectors in base64, little-endian.
+        encoding_format: `base64` returns the little-endian bytes of the vectors in base64.
         input: Instead of `texts`, from ollama's clients: a text, or a list of texts. The answer has ollama's format.
-        truncate: With `input`: false refuses texts that are too long.
+        truncate: With `input`: if false, texts that are too long are an error.
         options: With `input`: ignored.
         keep_alive: With `input`: ignored.
     """
@@ -156,10 +157,10 @@ _BODIES: Mapping[ItemKind, type[TaskBody]] = {
 
 
 def make_body(entry: TaskEntry, items: type[TaskBody]) -> type[TaskBody]:
-    """Makes the type of a task's bodies from its items and its options, with types, defaults and descriptions.
+    """Makes the type of a task's bodies: the items, and the options with their types, defaults and descriptions.
 
-    Options of batch sizes are left out, since the engine decides on them. Bounds are only described here: the options
-    check them, with better error messages.
+    Options for batch sizes are left out, since the engine decides on them. Bounds are only described: the options
+    themselves check them, with better error messages.
     """
     defaults = {field.name: field.default for field in fields(entry.options)}
     options = [
@@ -185,7 +186,7 @@ def _meta(option: Option) -> Meta:
 
 
 def read_options(entry: TaskEntry, body: TaskBody) -> Any:
-    """Returns the options of a request."""
+    """Makes the options of a task from the body of a request."""
     return entry.options(**{name: getattr(body, name) for name in deciding_options(entry.options)})
 
 
@@ -247,7 +248,7 @@ def _reply(
 
 
 def _encoded(result: Embedding) -> dict[str, Any]:
-    """Converts a result with its vector in base64, which is faster than formatting decimal numbers."""
+    """Converts a result to JSON with its vector in base64, which is faster than formatting decimal numbers."""
     without = replace(result, embedding=result.embedding[:0]).to_dict()
     return without | {"embedding": base64.b64encode(result.embedding.tobytes()).decode()}
 
@@ -267,7 +268,7 @@ async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
 
 
 async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
-    """Returns the vectors of texts; for `input`, in ollama's format."""
+    """Returns the vectors of texts; in ollama's format if the body has `input`."""
     if (body.texts is None) == (body.input is None):
         raise RequestError("invalid", "expected either texts, or an input", param="texts")
     names = {*msgspec.to_builtins(body)}
@@ -300,7 +301,7 @@ async def rerank(entry: TaskEntry, service: Service, body: Any) -> Reply:
 def _check_query(task: Any, body: Any) -> None:
     try:
         task.check_query(body.query)
-    except InputError as problem:  # blames the query instead of each text
+    except InputError as problem:  # names the query as the cause, instead of each text
         raise RequestError("too_long", problem.message, hint=problem.hint, param="query") from None
 
 
@@ -355,7 +356,6 @@ _ANSWERS: Mapping[type[TaskOptions], Callable[[TaskEntry, Service, Any], Awaitab
 
 
 def _route(entry: TaskEntry) -> Route:
-    """Makes the route of a task."""
     compute = _ANSWERS.get(entry.options, answer)
     items, reply = (TextsToEmbedBody, dict[str, Any]) if compute is embed else (_BODIES[entry.items], Results)
     bound = functools.update_wrapper(functools.partial(compute, entry), compute)

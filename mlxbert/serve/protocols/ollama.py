@@ -95,7 +95,7 @@ class ShownModel(Struct):
 async def embed(
     service: Service, model: str | None, texts: list[str], truncate: bool | None, dimensions: int | None
 ) -> Reply:
-    """Returns vectors of length 1, like ollama's; texts that are too long are truncated unless `truncate` is false."""
+    """Returns vectors of length 1, as ollama does. Texts that are too long are truncated unless `truncate` is false."""
     name, begun = service.find(_without_tag(service, model), EMBED.name), time.perf_counter_ns()
     overflow = overflow_of(service, truncate is not False)
     options = EmbedOptions(overflow=overflow, dimensions=dimensions, normalize=True)
@@ -111,7 +111,7 @@ async def embed(
 
 
 async def embeddings(service: Service, body: PromptBody) -> Reply:
-    """Returns the vector of a text, without scaling, like ollama."""
+    """Returns the vector of a text without scaling, as ollama does."""
     name = service.find(_without_tag(service, body.model), EMBED.name)
     answered = await service.run(name, EMBED, [body.prompt], EmbedOptions(overflow=overflow_of(service, None)))
     return Reply({"embedding": answered.results[0].embedding}, answered.tokens, len(answered.truncated))

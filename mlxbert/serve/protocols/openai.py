@@ -31,18 +31,18 @@ class EmbeddingsBody(Struct):
     """Texts to embed, with the extensions of vLLM, Jina and TEI; other fields are ignored, since clients send many.
 
     Attributes:
-        input: A text, or a list of texts; token ids are refused.
+        input: A text, or a list of texts; token ids are an error.
         model: The name of a model; by default the first one with vectors.
-        encoding_format: `base64` for little-endian float32 in base64.
-        dimensions: The number of leading values to keep, scaled to length 1.
+        encoding_format: `base64` returns little-endian float32 in base64.
+        dimensions: The number of leading values to keep; the shorter vectors are scaled to length 1.
         input_type: The kind of the texts, such as `query` or `document`, which selects the model's own prompt.
         task: The kind of the texts in Jina's terms, such as `retrieval.query`.
         prompt_name: The name of one of the model's own prompts.
-        truncate: True or `END` truncates texts that are too long, false or `NONE` refuses them; by default as the
-            server was started.
-        truncate_prompt_tokens: -1, or at least the limit of the model, also truncates texts.
+        truncate: What to do with texts that are too long: true or `END` truncates them, false or `NONE` is an error. By
+            default, the server's option decides.
+        truncate_prompt_tokens: If it is -1, or at least the limit of the model, texts that are too long are truncated.
         normalized: Whether vectors are scaled to length 1; by default as in the model's files.
-        embedding_type: `binary` for eight dimensions per value.
+        embedding_type: `binary` returns eight dimensions per value.
         late_chunking: Not supported.
     """
 
@@ -103,7 +103,7 @@ class Models(Struct):
 
 
 async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
-    """Returns the vectors of texts; like OpenAI's, they have length 1 if `dimensions` shortens them."""
+    """Returns the vectors of texts. Vectors that `dimensions` shortens have length 1, like OpenAI's."""
     if body.late_chunking:
         raise RequestError("invalid", "late_chunking is true, expected false", param="late_chunking")
     texts, name = texts_of(body.input, "input"), service.find(body.model, EMBED.name)
@@ -125,7 +125,6 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Reply:
 
 
 def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["truncate", "error"]:
-    """Returns the option for texts that are too long."""
     limit, model_limit = body.truncate_prompt_tokens, service.facts[name].max_length
     if limit is not None and limit != -1 and limit < model_limit:
         raise RequestError(
@@ -136,7 +135,7 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["tru
 
 
 def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
-    """Returns the name of the prompt."""
+    """Returns the name of the prompt that a request selects."""
     fields = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
     selected = [(param, value) for param, value in fields.items() if value is not None]
     if len(selected) > 1:

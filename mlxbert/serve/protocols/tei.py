@@ -35,16 +35,16 @@ _CLASSIFY = CATALOGUE["classify"]
 # Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
 _EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
 _CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
-_TOKEN_BYTES = 300  # of a `SimpleToken`
-_ID_BYTES = 30  # of the text of an id
+_TOKEN_BYTES = 300  # the memory of a `SimpleToken`
+_ID_BYTES = 30  # the memory of the text of an id
 
 
 class Truncation(Struct, kw_only=True):
-    """The handling of texts that are too long.
+    """What to do with texts that are too long.
 
     Attributes:
-        truncate: Whether they are truncated or refused; by default as the server was started.
-        truncation_direction: The end that is dropped; only `right` is supported.
+        truncate: Whether they are truncated; if false, they are an error. By default, the server's option decides.
+        truncation_direction: The end of a text that is dropped; only `right` is supported.
     """
 
     shorten: ClassVar[str] = '"truncate": true truncates it'
@@ -52,7 +52,7 @@ class Truncation(Struct, kw_only=True):
     truncation_direction: Literal["right", "Right", "left", "Left"] | None = "right"
 
     def overflow(self, service: Service) -> Literal["truncate", "error"]:
-        """Returns the option of the tasks."""
+        """The value of the option `overflow`."""
         left = bool(self.truncate) and (self.truncation_direction or "").lower() == "left"
         return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
 
@@ -82,7 +82,7 @@ class TeiEmbedBody(EmbedAllBody, kw_only=True):
 
 
 class SimilarityParameters(Truncation, kw_only=True):
-    """The options for embedding; by default with the model's own prompts for queries and documents."""
+    """The options for embedding. By default, the model's own prompts for queries and documents are used."""
 
     prompt_name: str | None = None
 
@@ -123,7 +123,7 @@ class PredictBody(Truncation, kw_only=True):
     """Texts to label.
 
     Attributes:
-        inputs: A text, a pair of texts, or a batch of lists with one or two texts each.
+        inputs: A text, a pair of texts, or a batch: a list of lists with one or two texts each.
         raw_scores: Whether scores are the raw outputs of the model.
     """
 
@@ -186,7 +186,7 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
 
 
 async def sparse(service: Service, body: Any) -> Reply:
-    """Always an error: sparse vectors are not supported."""
+    """Always raises an error: sparse vectors are not supported."""
     raise RequestError("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
 
 
@@ -288,7 +288,7 @@ async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], it
         service: The service.
         work: The function.
         items: Texts, or lists of ids.
-        unit: The maximum bytes of a character or an id in the result.
+        unit: The maximum number of bytes that a character or an id takes in the result.
     """
     size = sum(map(len, items))
     service.check_size(len(items), size)
@@ -319,7 +319,7 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error in TEI's format; without a model for the task it is an error of the backend."""
+    """Returns an error in TEI's format. If no model can do the task, it is reported as an error of the backend."""
     status, kind = _ERRORS.get(problem.kind, (STATUS[problem.kind], "Validation"))
     if problem.param == "model":
         status, kind = 424, "Backend"
