@@ -1,1 +1,1 @@
-"""The files of models: configurations, weights and vocabularies of many formats; and the built-in model."""
+"""The files of models: configurations, weights and vocabularies in many formats. The built-in model is here, too."""
