@@ -150,7 +150,7 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
                 hint="save the model with one of them, the one that was trained",
             )
         names[plain] = name
-    for copy, original in family.tied.items():  # of two tied tensors a file may hold either
+    for copy, original in family.tied.items():  # a file may hold either of two tied tensors
         if copy in names and original not in names:
             names[original] = names.pop(copy)
     return names
@@ -189,7 +189,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             f"{folder}: holds both an {ADAPTER} and weights of a model, expected only one of them",
             hint="move the adapter into its own folder and pass that, too: adapter='FOLDER'",
         )
-    family_of(config_json)  # refuses unknown families before it looks for weights
+    family_of(config_json)  # rejects unknown families before it looks for weights
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     family_name, plain_family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:

@@ -15,8 +15,11 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson
 
 ALL_LINEAR = "all-linear"
-_MAX_CHARACTERS, _MAX_REPEATS = 20_000, 500  # of all patterns of an adapter; at most one name per module is expected
-_MAX_DEPTH = 20  # of nested groups
+_MAX_CHARACTERS, _MAX_REPEATS = (
+    20_000,
+    500,
+)  # in all patterns of an adapter together, which need at most one name per module
+_MAX_DEPTH = 20  # maximum depth of nested groups
 _CLASS = r"\[\^?(?:\\[dw]|\\[^A-Za-z0-9]|[^\]\\\[])+\]"
 _CHARACTER = re.compile(rf"(\\[dw]|\\[^A-Za-z0-9]|{_CLASS}|[^\\()\[\]{{}}|*+?^$])([*+?]?)\??")
 _LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")  # PEFT's default for layers_pattern

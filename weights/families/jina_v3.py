@@ -13,7 +13,7 @@ from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_BASES = 10_000.0, 20_000.0  # of the angles, the defaults of the authors' code and of transformers
+_BASES = 10_000.0, 20_000.0  # default bases of the angles: in the authors' code, in transformers
 _KIND = "position_embedding_type"
 
 

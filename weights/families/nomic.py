@@ -20,7 +20,7 @@ _ALIASES = {
     "hidden_dropout_prob": "resid_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
 }
-# Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are refused.
+# Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are rejected.
 _CRITICAL_PREFIXES = ("rotary_", "rope_", "attn_", "mlp_", "qkv_", "moe_")
 _READ_KEYS = (
     *("rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base", "rotary_head_dim"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be clipped
-_ITERATIONS = 5  # of rounding and fitting; more change next to nothing
+_ITERATIONS = 5  # of rounding and fitting; further iterations hardly change the result
 _DAMPING = 0.01  # times the mean square of the inputs: their products may be singular
 _MAX_ERROR = 0.9  # root mean square error of a row in steps; typical is 0.4, larger errors distort the row
 _BLOCK = 128  # columns whose errors are propagated at once

@@ -58,7 +58,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             yield huggingface_hub
     except MlxbertError:
         raise
-    except Exception as problem:  # huggingface_hub lets errors of four libraries through
+    except Exception as problem:  # huggingface_hub passes on errors of four libraries
         _LOG.info("%s: %s: %s", name, type(problem).__name__, problem)
         raise explain(problem, name, revision) from None
     finally:

@@ -91,7 +91,7 @@ def _check(path: Path, data: bytes) -> None:
         try:
             table = base64.b64decode(charsmap[1])
         except ValueError:
-            continue  # the library refuses it as well
+            continue  # the library rejects it, too
         check_charsmap(path, table)
     at = 0  # after a quotation mark
     while at + MAX_TOKEN < len(data):

@@ -17,15 +17,15 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of p
 MAX_PIECE = 512  # characters, the maximum of SentencePiece; the tokenizers library recurses over them
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _READ = ("unigram", "bpe")
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
-_TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # field numbers in a model
+_TEXT, _SCORE, _TYPE = 1, 2, 3  # field numbers in a piece
 _PIECE_KEY, _TEXT_KEY = _PIECES << 3 | protobuf.BYTES, _TEXT << 3 | protobuf.BYTES
 _SCORE_KEY, _SCORE_SIZE = _SCORE << 3 | FIXED32, 5
 _NORMAL_TYPE = (b"", bytes([_TYPE << 3 | VARINT, NORMAL]))
 _FLOAT, _TAGGED = struct.Struct("<f"), struct.Struct("<xf")
-_START = struct.Struct("4B")  # of a short piece: the key and size of the piece, then of its text
-_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
-_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
+_START = struct.Struct("4B")  # of a short piece: its key and size, then the key and size of its text
+_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # field numbers in the trainer's settings
+_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # in the normalizer's
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from tokenizers import Tokenizer
 
 from mlxbert.errors import InputError, TokenizerError
 
-MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization: up to a kilobyte of memory each
-MAX_GROWTH = 4096  # of the bytes of a text, by a normalizer; the largest known value is ALBERT's, 1,089
-_MAX_WRITTEN = 64  # of the code points of a text, by replacements that are written in the file
-_MAX_OTHER = 16  # by a pre-tokenizer, and by a decoder
-_TYPICAL = 5  # by a pre-tokenizer
+MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization; each takes up to a kilobyte
+MAX_GROWTH = 4096  # factor for the bytes of a text, by a normalizer; the largest known is ALBERT's, 1,089
+_MAX_WRITTEN = 64  # factor for the code points of a text, by replacements that the file states
+_MAX_OTHER = 16  # factor by a pre-tokenizer or a decoder
+_TYPICAL = 5  # factor by a pre-tokenizer
 _MAX_STEPS = 64
 _MAX_ADDED = 2**24  # bytes of all added tokens, normalized
 _PIECE = 512  # code points that are normalized at once to measure the result
-# By how much steps can multiply the bytes of a character, the maximum over all characters.
+# The maximum factor by which a step can multiply the bytes of a character.
 _FACTORS = {
     **{"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 5, "ByteLevel": 2},
     "Metaspace": 5,
@@ -205,5 +205,5 @@ def _factor(step: Mapping[str, Any]) -> float:
         try:
             return max(longest_output(base64.b64decode(step["precompiled_charsmap"])), 1.0)
         except ValueError:
-            return 1.0  # the library refuses it
+            return 1.0  # the library rejects it
     return float(_FACTORS.get(str(step.get("type")), 1))

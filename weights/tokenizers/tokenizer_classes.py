@@ -135,7 +135,7 @@ MODEL_TYPES = {
 UNCHANGED_TYPES = ("modernbert", "qwen2")
 
 _OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
-# These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json of other origin.
+# These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json with another origin.
 REFUSED = {
     "BertJapaneseTokenizer": "it splits texts into words with MeCab, Sudachi or Juman++",
     "BertweetTokenizer": "it normalizes tweets before it uses the vocabulary",

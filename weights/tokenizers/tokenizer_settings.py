@@ -53,7 +53,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """Returns the tokenizer class that the files name, the `model_type`, and whether the first named class is generic."""
+    """Returns the tokenizer class that the files name, the `model_type`, and whether the first class is generic."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports

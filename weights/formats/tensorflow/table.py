@@ -165,7 +165,7 @@ def _bundle(data: bytes) -> Bundle:
             raise MalformedError(_BAD_ORDER)
         if key == b"":
             shards = _shards(value)
-        elif not key.startswith(_SLICE_KEY):  # a sliced variable is refused at its own entry, which follows
+        elif not key.startswith(_SLICE_KEY):  # a sliced variable is rejected at its own entry, which follows
             try:
                 name = key.decode("utf-8")
             except UnicodeDecodeError:
