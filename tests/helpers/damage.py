@@ -1,4 +1,4 @@
-"""Files that are damaged a little: a bit, a block, a dtype, a name."""
+"""Damages files a little: a bit, a block, a dtype, a name."""
 
 import json
 import random
@@ -11,7 +11,7 @@ _MOST = 512  # bytes of a block
 
 
 def damage(path: Path, kind: str, rng: random.Random) -> None:
-    """Changes a file at a place drawn at random; what has neither dtypes nor names changes a bit."""
+    """Damages a file at a random offset. If it has no dtypes or names to change, one bit is changed."""
     before = path.read_bytes()
     after = before
     while after == before:
@@ -38,7 +38,7 @@ def _damaged(content: bytes, kind: str, ending: str, rng: random.Random) -> byte
 
 
 def _header_damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
-    """Another name or dtype of one tensor, in a header that is valid for all that."""
+    """Changes the name or the dtype of one tensor; the header remains valid."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     name = rng.choice([name for name in header if name != "__metadata__"])

@@ -1,4 +1,4 @@
-"""What `mlxbert bench` reports, made up."""
+"""Made-up reports of `mlxbert bench`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE
 
 
 def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
-    """A report of a GPU, with torch next to it unless `peer` is false."""
+    """Returns a report for a GPU; it includes torch unless `peer` is false."""
     sides = (OURS, PEER) if peer else (OURS,)
     machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
     training = {

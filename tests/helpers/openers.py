@@ -1,12 +1,14 @@
-"""What other programs make of a folder: every class that may open it, by what it then computes.
+"""Opens a folder with every class of other programs that may open it, and compares the results with mlxbert's.
 
-- `same`: what mlxbert computes, to 1e-5
-- `vectors`: the vectors that mlxbert makes, to 1e-5
-- `new head`: it has weights that are not in the folder, says so, and the folder does not claim to have them
-- `another task`: nothing is new, but mlxbert has no such head: tensors of heads of two tasks have the same names
-- `refused`
-- `other vectors`: vectors of another pooling than mlxbert chooses, where no file says which
-- `random head`: it computes something else, though the folder claims that it has the head. This must not happen.
+The outcomes are:
+
+- `same`: The results equal mlxbert's within 1e-5.
+- `vectors`: The vectors equal mlxbert's within 1e-5.
+- `new head`: The head is new, the program says so, and the folder does not claim to have the head.
+- `another task`: No weight is new, but mlxbert has no such head: the heads of two tasks have the same tensor names.
+- `refused`: The program does not open the folder.
+- `other vectors`: No file states the pooling, and the program chooses another pooling than mlxbert.
+- `random head`: The folder claims to have the head, but the results differ. This must not happen.
 """
 
 import logging
@@ -49,15 +51,15 @@ Numbers = Mapping[str, Array]
 
 
 class Refused(Exception):
-    """A program does not open a folder."""
+    """Raised if a program does not open a folder."""
 
 
 @contextmanager
 def opening() -> Iterator[list[str]]:
-    """Collects what transformers says while it opens a folder.
+    """Collects the log messages of transformers while it opens a folder.
 
     Raises:
-        Refused: It does not.
+        Refused: transformers does not open the folder.
     """
     said: list[str] = []
     handler = logging.Handler()
@@ -75,7 +77,7 @@ def opening() -> Iterator[list[str]]:
 
 
 class Opened:
-    """A folder, and what mlxbert computes with it."""
+    """A folder, and the results of mlxbert for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +87,7 @@ class Opened:
         self.numbers: Numbers = outputs(self.model.network, self.case)
 
     def claims(self, ending: str) -> bool:
-        """Whether the files say that there is a head of this kind of class."""
+        """Whether the files of the folder claim that it has a head for this kind of class."""
         if not ending or not (self.folder / "config.json").is_file():
             return False
         config, heads = read_config(self.folder), self.model.network.heads
@@ -95,7 +97,7 @@ class Opened:
         return named or (labelled and bool({"id2label", "problem_type"} & config.keys()))
 
     def judge(self, found: Any, ending: str) -> str:
-        """What a model of torch is, all whose weights are from the folder."""
+        """Returns the outcome for a model of torch, all of whose weights are from the folder."""
         theirs = reference_outputs(found.eval(), self.case)
         names = {name for name in theirs if name in HEADS} if ending else {"last hidden"}
         if names - self.numbers.keys() and not self.claims(ending):
@@ -104,13 +106,13 @@ class Opened:
 
 
 def close(ours: Any, theirs: Any) -> bool:
-    """Whether two arrays are the same to the bound."""
+    """Whether two arrays are equal within `BOUND`."""
     ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
     return ours.shape == theirs.shape and difference(ours, theirs) <= BOUND
 
 
 def _of_class(opened: Opened, name: str) -> str:
-    """What a class of transformers makes of a folder."""
+    """Returns the outcome of opening a folder with a class of transformers."""
     with opening() as said:
         kind = getattr(transformers, name)
         found, report = kind.from_pretrained(opened.folder, output_loading_info=True, attn_implementation="eager")
@@ -122,7 +124,10 @@ def _of_class(opened: Opened, name: str) -> str:
 
 
 def _of_pipeline(opened: Opened, task: str) -> str:
-    """What a pipeline makes of a folder: what its class does, and the same results if that is the same."""
+    """Returns the outcome of opening a folder with a pipeline.
+
+    It is the outcome of the pipeline's class. If this is `same`, the results of the pipeline must be the same, too.
+    """
     with opening():
         run = pipeline(task, model=str(opened.folder), device="cpu")
     found = _of_class(opened, PIPELINES[task])
@@ -168,7 +173,7 @@ _RESULTS: Mapping[str, Callable[[mlxbert.Model, Any, str], bool]] = {
 
 
 def _of_embedder(opened: Opened, name: str) -> str:
-    """What sentence-transformers makes of a folder as an embedding model."""
+    """Returns the outcome of opening a folder as an embedding model of sentence-transformers."""
     with opening():
         found = sentence_transformers.SentenceTransformer(str(opened.folder), device="cpu", local_files_only=True)
     theirs = found.encode([*TEXTS], show_progress_bar=False)
@@ -177,7 +182,7 @@ def _of_embedder(opened: Opened, name: str) -> str:
 
 
 def _of_cross_encoder(opened: Opened, name: str) -> str:
-    """What sentence-transformers makes of a folder as a cross-encoder."""
+    """Returns the outcome of opening a folder as a cross-encoder of sentence-transformers."""
     with opening():
         found = sentence_transformers.CrossEncoder(str(opened.folder), device="cpu", local_files_only=True)
     kind = _of_class(opened, "AutoModelForSequenceClassification")
@@ -190,7 +195,7 @@ def _of_cross_encoder(opened: Opened, name: str) -> str:
 
 
 def _of_peft(opened: Opened, name: str) -> str:
-    """What PEFT makes of an adapter, on a base with as many labels."""
+    """Returns the outcome of opening an adapter with PEFT; the base model gets the same number of labels."""
     labels = {} if opened.model.labels is None else {"num_labels": len(opened.model.labels)}
     heads = [HEADS[head].class_names[0] for head in opened.model.network.heads]
     ending = heads[0] if heads else ""
@@ -213,7 +218,7 @@ OPENERS: Mapping[str, _Open] = {
 
 
 def outcomes(folder: Path) -> dict[str, str]:
-    """What each program makes of a folder."""
+    """Returns the outcome of each class and pipeline for a folder."""
     opened, found = Opened(folder), {}
     for name, opens in OPENERS.items():
         try:
@@ -224,5 +229,5 @@ def outcomes(folder: Path) -> dict[str, str]:
 
 
 def cells(found: Mapping[str, str]) -> list[str]:
-    """The cells of the table in docs/formats.md."""
+    """Returns the cells of the table in docs/formats.md."""
     return [found[name] for name in OPENERS if name not in PIPELINES]

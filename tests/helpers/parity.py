@@ -1,4 +1,4 @@
-"""The comparison with transformers on torch: which outputs, how close."""
+"""Compares the outputs of a model with those that transformers computes on torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from mlxbert.nn.heads import HEADS
 
 
 def reference_outputs(model: object, case: Case) -> dict[str, Array]:
-    """The same from a transformers model with eager attention."""
+    """Returns the outputs of a transformers model with eager attention, by name."""
     import torch
 
     def tensor(values: NDArray[np.int32] | None) -> object:
@@ -30,7 +30,7 @@ def reference_outputs(model: object, case: Case) -> dict[str, Array]:
 
 
 def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
-    """The outputs of the heads of a transformers class, by the names of our parts."""
+    """Returns the outputs of the heads of a transformers class, by our names of the heads."""
     if kind.endswith(("Model", "NeoBERT")):
         pooled = getattr(found, "pooler_output", None)
         return {} if pooled is None else {"pooler": pooled}
@@ -53,7 +53,7 @@ def _reference_heads(kind: str, found: Any) -> dict[str, Any]:
 def assert_equal(
     ours: Mapping[str, Array], reference: Mapping[str, Array], dtype: str = "float32", bound: float | None = None
 ) -> None:
-    """Checks that every output of the reference exists and is within `bound`, by default that of the dtype."""
+    """Checks that every output of the reference exists and differs by at most `bound`; the dtype decides the default."""
     bound = BOUNDS[dtype] if bound is None else bound
     missing = reference.keys() - ours.keys()
     assert not missing, f"outputs missing: {missing}"

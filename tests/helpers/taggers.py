@@ -1,4 +1,4 @@
-"""Tiny token classifiers in folders: one that looks up the tag of every token, and random ones."""
+"""Folders of tiny token classifiers: one kind looks up the tag of every token, the other is random."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ def _named(labels: Labels, **changes: object) -> dict[str, Any]:
 
 
 def save_tagger(folder: Path, labels: Labels, tags: Mapping[str, str]) -> Path:
-    """Writes a tagger that gives each token its tag whatever is around it, and others the first one."""
+    """Writes a tagger that gives each token the same tag in every context; the default tag is the first label."""
     size = -(-len(VOCAB) // 3) * 3  # as wide as the vocabulary: every token has an axis of its own
     network = Network(_config(labels, size), (HEAD,))
     norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
@@ -40,7 +40,7 @@ def save_tagger(folder: Path, labels: Labels, tags: Mapping[str, str]) -> Path:
 
 
 def save_random_tagger(folder: Path, labels: Labels) -> Path:
-    """Writes a tagger of random weights."""
+    """Writes a tagger with random weights."""
     network = random_network(_config(labels, CONFIG["hidden_size"]), (HEAD,))
     head: Any = network.heads[HEAD]
     head.out.weight = head.out.weight * 5

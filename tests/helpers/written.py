@@ -1,4 +1,4 @@
-"""A folder of every kind that mlxbert writes, of tiny models."""
+"""Writes every kind of folder that mlxbert can write, with tiny models."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ Write = Callable[[Path, Path], object]
 
 
 def _records(task: str) -> list[dict[str, Any]]:
-    """Twelve examples of a task."""
+    """Returns twelve examples for a task."""
     labels: Mapping[str, list[Any]] = {
         "classify": [*CLASSES.names] * 4,
         "multilabel": [["red"], ["red", "green"], [], ["blue"]] * 3,
@@ -51,7 +51,7 @@ def _records(task: str) -> list[dict[str, Any]]:
 
 
 def start(folder: Path) -> Path:
-    """The folders that others are made of."""
+    """Writes the models and the corpus from which all other folders are made; returns their folder."""
     settings = {"tokenizer_class": "BertTokenizer"}
     save(folder / "encoder", tensors_of(random_network(tiny_config(), ())), settings=settings)
     save(folder / "pretrained", settings=settings)
@@ -123,7 +123,7 @@ def _merged(made: Path, target: Path) -> None:
 
 
 def _inside(write: Write, folder: str) -> Write:
-    """A folder inside of another one."""
+    """Returns a function that writes a folder and keeps only a folder inside of it."""
 
     def write_both(made: Path, target: Path) -> None:
         whole = target.with_name(f"{target.name}-whole")

@@ -105,7 +105,7 @@ def channels_last(ours: str, theirs: str) -> TensorName:
 
 
 def split(ours: tuple[str, ...], theirs: str) -> TensorName:
-    """Returns the entry of one array of theirs that is split into several of ours on the first axis: a fused q, k, v."""
+    """Returns the entry of one array of theirs that is split into several of ours on the first axis (fused q, k, v)."""
     return TensorName(ours, (theirs,), SPLIT)
 
 

@@ -12,7 +12,7 @@ from tests.helpers.authors.common import States, loss_of, mix
 
 
 class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
-    """NeoBERT's configuration."""
+    """The configuration of NeoBERT."""
 
     model_type = "neobert"
 
@@ -33,7 +33,7 @@ AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 
 
 class NeoBERTLayer(nn.Module):  # type: ignore[misc]
-    """Norm, attention, add, norm, feed-forward, add."""
+    """A layer: norm, attention, add, norm, feed-forward, add."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class NeoBERTLayer(nn.Module):  # type: ignore[misc]
         self.ffn_norm = nn.RMSNorm(width, config.norm_eps)
 
     def rotated(self, x: Any) -> Any:
-        """Elements 2n and 2n + 1 are a complex number, which is multiplied by one of length 1."""
+        """Rotates each pair of elements 2n and 2n + 1, as if it were a complex number."""
         size = x.shape[3]
         speeds = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size)
         angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float32), speeds)
@@ -78,7 +78,7 @@ class _NeoBERT(PreTrainedModel):  # type: ignore[misc]
 
 
 class NeoBERT(_NeoBERT):
-    """The encoder."""
+    """The encoder of NeoBERT."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -102,7 +102,7 @@ class NeoBERT(_NeoBERT):
 
 
 class NeoBERTLMHead(_NeoBERT):
-    """The masked-LM head: one linear function, with a matrix of its own."""
+    """The model with the masked-LM head: one linear layer with its own matrix."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -121,7 +121,7 @@ class NeoBERTLMHead(_NeoBERT):
 
 
 class NeoBERTForSequenceClassification(_NeoBERT):
-    """Two linear functions of the first token, with tanh in between."""
+    """The model with the text classifier: two linear layers, with tanh between them, on the first token."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
