@@ -40,9 +40,9 @@ _fast: list[str] = []  # the test that runs, unless it is marked slow
 def many_files() -> None:
     """Raises the limit of open files for tests with hundreds of clients: a Mac's shell allows 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -259,6 +259,6 @@ def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: 
     The comparison takes nine tenths of a conversion's time.
     """
     if request.param == "unmeasured":
-        found = _agreement(tiny_folder)
-        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: found)
+        agreement = _agreement(tiny_folder)
+        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: agreement)
         monkeypatch.setattr("mlxbert.folders.layer_inputs.sample", lambda: sample()[:16])

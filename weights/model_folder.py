@@ -82,8 +82,8 @@ class ModelFolder:
     def transformer(self) -> Path:
         """The folder of the checkpoint: this folder, or the folder of the Transformer module in `modules.json`.
 
-        Before version 2, sentence-transformers wrote a `config.json` that holds only its version; this file belongs to no
-        checkpoint.
+        A `config.json` that holds nothing but the version of sentence-transformers is no checkpoint; versions before 2
+        wrote such a file.
         """
         holds_checkpoint = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():

@@ -64,5 +64,5 @@ def ask(
         sent.append(message)
 
     asyncio.run(app(scope, receive, send))
-    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Answer(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent[1:]))
+    response_headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], response_headers, b"".join(message.get("body", b"") for message in sent[1:]))

@@ -21,7 +21,7 @@ def shapes_of(
 ) -> Iterator[tuple[int, int]]:
     """Yields the rows and the length of each batch of inputs of these lengths, in windows; a model takes 512 tokens."""
     for start in range(0, len(lengths), window):
-        padded = [padded_length(one, 512) for one in lengths[start : start + window]]
+        padded = [padded_length(tokens, 512) for tokens in lengths[start : start + window]]
         for group in plan(padded, batch_tokens):
             length = max(padded[number] for number in group)
             yield padded_rows(len(group), length, batch_tokens), length

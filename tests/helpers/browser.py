@@ -14,32 +14,32 @@ _APPLICATIONS = "/Applications/{0}.app/Contents/MacOS/{0}"  # programs of a Mac 
 _MAC = tuple(map(_APPLICATIONS.format, ("Chromium", "Google Chrome")))
 _SECTION = "//section[not(@hidden)]"
 _TEXTS = """return [...document.querySelectorAll(arguments[0])]
-  .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
+  .filter((node) => node.checkVisibility()).map((node) => node.innerText)"""
 # Texts whose contrast to what is behind them is less than 4.5: [text, ratio].
 _CONTRAST = """
 const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
 const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
-const luminance = (color) => color.slice(0, 3).map((one) => one / 255)
-  .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
-  .reduce((sum, one, number) => sum + one * [0.2126, 0.7152, 0.0722][number], 0);
+const luminance = (color) => color.slice(0, 3).map((channel) => channel / 255)
+  .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, channel, number) => sum + channel * [0.2126, 0.7152, 0.0722][number], 0);
 const behind = (node) => {
   const color = channels(getComputedStyle(node).backgroundColor);
   return color[3] === 1 ? color : over(color, node.parentElement ? behind(node.parentElement) : [255, 255, 255, 1]);
 };
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-const found = []; let seen = 0;
+const faint = []; let seen = 0;
 const judge = (node, text) => {
   const back = behind(node), ink = over(channels(getComputedStyle(node).color), back);
   const [high, low] = [luminance(ink), luminance(back)].sort((a, b) => b - a);
   const ratio = (high + 0.05) / (low + 0.05);
   seen += 1;
-  if (ratio < 4.5) found.push([text, ratio]);
+  if (ratio < 4.5) faint.push([text, ratio]);
 };
 for (let node = walker.nextNode(); node; node = walker.nextNode())
   if (node.data.trim() && node.parentElement.checkVisibility()) judge(node.parentElement, node.data.trim());
 for (const node of document.querySelectorAll("input, textarea, select"))
   if (node.checkVisibility()) judge(node, node.id);
-return [seen, found];
+return [seen, faint];
 """
 
 
@@ -65,31 +65,31 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def run(self, script: str, *given: Any) -> Any:
+    def run(self, script: str, *arguments: Any) -> Any:
         """Runs a script; returns its result."""
-        return self.driver.execute_script(script, *given)
+        return self.driver.execute_script(script, *arguments)
 
     def all(self, css: str) -> list[Any]:
         """Returns the visible elements that match a selector."""
-        found = "return [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility())"
-        return list(self.run(found, css))
+        script = "return [...document.querySelectorAll(arguments[0])].filter((node) => node.checkVisibility())"
+        return list(self.run(script, css))
 
     def texts(self, css: str) -> list[str]:
         """Returns the texts of the visible elements that match a selector."""
-        return [one.strip() for one in self.run(_TEXTS, css)]
+        return [text.strip() for text in self.run(_TEXTS, css)]
 
     def wait(self, ready: Callable[[], Any], seconds: float = 30) -> Any:
         """Waits until a function returns a true value; returns this value."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            if found := ready():
-                return found
+            if result := ready():
+                return result
             time.sleep(0.05)
         pytest.fail(f"nothing after {seconds} seconds: {self.texts('body')}")
 
     def go(self, name: str) -> None:
         """Follows the link to a task."""
-        self.wait(lambda: [one for one in self.all("nav a") if one.text == name])[0].click()
+        self.wait(lambda: [link for link in self.all("nav a") if link.text == name])[0].click()
         self.wait(lambda: self.texts("section h2") == [name])
 
     def field(self, label: str) -> Any:
@@ -131,9 +131,9 @@ class Browser:
 
     def contrast(self) -> list[Any]:
         """Returns the texts whose contrast is too low, with its ratio."""
-        seen, found = self.run(_CONTRAST)
+        seen, faint = self.run(_CONTRAST)
         assert seen > 10
-        return list(found)
+        return list(faint)
 
     def stop(self) -> Any:
         """Returns the element with the keyboard focus; checks that its outline is visible."""
@@ -144,8 +144,8 @@ class Browser:
         """Presses the tab key until `reached` is true of the element with the keyboard focus; returns the element."""
         for _ in range(40):
             self.driver.switch_to.active_element.send_keys("\ue004")
-            if reached(found := self.stop()):
-                return found
+            if reached(focused := self.stop()):
+                return focused
         pytest.fail("the keyboard does not get there")
 
     def complaints(self) -> list[str]:
@@ -156,14 +156,14 @@ class Browser:
         """Writes a screenshot of the whole page."""
         height, width = self.run("return [document.documentElement.scrollHeight, innerWidth];")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        given = {"captureBeyondViewport": True, "clip": clip}
-        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", given)["data"]))
+        options = {"captureBeyondViewport": True, "clip": clip}
+        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]))
 
 
 def chromium() -> str | None:
     """Returns the path of Chromium or Chrome, if one of them is installed."""
     names = ("chromium", "google-chrome", *_MAC)
-    return next((found for found in map(shutil.which, names) if found), None)
+    return next((program for program in map(shutil.which, names) if program), None)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def together(
                 raise BaseExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
 
         signature = inspect.signature(test)
-        others = [one for name, one in signature.parameters.items() if name not in parameters]
+        others = [parameter for name, parameter in signature.parameters.items() if name not in parameters]
         vars(all_cases)["__signature__"] = signature.replace(parameters=others)
         return all_cases
 

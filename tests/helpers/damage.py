@@ -29,10 +29,10 @@ def _damaged(content: bytes, kind: str, ending: str, rng: random.Random) -> byte
     if kind == "name" and ending == ".json":
         return _letter_changed(content, rb'"[^"]+"(?=:)', rng)
     if kind == "dtype" and ending == ".json":  # a whole number becomes a fraction, a fraction a text, a text a number
-        found = rng.choice([*re.finditer(rb'(?<=: )("[^"]*"|-?[\d.e+-]+)', content)])
-        old = found[0]
+        match = rng.choice([*re.finditer(rb'(?<=: )("[^"]*"|-?[\d.e+-]+)', content)])
+        old = match[0]
         new = b"7" if old.startswith(b'"') else b'"%s"' % old if b"." in old else old + b".0"
-        return content[: found.start()] + new + content[found.end() :]
+        return content[: match.start()] + new + content[match.end() :]
     place = rng.randrange(len(content))
     return content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
 
@@ -52,6 +52,6 @@ def _header_damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
 
 
 def _letter_changed(content: bytes, pattern: bytes, rng: random.Random) -> bytes:
-    found = rng.choice([*re.finditer(pattern, content)])
-    place = rng.randrange(found.start() + 1, found.end() - 1)
+    match = rng.choice([*re.finditer(pattern, content)])
+    place = rng.randrange(match.start() + 1, match.end() - 1)
     return content[:place] + bytes([rng.choice(b"abcxyz_")]) + content[place + 1 :]

@@ -107,16 +107,16 @@ def save_ends(folder: Path, name: str, template: str, *, pruned: bool, declared:
         declared: The `tokenizer_class` in the settings, if any.
         settings: Further settings.
     """
-    found = VOCABULARIES[name]
+    vocabulary = VOCABULARIES[name]
     (folder / "made").mkdir(parents=True)
-    made = put(folder / "made", {**found.files, "tokenizer_config.json": {"tokenizer_class": name}})
-    tokenizer = read_tokenizer(made)
+    source = put(folder / "made", {**vocabulary.files, "tokenizer_config.json": {"tokenizer_class": name}})
+    tokenizer = read_tokenizer(source)
     saved = json.loads(tokenizer.tokenizer.to_str())
     shift = SHIFT if pruned else 0
     ids = {token["content"]: token["id"] + shift for token in saved["added_tokens"]}
     for token in saved["added_tokens"]:
         token["id"] += shift
-    step = templates(found.first, found.last, found.mask, ids)[template]
+    step = templates(vocabulary.first, vocabulary.last, vocabulary.mask, ids)[template]
     saved["post_processor"] = None if step is None else json.loads(step.__getstate__())
     named = {f"{role}_token": token for role, token in tokenizer.special.items()}
     if name.startswith(("Roberta", "XLM", "Camembert", "MPNet")):
@@ -128,6 +128,6 @@ def save_ends(folder: Path, name: str, template: str, *, pruned: bool, declared:
         {
             "tokenizer.json": saved,
             "tokenizer_config.json": named | settings,
-            "config.json": {"model_type": found.model_type},
+            "config.json": {"model_type": vocabulary.model_type},
         },
     )

@@ -136,8 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(401 if repository else 404, "RepoNotFound")
         if repository.status is not None:
             return self._refuse(repository.status, None)
-        wanted = rest[0] if kind == "resolve" else "/".join(rest)
-        commit = repository.references.get(wanted, wanted)
+        revision = rest[0] if kind == "resolve" else "/".join(rest)
+        commit = repository.references.get(revision, revision)
         if commit not in repository.commits:
             return self._refuse(404, "RevisionNotFound")
         file = "/".join(rest[1:]) if kind == "resolve" else ""
@@ -170,8 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
         broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client continues
         self.send_response(206 if byte_range else 200)
-        told = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
-        for header, value in (told | repository.lies).items():
+        truth = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
+        for header, value in (truth | repository.lies).items():
             self.send_header(header, str(value))
         self.send_header("Accept-Ranges", "bytes")
         if byte_range:
@@ -206,10 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _listed(file: str, data: bytes) -> dict[str, Any]:
     hashes = {header: value.strip('"') for header, value in hashes_of(file, data).items()}
-    found = {"rfilename": file, "size": len(data), "blobId": hashes["ETag"]}
+    entry = {"rfilename": file, "size": len(data), "blobId": hashes["ETag"]}
     if "X-Linked-ETag" in hashes:
-        found["lfs"] = {"sha256": hashes["X-Linked-ETag"], "size": len(data), "pointerSize": 130}
-    return found
+        entry["lfs"] = {"sha256": hashes["X-Linked-ETag"], "size": len(data), "pointerSize": 130}
+    return entry
 
 
 def _in_tree(file: str, data: bytes) -> dict[str, Any]:

@@ -307,12 +307,12 @@ def walked(families: Iterable[str]) -> list[Any]:
 
 def walked_slowly(parameters: Iterable[Any]) -> list[Any]:
     """Marks parameters whose first value is a family as slow, except for BERT, and ModernBERT with its blocks."""
-    sets = [one if hasattr(one, "values") else pytest.param(one) for one in parameters]
+    sets = [parameter if hasattr(parameter, "values") else pytest.param(parameter) for parameter in parameters]
     return [
-        one
-        if one.values[0] in ("bert", "modernbert")
-        else pytest.param(*one.values, marks=(*one.marks, pytest.mark.slow))
-        for one in sets
+        parameter
+        if parameter.values[0] in ("bert", "modernbert")
+        else pytest.param(*parameter.values, marks=(*parameter.marks, pytest.mark.slow))
+        for parameter in sets
     ]
 
 

@@ -99,8 +99,8 @@ class LateDevice:
         if error:
             raise RuntimeError(error)
 
-    def _compute(self, *given: Any) -> None:
-        arrays = dict(nn.utils.tree_flatten(list(given))).values()
+    def _compute(self, *trees: Any) -> None:
+        arrays = dict(nn.utils.tree_flatten(list(trees))).values()
         new = [array for array in arrays if isinstance(array, mx.array) and id(array) not in self._known]
         if not new:
             return

@@ -29,8 +29,8 @@ def _outputs(family: str) -> dict[str, mx.array]:
 
 def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
     """Returns the outputs of transformers for a family, a head and an input."""
-    start, found = f"{head}/{case}/", _outputs(family)
-    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+    start, outputs = f"{head}/{case}/", _outputs(family)
+    return {name.removeprefix(start): np.array(array) for name, array in outputs.items() if name.startswith(start)}
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
@@ -47,9 +47,9 @@ def add_vocabulary(folder: Path, size: int = 43) -> Path:
 
 def tensors_in(folder: Path) -> dict[str, mx.array]:
     """Returns the tensors of a model folder, read from disk."""
-    found = arrays(folder / "model.safetensors")
-    mx.eval(found)
-    return found
+    tensors = arrays(folder / "model.safetensors")
+    mx.eval(tensors)
+    return tensors
 
 
 def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
@@ -61,9 +61,9 @@ def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert isinstance(config, dict)
+    return config
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> Path:

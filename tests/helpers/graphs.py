@@ -48,8 +48,8 @@ def build_for_a_gpu(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(mx, name, _another_stream)
 
 
-def _another_stream(*given: object) -> NoReturn:
-    raise AssertionError(f"a graph for a GPU has a part on another stream: {given}")
+def _another_stream(*arguments: object) -> NoReturn:
+    raise AssertionError(f"a graph for a GPU has a part on another stream: {arguments}")
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class Graph:
     @cached_property
     def takers(self) -> dict[str, list[Node]]:
         """The primitives that take each array."""
-        found: dict[str, list[Node]] = defaultdict(list)
+        takers: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in node.inputs:
-                found[name].append(node)
-        return found
+                takers[name].append(node)
+        return takers
 
     def before(self, node: Node, through: AbstractSet[str], inputs: int | None = None) -> Iterator[Node]:
         """Yields the primitives that compute a primitive's first inputs; for primitives in `through`, also theirs."""
@@ -185,13 +185,13 @@ def _gathered_beside(views: AbstractSet[str], graph: Graph) -> list[Node]:
     """Returns products of gathered matrices in which a matrix is a view, or whose result is turned into a view."""
     products = (node for node in graph.nodes if node.name == "GatherMM")
     near = ((node, (*graph.before(node, _STRIDED, 2), *graph.after(node, _STRIDED))) for node in products)
-    return [node for node, others in near if any(one.name in views for one in others)]
+    return [node for node, others in near if any(neighbor.name in views for neighbor in others)]
 
 
 def _sorts_of(views: AbstractSet[str], graph: Graph) -> list[Node]:
     """Returns the sorts whose input is a view."""
     sorts = (node for node in graph.nodes if node.name in ("Sort", "ArgSort", "Partition", "ArgPartition"))
-    return [node for node in sorts if any(one.name in views for one in graph.before(node, _STRIDED))]
+    return [node for node in sorts if any(source.name in views for source in graph.before(node, _STRIDED))]
 
 
 PATTERNS = [
@@ -261,8 +261,8 @@ class Fused:
                 self.calls.append(Norm(arrays[0].shape[-1], arrays[0].dtype))
             if function.__name__ == "scaled_dot_product_attention":
                 self.calls.append(Attention(arrays[0].shape[-2], arrays[1].shape[-2]))
-            given, named = nn.utils.tree_map(_alone, [arrays, options])
-            self.surplus += kernels([function(*given, **named)]) - 1
+            arguments, named = nn.utils.tree_map(_alone, [arrays, options])
+            self.surplus += kernels([function(*arguments, **named)]) - 1
             return function(*arrays, **options)
 
         return call
@@ -292,22 +292,23 @@ def faults(patch: pytest.MonkeyPatch, function: Callable[..., list[mx.array]], p
             for attribute, value in [*vars(module).items()]:
                 if isinstance(value, mx.custom_function):
                     patch.setattr(module, attribute, _plain(value))
-    found: list[str] = []
+    rejected: list[str] = []
 
     def see(node: dict[str, Any]) -> None:
         if node["type"] == "primitive":
-            found.extend(_faults(node["name"], [dtype for _, _, dtype in node["outputs"]]))
+            rejected.extend(_faults(node["name"], [dtype for _, _, dtype in node["outputs"]]))
 
     mx.export_function(see, function, **parameters)  # type: ignore[arg-type]
-    return sorted({*found})
+    return sorted({*rejected})
 
 
 def _plain(function: Any) -> FunctionType:
     """Returns the Python function inside an `mx.custom_function`."""
-    return next(one for one in gc.get_referents(function) if isinstance(one, FunctionType))
+    return next(referent for referent in gc.get_referents(function) if isinstance(referent, FunctionType))
 
 
 def _faults(name: str, dtypes: list[mx.Dtype]) -> list[str]:
-    found = [name] if name in REFUSED else []
-    found += [f"{name} of {dtype}" for dtype in dtypes if dtype == mx.float64]  # array.cpp: "not supported on the GPU"
-    return found + [f"{name} of {dtype}" for dtype in dtypes if name in SCATTERS and dtype in _EIGHT_BYTES]
+    rejected = [name] if name in REFUSED else []
+    # array.cpp: "not supported on the GPU"
+    rejected += [f"{name} of {dtype}" for dtype in dtypes if dtype == mx.float64]
+    return rejected + [f"{name} of {dtype}" for dtype in dtypes if name in SCATTERS and dtype in _EIGHT_BYTES]

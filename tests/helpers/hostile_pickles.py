@@ -325,8 +325,8 @@ def main(seconds: int, room: int) -> None:
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
-    found = {path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}
-    print(json.dumps(found))  # noqa: T201
+    outcomes = {path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}
+    print(json.dumps(outcomes))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ class Machine:
         """Returns the output of `mlxbert inspect` for the model."""
         outcome = self.run("inspect", NAME, *options)
         assert outcome.status == 0, outcome
-        found: dict[str, Any] = outcome.lines[0]
-        return found
+        facts: dict[str, Any] = outcome.lines[0]
+        return facts
 
     @contextmanager
     def client(self) -> Iterator[None]:

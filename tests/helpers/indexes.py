@@ -104,5 +104,5 @@ def check_same(now: Contents, before: Contents) -> None:
         assert len(scores) == len(expected) == len(hits) and scores.keys() == dict(hits).keys()
         if mode != "hybrid":
             allowed = 1e-6 + 2 * apart * (mode == "vectors")
-            for (one, score), (_, other) in zip(hits, expected, strict=True):
-                assert abs(score - scores[one]) <= allowed and abs(scores[one] - other) <= 2 * allowed
+            for (hit, score), (_, other) in zip(hits, expected, strict=True):
+                assert abs(score - scores[hit]) <= allowed and abs(scores[hit] - other) <= 2 * allowed

@@ -107,10 +107,10 @@ class MacDisk:
         """Returns a path in which each name is spelled as on the disk."""
         if isinstance(path, int) or not Path(os.fsdecode(path)).is_relative_to(self.folder):
             return path
-        found = self.folder
+        stored = self.folder
         for part in Path(os.fsdecode(path)).relative_to(self.folder).parts:
-            found /= self._among(found, part)
-        return str(found)
+            stored /= self._among(stored, part)
+        return str(stored)
 
     def _among(self, folder: Path, name: str) -> str:
         folded = decomposed(name).casefold()
@@ -121,7 +121,7 @@ class MacDisk:
             names = self._real["listdir"](folder)
         except OSError:
             return name
-        return next((one for one in names if decomposed(one).casefold() == folded), name)
+        return next((candidate for candidate in names if decomposed(candidate).casefold() == folded), name)
 
     def _call(self, name: str) -> Any:
         def call(path: Any = ".", *rest: Any, **more: Any) -> Any:

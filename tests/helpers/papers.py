@@ -31,9 +31,9 @@ def pdf(*pages: str, title: str = "", box: str = "0 0 612 792") -> bytes:
 def pdf_of(objects: Sequence[bytes], trailer: bytes = b"/Info 4 0 R") -> bytes:
     """Returns a PDF file with these objects; the first is the catalog."""
     whole, places = bytearray(b"%PDF-1.4\n"), []
-    for number, one in enumerate(objects, 1):
+    for number, content in enumerate(objects, 1):
         places.append(b"%010d 00000 n \n" % len(whole))
-        whole += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+        whole += b"%d 0 obj\n%s\nendobj\n" % (number, content)
     size = len(objects) + 1
     table = b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, b"".join(places))
     end = b"trailer<</Size %d/Root 1 0 R%s>>\nstartxref\n%d\n%%%%EOF" % (size, trailer, len(whole))

@@ -224,9 +224,9 @@ def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settin
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )  # fmt: skip
     named = {f"{token.strip('[]').lower()}_token": token for token in special}
-    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
+    declared = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
     saved = json.loads(tokenizer.to_str())
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **given)}
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **declared)}
     return put(folder, {**files, "config.json": {"model_type": model_type}})
 
 
@@ -252,8 +252,8 @@ def modernbert(folder: Path, **settings: Any) -> Path:
 def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
     """Writes the tokenizer of XLM-RoBERTa, which jina-embeddings-v3 and nomic-embed-text-v2-moe use."""
     (folder / "made").mkdir(parents=True)
-    made = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
-    saved = json.loads(read_tokenizer(made).tokenizer.to_str())
+    source = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
+    saved = json.loads(read_tokenizer(source).tokenizer.to_str())
     roles = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
     named = {f"{role}_token": token for role, token in roles.items()} | {"tokenizer_class": "XLMRobertaTokenizer"}
     files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}

@@ -47,21 +47,21 @@ class Running:
         asked = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         asked.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
         answer = asked.getresponse()
-        found = answer.status, answer.read()
+        response = answer.status, answer.read()
         asked.close()
-        return found
+        return response
 
     def metric(self, name: str) -> float:
-        (found,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
-        return float(found)
+        (value,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
+        return float(value)
 
 
 def waited(find: Callable[[], Any], what: Any = None) -> Any:
     """Waits until a function returns a value other than `None`; returns this value."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        if (found := find()) is not None:
-            return found
+        if (value := find()) is not None:
+            return value
         time.sleep(0.02)
     raise AssertionError(f"nothing has come: {what}")
 

@@ -43,11 +43,11 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 def save_discriminator(folder: Path) -> Path:
     """Writes an ELECTRA discriminator with a small vocabulary of words; returns the folder."""
-    made = write_model("electra", "ForPreTraining", folder)
+    model = write_model("electra", "ForPreTraining", folder)
     tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
     tokens += [f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(tokens) - 1)]
-    (made / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
-    return made
+    (model / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
+    return model
 
 
 @contextmanager

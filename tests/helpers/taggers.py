@@ -31,9 +31,9 @@ def save_tagger(folder: Path, labels: Labels, tags: Mapping[str, str]) -> Path:
     norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     arrays = {name: (mx.ones if name in norms else mx.zeros)(array.shape) for name, array in arrays.items()}
-    wanted = [labels.names.index(tags.get(token, labels.names[0])) for token in VOCAB]
+    numbers = [labels.names.index(tags.get(token, labels.names[0])) for token in VOCAB]
     arrays["encoder.embeddings.word.weight"] = mx.eye(size)[: len(VOCAB)]
-    columns = mx.array([*wanted, *[0] * (size - len(VOCAB))])
+    columns = mx.array([*numbers, *[0] * (size - len(VOCAB))])
     arrays[f"heads.{HEAD}.out.weight"] = (columns[None] == mx.arange(len(labels))[:, None]).astype(mx.float32)
     network.load_weights(list(arrays.items()))
     return save(folder, tensors_of(network), _named(labels, hidden_size=size))

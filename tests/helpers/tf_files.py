@@ -33,15 +33,15 @@ def source(network: str) -> Path:
 
 def frozen(network: str, kind: str) -> dict[str, Array]:
     """Returns the frozen `tensors`, `inputs` or `outputs` of a network."""
-    found = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
+    stored = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
     start = f"{kind}/"
-    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+    return {name.removeprefix(start): np.array(array) for name, array in stored.items() if name.startswith(start)}
 
 
 def frozen_case(network: str) -> Case:
     """Returns the inputs for which the outputs were frozen."""
-    given = frozen(network, "inputs")
-    return Case(*(np.asarray(given[name], np.int32) for name in ("ids", "mask", "segments")))
+    inputs = frozen(network, "inputs")
+    return Case(*(np.asarray(inputs[name], np.int32) for name in ("ids", "mask", "segments")))
 
 
 def copy_checkpoint(network: str, folder: Path) -> Path:
@@ -94,11 +94,11 @@ HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 w
 
 def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
     """Returns the index entry of a tensor; `facts` replaces some of its values, by name."""
-    found = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
+    values = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
     axes = b"".join(field(2, field(1, size)) for size in shape)
     plain = zip((1, 3, 4, 5), ("dtype", "shard", "offset", "size"), strict=True)
-    written = field(2, axes) + b"".join(field(number, found[name]) for number, name in plain)
-    return written + bytes([6 << 3 | 5]) + struct.pack("<I", found["crc"])
+    written = field(2, axes) + b"".join(field(number, values[name]) for number, name in plain)
+    return written + bytes([6 << 3 | 5]) + struct.pack("<I", values["crc"])
 
 
 def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8, header: bytes = HEADER) -> Path:

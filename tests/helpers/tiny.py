@@ -82,9 +82,9 @@ def save(
 ) -> Path:
     """Writes a model folder; the tiny model provides every argument that is `None`. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = tensors_of(random_network(tiny_config())) if tensors is None else tensors
+    written = tensors_of(random_network(tiny_config())) if tensors is None else tensors
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(found), {"format": "pt"})
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(written), {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config), encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(VOCAB if vocab is None else vocab) + "\n", encoding="utf-8")
     if settings is not None:

@@ -78,8 +78,8 @@ def saved(arrays: Mapping[str, mx.array]) -> bytes:
     items, members = [], {}
     for index, (name, array) in enumerate(arrays.items()):
         strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
-        own = storage(text(str(index)), "FloatStorage", array.size)
-        items += [text(name), tensor(array.shape, strides, of=own)]
+        own_storage = storage(text(str(index)), "FloatStorage", array.size)
+        items += [text(name), tensor(array.shape, strides, of=own_storage)]
         members[f"data_{index}"] = np.array(array, dtype="<f4").tobytes()
     return archive(state(*items), method=zipfile.ZIP_STORED, **members)
 

@@ -36,13 +36,15 @@ class Waits:
 
 @contextmanager
 def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
-    """Counts the waits within the context on the code paths of a GPU; disables compiling, which needs a C++ compiler."""
+    """Counts the waits within the context on the code paths of a GPU; disables compiling: it takes a C++ compiler."""
     waits = Waits()
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*given: Any, **named: Any) -> Any:
-            waits.note([one for one in dict(nn.utils.tree_flatten(list(given))).values() if isinstance(one, mx.array)])
-            return call(*given, **named)
+        def instead(*arguments: Any, **named: Any) -> Any:
+            waits.note(
+                [leaf for leaf in dict(nn.utils.tree_flatten(list(arguments))).values() if isinstance(leaf, mx.array)]
+            )
+            return call(*arguments, **named)
 
         return instead
 

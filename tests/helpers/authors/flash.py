@@ -98,8 +98,8 @@ class Mixture(nn.Module):  # type: ignore[misc]
         pairs = zip(*(matrix.chunk(self.count) for matrix in (self.experts.mlp.w1, self.experts.mlp.w2)), strict=True)
         for number, (up, down) in enumerate(pairs):
             rows = torch.nonzero(shares[..., number], as_tuple=True)
-            found = functional.gelu(x[rows] @ up.T) @ down
-            mixed = mixed.index_put(rows, found * shares[..., number][rows][:, None], accumulate=True)
+            outputs = functional.gelu(x[rows] @ up.T) @ down
+            mixed = mixed.index_put(rows, outputs * shares[..., number][rows][:, None], accumulate=True)
         return mixed + self.experts.bias
 
 
@@ -187,11 +187,11 @@ class Published(nn.Module):  # type: ignore[misc]
     def logits(self, states: Any) -> Any:
         """Returns the scores of the head; `None` if there is no head."""
 
-    def state_dict(self, *given: Any, **options: Any) -> Any:
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
         """Returns the tensors; their names have no prefix if the model is an encoder alone."""
-        found = super().state_dict(*given, **options)
+        tensors = super().state_dict(*arguments, **options)
         alone = type(self).__name__.endswith("Model")
-        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: found[name] for name in found}
+        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: tensors[name] for name in tensors}
 
     def load_state_dict(self, tensors: Any, strict: bool = True, assign: bool = False) -> Any:
         """Loads tensors whose names may have the prefix or not."""
@@ -201,10 +201,10 @@ class Published(nn.Module):  # type: ignore[misc]
 
     def forward(self, input_ids: Any, labels: Any = None, **inputs: Any) -> Any:
         """Returns the outputs that a model of transformers returns."""
-        found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
-        found.logits = logits = self.logits(found.last_hidden_state)
-        found.loss = loss_of(self, logits, labels)
-        return found
+        output = getattr(self, self.base_model_prefix)(input_ids, **inputs)
+        output.logits = logits = self.logits(output.last_hidden_state)
+        output.loss = loss_of(self, logits, labels)
+        return output
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes a model folder like the ones that the model's authors published."""
@@ -254,8 +254,8 @@ class NomicMoeConfig(Config):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "NomicMoeConfig":
-        own = {theirs: key for key, theirs in cls.NAMES.items()}
-        return cls(**{own.get(key, key): value for key, value in values.items()})
+        standard = {theirs: key for key, theirs in cls.NAMES.items()}
+        return cls(**{standard.get(key, key): value for key, value in values.items()})
 
 
 class NomicMoeModel(Published):
@@ -338,8 +338,8 @@ class JinaFlashModel(Published):
         for module in [*self.modules()] if tasks else ():
             if isinstance(module, nn.Linear | nn.Embedding):
                 table = isinstance(module, nn.Embedding)
-                made = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
-                parametrize.register_parametrization(module, "weight", made)
+                adapter = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
+                parametrize.register_parametrization(module, "weight", adapter)
 
 
 class JinaFlashForSequenceClassification(JinaFlashModel):

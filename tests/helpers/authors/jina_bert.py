@@ -44,9 +44,9 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
             config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.hidden_dropout_prob,
         )  # fmt: skip
         self.heads = config.num_attention_heads
-        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+        projections = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
         output = {"dense": nn.Linear(width, width), "LayerNorm": nn.LayerNorm(width, eps)}
-        self.attention = nn.ModuleDict({"self": nn.ModuleDict(own), "output": nn.ModuleDict(output)})
+        self.attention = nn.ModuleDict({"self": nn.ModuleDict(projections), "output": nn.ModuleDict(output)})
         self.mlp = nn.ModuleDict(self.feed_forward(width, inner, eps))
         self.activation = {"geglu": nn.functional.gelu, "reglu": nn.functional.relu}[config.feed_forward_type]
         self.rates = config.attention_probs_dropout_prob, rate
@@ -68,11 +68,11 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
     def attended(self, x: Any, mask: Any, bias: Any, weighed: bool) -> tuple[Any, Any]:
         """Returns the normalized sum of the input and the attention output, and the attention weights."""
         q, k = self.projected(x)
-        given = (
+        split_heads = (
             part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for part in (q, k, self.attention["self"]["value"](x))
         )
-        q, k, v = given
+        q, k, v = split_heads
         mixed, weights = mix(q, k, v, mask, bias, weighed=weighed or self.training)
         if self.training:
             mixed = self.drop(weights, self.rates[0]) @ v
@@ -101,8 +101,8 @@ class NormedJinaBertLayer(JinaBertLayer):
         return {"up_gated_layer": nn.Linear(width, 2 * inner, bias=False), "down_layer": nn.Linear(inner, width)}
 
     def projected(self, x: Any) -> tuple[Any, Any]:
-        own = self.attention["self"]
-        return own["layer_norm_q"](own["query"](x)), own["layer_norm_k"](own["key"](x))
+        layers = self.attention["self"]
+        return layers["layer_norm_q"](layers["query"](x)), layers["layer_norm_k"](layers["key"](x))
 
     def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
         attended, weights = self.attended(x, mask, bias, weighed)
@@ -129,9 +129,9 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
         output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        given, states = self.embeddings, States(output_hidden_states, output_attentions)
-        x = given.LayerNorm(given.word_embeddings(input_ids) + given.token_type_embeddings(segments))
-        x = given.dropout(x)
+        embeddings, states = self.embeddings, States(output_hidden_states, output_attentions)
+        x = embeddings.LayerNorm(embeddings.word_embeddings(input_ids) + embeddings.token_type_embeddings(segments))
+        x = embeddings.dropout(x)
         bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
         for layer in self.encoder.layer:
             states.enter(x)

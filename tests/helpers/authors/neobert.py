@@ -110,13 +110,13 @@ class NeoBERTLMHead(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask, **options)
-        logits = self.decoder(found.last_hidden_state)
+        output = self.model(input_ids, attention_mask, **options)
+        logits = self.decoder(output.last_hidden_state)
         return MaskedLMOutput(
             loss=loss_of(self, logits, labels),
             logits=logits,
-            hidden_states=found.hidden_states,
-            attentions=found.attentions,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
 
 
@@ -133,12 +133,12 @@ class NeoBERTForSequenceClassification(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask, **options)
-        x = torch.tanh(self.dense(self.dropout(found.last_hidden_state[:, 0])))
+        output = self.model(input_ids, attention_mask, **options)
+        x = torch.tanh(self.dense(self.dropout(output.last_hidden_state[:, 0])))
         logits = self.classifier(self.dropout(x))
         return SequenceClassifierOutput(
-            loss=loss_of(self, logits, labels), logits=logits, hidden_states=found.hidden_states,
-            attentions=found.attentions,
+            loss=loss_of(self, logits, labels), logits=logits, hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )  # fmt: skip
 
 
