@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _compile_a_share(root: Path) -> None:
-    """Imports the tests in each process, starting at another file: what one process has compiled, the others read."""
+    """Imports the tests in each process, starting at a different file, so that each compiles a share for the others."""
     worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}", "gw0").strip("gw") for name in ("", "_COUNT"))
     files = [path for path in sorted(root.rglob("test_*.py")) if (path.parent / "__init__.py").is_file()]
     for path in files[len(files) * int(worker) // max(int(count), 1) :] if int(worker) else ():

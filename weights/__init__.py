@@ -1,1 +1,1 @@
-"""The files of models: configurations, weights and vocabularies in many formats. The built-in model is here, too."""
+"""Reads and writes the files of models in many formats; also holds the built-in model."""

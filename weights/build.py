@@ -19,7 +19,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Rejects copies that differ from the tensor that they are tied to; the network does not use the copies."""
+    """Raises `CheckpointError` if a copy differs from the tensor that it is tied to; the network uses no copies."""
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -27,7 +27,7 @@ def check_tied(checkpoint: Checkpoint) -> None:
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
-    """Returns the first problem in the headers because of which a network with these parts cannot be built."""
+    """Returns the error to raise if a network with these parts cannot be built; only headers are checked."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
         for problem in checkpoint_problems.problems(checkpoint, part, parts):
@@ -226,7 +226,7 @@ def _load_weights(
 def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:
     """Returns how the matrices of an entry are quantized.
 
-    `None` if they must be expanded, or are not all quantized in the same way.
+    Returns `None` if they must be expanded, or are not all quantized in the same way.
     """
     if storage is None or entry.operation not in (keymap.SAME, keymap.SPLIT):
         return None

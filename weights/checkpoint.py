@@ -159,7 +159,7 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
 def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the optional parts that the weights hold.
 
-    Normally the tensors decide. If other parts share all tensors of a part that are in the file, `architectures`
+    Normally the tensors decide. If all tensors that the file has of a part also belong to other parts, `architectures`
     decides.
     """
     classes = config_json.strings("architectures")

@@ -82,7 +82,7 @@ def _entry_problems(
 
 
 def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
-    """Yields the problems of tied tensors that headers show. Whether the copies are equal, only the data shows."""
+    """Yields the problems of tied tensors that headers show. Only the data shows whether the copies are equal."""
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
     for copy, original in checkpoint.family.tied.items():

@@ -45,7 +45,7 @@ def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_
 
 
 def _check_base(folder: ModelFolder, source: str) -> None:
-    """Rejects a model whose weights are not those that the adapter was trained for; warns if this cannot be decided.
+    """Rejects a model with other weights than the adapter was trained for; warns if this cannot be decided.
 
     Folders are compared by their weights, models on the hub by their names.
     """
@@ -66,7 +66,7 @@ def _check_base(folder: ModelFolder, source: str) -> None:
 def _is_same(first: str, second: str) -> bool | None:
     """Whether two names refer to the same weights.
 
-    `None` if this is unknown, for example because a name is a folder on another machine.
+    Returns `None` if this is unknown, for example because a name is a folder on another machine.
     """
     try:
         folders = [local_folder(name) for name in (first, second)]

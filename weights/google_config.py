@@ -1,4 +1,4 @@
-"""Adds the class and the labels to the configuration of a Google release, which states neither, unlike transformers.
+"""Adds the class and the labels, which only transformers states, to the configuration of a Google release.
 
 A release from Google has a `bert_config.json` or `albert_config.json`, a vocabulary and a TensorFlow checkpoint.
 """

@@ -82,8 +82,8 @@ class ModelFolder:
     def transformer(self) -> Path:
         """The folder of the checkpoint: this folder, or the folder of the Transformer module in `modules.json`.
 
-        A `config.json` that holds nothing but the version of sentence-transformers is no checkpoint; versions before 2
-        wrote such a file.
+        Before version 2, sentence-transformers wrote a `config.json` that holds nothing but its version. A folder with such
+        a file holds no checkpoint.
         """
         holds_checkpoint = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():
@@ -116,7 +116,7 @@ class ModelFolder:
 
     @property
     def described(self) -> ConfigJson:
-        """The configuration in the model folder itself; empty if there is none."""
+        """The configuration of the model: `described_by`, or the `config.json` in this folder; empty without either."""
         config = self._config if self.described_by is None else self.described_by
         return ConfigJson(self.path / CONFIG, {}) if config is None else config
 

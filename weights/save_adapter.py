@@ -117,7 +117,7 @@ def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) 
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """Returns the smallest modules that hold these tensors, one for each first part of the names."""
+    """Returns the smallest modules that hold these tensors, one module per root (the first part of a name)."""
     roots: dict[str, list[str]] = {}
     for name in names:
         roots.setdefault(name.split(".")[0], []).append(name)

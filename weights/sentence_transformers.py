@@ -1,4 +1,4 @@
-"""Reads how a model computes vectors from the files that sentence-transformers writes next to a checkpoint.
+"""Reads the files next to a checkpoint in which sentence-transformers states how the model computes vectors.
 
 Two dialects are supported: the dialect of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the
 older one (`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). `mlxbert.weights.model_folder` reads

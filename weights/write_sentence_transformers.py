@@ -1,6 +1,6 @@
-"""Writes how a model computes vectors to the files of sentence-transformers. `sentence_transformers` reads them.
+"""Writes the files in which sentence-transformers states how a model computes vectors.
 
-The files are in the older dialect, which every version of sentence-transformers can read.
+`sentence_transformers` reads these files. They are written in the older dialect, which every version can read.
 """
 
 import json

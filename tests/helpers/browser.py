@@ -130,7 +130,7 @@ class Browser:
         return list(zip(names, numbers, strict=True))
 
     def contrast(self) -> list[Any]:
-        """Returns the texts whose contrast is too low, with its ratio."""
+        """Returns the texts whose contrast is too low, with the contrast ratio of each."""
         seen, faint = self.run(_CONTRAST)
         assert seen > 10
         return list(faint)

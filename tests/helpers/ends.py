@@ -1,6 +1,6 @@
-"""Folders for each tokenizer class, whose `tokenizer.json` has any kind of post-processor.
+"""Writes folders for each tokenizer class.
 
-Its ids are correct, or are the ids of another vocabulary.
+Their `tokenizer.json` may have a post-processor of any kind, with the ids of this or of another vocabulary.
 """
 
 import json
@@ -96,7 +96,7 @@ TEMPLATES = tuple(templates("a", "b", "c", {"a": 0, "b": 1, "c": 2}))
 
 
 def save_ends(folder: Path, name: str, template: str, *, pruned: bool, declared: str | None, **settings: Any) -> Path:
-    """Writes a folder whose `tokenizer.json` has this post-processor; returns it.
+    """Writes a model folder whose `tokenizer.json` has this post-processor; returns the folder.
 
     Args:
         folder: Where to write the folder.

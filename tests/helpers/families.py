@@ -306,7 +306,7 @@ def walked(families: Iterable[str]) -> list[Any]:
 
 
 def walked_slowly(parameters: Iterable[Any]) -> list[Any]:
-    """Marks parameters whose first value is a family as slow, except for BERT, and ModernBERT with its blocks."""
+    """Marks parameters as slow unless their first value is BERT, or ModernBERT, which has blocks."""
     sets = [parameter if hasattr(parameter, "values") else pytest.param(parameter) for parameter in parameters]
     return [
         parameter

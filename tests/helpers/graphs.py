@@ -68,7 +68,7 @@ class Node:
 
     @property
     def arrays(self) -> int:
-        """The number of arrays that its kernel has as arguments."""
+        """The number of arrays that the primitive's kernel takes as arguments."""
         return len(self.inputs) + len(self.outputs)
 
 
@@ -117,7 +117,10 @@ class Graph:
         return takers
 
     def before(self, node: Node, through: AbstractSet[str], inputs: int | None = None) -> Iterator[Node]:
-        """Yields the primitives that compute a primitive's first inputs; for primitives in `through`, also theirs."""
+        """Yields the primitives that compute a primitive's first `inputs` inputs, or all inputs.
+
+        If one of them is in `through`, the primitives before it are yielded, too.
+        """
         for name in node.inputs[:inputs]:
             if (maker := self.makers.get(name)) is not None:
                 yield maker
@@ -125,7 +128,10 @@ class Graph:
                     yield from self.before(maker, through)
 
     def after(self, node: Node, through: AbstractSet[str]) -> Iterator[Node]:
-        """Yields the primitives that take a primitive's outputs; for primitives in `through`, also the next ones."""
+        """Yields the primitives that take a primitive's outputs.
+
+        If one of them is in `through`, the primitives after it are yielded, too.
+        """
         for name in node.outputs:
             for taker in self.takers[name]:
                 yield taker

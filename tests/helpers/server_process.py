@@ -68,7 +68,7 @@ def waited(find: Callable[[], Any], what: Any = None) -> Any:
 
 @contextmanager
 def started_server(*arguments: str, port: int = 0) -> Iterator[Running]:
-    """Starts a server, waits until it is ready, and kills it in the end."""
+    """Starts a server, waits until it is ready, and kills it when the context ends."""
     words = command("serve", *arguments, "--port", str(port))
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         server = Running(process)
@@ -85,7 +85,7 @@ def started_server(*arguments: str, port: int = 0) -> Iterator[Running]:
 
 @contextmanager
 def serving(*arguments: str, port: int = 0) -> Iterator[Running]:
-    """Starts a server like `started_server`; checks in the end that it has written no traceback."""
+    """Starts a server like `started_server`; when the context ends, checks that the server has written no traceback."""
     with started_server(*arguments, port=port) as server:
         yield server
     assert not [line for line in server.lines if "Traceback" in line]

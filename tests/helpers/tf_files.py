@@ -71,7 +71,7 @@ def varint(value: int) -> bytes:
 
 
 def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Returns a block of a table, whose keys share no prefixes."""
+    """Returns a block of a table; its keys share no prefixes."""
     written = b"".join(b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in pairs)
     return written + struct.pack("<II", 0, 1)
 

@@ -36,7 +36,10 @@ class Waits:
 
 @contextmanager
 def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
-    """Counts the waits within the context on the code paths of a GPU; disables compiling: it takes a C++ compiler."""
+    """Counts the waits within the context, on the code paths of a GPU.
+
+    Compiling is disabled, because it needs a C++ compiler.
+    """
     waits = Waits()
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:

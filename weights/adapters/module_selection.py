@@ -35,7 +35,7 @@ class _PatternPart:
     group: "_Alternatives" = ()
 
     def ends(self, name: str, starts: set[int]) -> set[int]:
-        """Returns the offsets in a name where a match that begins at one of `starts` can end."""
+        """Returns where in a name a match can end if it begins at one of the offsets `starts`."""
         if self.anchor:
             return starts & {0 if self.anchor == "^" else len(name)}
         offsets = set(starts) if self.repeat in ("?", "*") else set()

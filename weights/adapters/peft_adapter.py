@@ -314,7 +314,7 @@ def merged_names(
     tied: Mapping[str, str],
     names: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns the name in the file of every tensor of an adapted checkpoint. The keys are plain names.
+    """Returns the names that all tensors of an adapted checkpoint have in their files, by plain name.
 
     If the adapter has heads, the other heads of the base model are left out: they were trained for the encoder without
     the adapter.
@@ -324,7 +324,7 @@ def merged_names(
         heads: The heads of the adapter; empty if it adapts the encoder alone.
         parts: The plain names of the tensors of the encoder and of each part.
         tied: The tied tensors (see `Family.tied`).
-        names: The names in the file of the base model's tensors, by plain name.
+        names: The names that the tensors of the base model have in their files, by plain name.
     """
     dropped: set[str] = set()
     if heads:

@@ -27,7 +27,7 @@ def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
 
 
 def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) -> Path | None:
-    """Returns the folder of an adapter that is part of a checkpoint, or `None` if tensors of the checkpoint hold it.
+    """Returns the folder of an adapter that is part of a checkpoint, or `None` if the checkpoint stores it in tensors.
 
     Args:
         transformer: The folder of the checkpoint.
@@ -44,7 +44,7 @@ def read_own_adapter(
     names: Mapping[str, str],
     tensors: Mapping[str, TensorInfo],
 ) -> Adapter:
-    """Opens an adapter that tensors of a checkpoint hold, without reading these tensors.
+    """Opens an adapter that a checkpoint stores in tensors; no tensor is read.
 
     Args:
         name: The name of the adapter, one of `own_adapters`.

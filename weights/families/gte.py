@@ -52,7 +52,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """Returns the keys that replace keys of the authors' dialect, whose `model_type` is "new"."""
+    """Returns new values for keys of the authors' dialect, in which `model_type` is "new"."""
     if config.get("model_type") != "new":
         return {}
     classes = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]

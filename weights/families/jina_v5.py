@@ -19,7 +19,7 @@ _QWEN_KEYS = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT d
 
 
 def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig], dict[str, Any]]:
-    """Returns the `config_overrides` of a model: once an adapter is merged, the model belongs to another family."""
+    """Returns the function for `config_overrides`: a model with a merged adapter belongs to another family."""
 
     def changed(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
         classes = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]

@@ -16,7 +16,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # a layer attends to all 
 
 
 def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns `Family.modules` for a family whose layers have other names in memory, in transformers.
+    """Returns `Family.modules` for a family whose layers have other names in memory than on disk.
 
     `layer` is the prefix of a layer on disk, with `{}` for its number. `stems` maps names on disk to names in memory.
     """

@@ -143,7 +143,7 @@ class ConfigJson:
 def google_config(folder: Path) -> tuple[Path, str] | None:
     """Finds the configuration of a Google release, and the `model_type` in its file name.
 
-    `None` if there is a `config.json`, or no configuration at all.
+    Returns `None` if there is a `config.json`, or if there is no configuration at all.
     """
     if (folder / "config.json").is_file():
         return None

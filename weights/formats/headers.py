@@ -54,7 +54,7 @@ class Header:
         metadata: The free-form strings in the header.
         size: The size of the file in bytes.
         skipped: The names of entries that are not weights, such as optimizer state and counters.
-        companions: Other files that belong to the file: the index that names it, or the files that hold its data.
+        companions: Other files that belong to this file: the index that names it, or the files that hold its data.
     """
 
     tensors: dict[str, TensorInfo]

@@ -64,7 +64,7 @@ class Quantization:
 
     @property
     def carries_errors(self) -> bool:
-        """Whether the error of a number may exceed a step, to compensate for the errors of other numbers in its row."""
+        """Whether an error may exceed one step, because it compensates for the errors of other numbers in its row."""
         return self.bits <= max(_FITTED_BITS)
 
     @property
@@ -203,7 +203,10 @@ def quantizable(network: nn.Module) -> set[str]:
 
 
 def quantize_modules(network: nn.Module, quantizations: Mapping[str, Quantization]) -> None:
-    """Replaces modules by modules that compute with quantized weights. The keys are the names of the matrices."""
+    """Replaces modules by modules that compute with quantized weights.
+
+    The keys of `quantizations` are the names of the matrices to quantize.
+    """
 
     def chosen(path: str, _: nn.Module) -> bool | dict[str, int]:
         how = quantizations.get(path + _WEIGHT)

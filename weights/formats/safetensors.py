@@ -1,6 +1,6 @@
 """Reads safetensors files, both single and sharded.
 
-MLX maps the data into memory. The header is parsed here before, so that errors name the problem and no data of a
+MLX maps the data into memory. The header is parsed here first, so that errors name the problem and no data of a
 damaged file is used. Format: https://huggingface.co/docs/safetensors.
 """
 

@@ -57,7 +57,7 @@ def repository_folder(name: str) -> Path:
 
 
 def check_revision(revision: str | None) -> None:
-    """Raises `ArgumentError` for a revision that cannot be a branch, tag or commit, or leaves the folder of refs."""
+    """Raises `ArgumentError` if a revision cannot be a branch, tag or commit, or would leave the folder of refs."""
     if revision is None:
         return
     if not isinstance(revision, str):

@@ -83,7 +83,7 @@ def timeout_message(problem: Exception) -> str | None:
 
 
 def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubError:
-    """Returns the error for an answer of which fewer than `lowest` bytes arrive per second."""
+    """Returns the error for an answer that arrives with fewer than `lowest` bytes per second."""
     why = f"received {received:,} bytes in {seconds:.0f} s, expected {lowest:,} per second or more"
     return UnreachableError(f"{what}: {why}", hint=_LATER)
 
@@ -172,7 +172,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
 
 
 def _is_from_hub(answer: Any) -> bool:
-    """Whether the response of an error has headers or JSON that only a hub sends."""
+    """Whether an error response has headers or JSON that only a hub sends."""
     hub_headers = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
     return bool(hub_headers) or answer.headers.get("content-type", "").startswith("application/json")
 

@@ -98,7 +98,7 @@ class _Transfer:
         return (self.expected or self._listed).size or 0
 
     def __call__(self, **options: Any) -> "_Transfer":
-        """Returns this object; huggingface_hub calls it like the class of the bar."""
+        """Returns this object in place of a new bar; huggingface_hub calls it like tqdm's constructor."""
         return self
 
     def __enter__(self) -> "_Transfer":

@@ -29,7 +29,7 @@ _ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
 
 @contextmanager
 def guarded(what: str, *, text: bool = False) -> Iterator[None]:
-    """Converts exceptions and panics of the library to errors, and those about strings that UTF-8 cannot encode."""
+    """Converts exceptions and panics of the library, and failures to encode a string as UTF-8, to errors of mlxbert."""
     try:
         yield
     except BaseException as problem:

@@ -61,7 +61,7 @@ class TokenizerClass:
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: Any) -> TokenizerClass:
-    """Defines a class with a SentencePiece model. Only the file states the model's replacements of characters."""
+    """Defines a class with a SentencePiece model. Only the model's file states its replacements of characters."""
     return TokenizerClass((rules.file,), rules, special, Unigram, ends, steps=rules.steps, keeps_steps=True, **facts)
 
 

@@ -185,7 +185,10 @@ def _read_json(path: Path) -> Tokenizer:
 
 
 def _disable_dropout(path: Path, tokenizer: Tokenizer) -> None:
-    """Disables the dropout of merges, with which some vocabularies were trained; tokens would differ in every run."""
+    """Disables the dropout of merges, which would give a text different tokens in every run.
+
+    Some vocabularies were trained with it.
+    """
     model = tokenizer.model
     if isinstance(model, models.BPE) and model.dropout:
         _LOG.warning(

@@ -1,7 +1,7 @@
 """Reads and checks the content of a torch checkpoint: its tensors, and the storages that hold their data.
 
-There are two formats: the zip archive of torch ≥ 1.6, and the sequence of pickles of older versions. Both contain a
-pickle that describes the tensors, followed by the storages. The pickle is never executed (see pickle.py).
+There are two formats: the zip archive of torch ≥ 1.6, and the sequence of pickles of older versions. Both contain the
+storages, and a pickle that describes the tensors. The pickle is never executed (see pickle.py).
 https://docs.pytorch.org/docs/stable/notes/serialization.html
 """
 

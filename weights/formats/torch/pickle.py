@@ -192,7 +192,7 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
-    """Reads one pickle of at most `limit` bytes, starting at the file's position; moves the position to its end.
+    """Reads one pickle of at most `limit` bytes from the file's position; moves the position to the end of the pickle.
 
     Returns:
         The value, which consists of dicts, lists, tuples, strings, numbers, `Name` and `TorchTensor`; and all storages
