@@ -82,8 +82,8 @@ class ModelFolder:
     def transformer(self) -> Path:
         """The folder of the checkpoint: this folder, or the folder of the Transformer module in `modules.json`.
 
-        Before version 2, sentence-transformers wrote a `config.json` that holds nothing but its version. A folder with such
-        a file holds no checkpoint.
+        Before version 2, sentence-transformers wrote a `config.json` that holds nothing but its version. A folder with
+        such a file holds no checkpoint.
         """
         holds_checkpoint = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():
