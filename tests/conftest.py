@@ -1,4 +1,4 @@
-"""The device that tests run on, what fast tests may not do, and models that many tests share."""
+"""The device that tests run on, the limits of fast tests, and models that many tests share."""
 
 import contextlib
 import fcntl
@@ -38,22 +38,22 @@ _fast: list[str] = []  # the test that runs, unless it is marked slow
 
 @pytest.fixture(scope="session", autouse=True)
 def many_files() -> None:
-    """As many open files as tests with hundreds of clients need: a Mac's shell allows 256."""
+    """Raises the limit of open files for tests with hundreds of clients: a Mac's shell allows 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_data(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A data folder of the tests: they leave nothing in the user's."""
+    """Gives the tests a data folder of their own, so that they leave nothing in the user's folder."""
     os.environ["MLXBERT_DATA"] = str(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")
 def hangups() -> None:
-    """Processes that tests start get SIGHUP, also where the tests run under nohup."""
+    """Lets processes that tests start receive SIGHUP, even if the tests run under nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -66,7 +66,7 @@ sys.addaudithook(_guard)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves files of slow tests, some of which import torch, to runs with slow tests."""
+    """Skips files that contain only slow tests in runs without slow tests; some of these files import torch."""
     if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
         return None
     return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
@@ -77,7 +77,7 @@ def _is_slow(thing: object) -> bool:
 
 
 def _fast_cases(function: Callable[..., object]) -> bool:
-    """Takes the slow cases out of a test's parameters; returns whether any are left."""
+    """Removes the slow cases from a test's parameters; returns whether any cases are left."""
     marks, left = [], True
     for mark in getattr(function, "pytestmark", ()):
         if mark.name == "parametrize":
@@ -93,14 +93,14 @@ def _fast_cases(function: Callable[..., object]) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
-    """Makes no slow tests for a run without them: there are half as many as fast ones."""
+    """Creates no slow tests in runs without slow tests; there are half as many slow tests as fast ones."""
     if collector.config.option.markexpr != "not slow" or not name.startswith("test") or not inspect.isfunction(obj):
         return None
     return [] if _is_slow(obj) or not _fast_cases(obj) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects two thirds of the cases of sampled tests, so that the rest meets every family, head and dtype."""
+    """Deselects two thirds of the cases of sampled tests; the rest covers every family, head and dtype."""
     if ALL:
         return
     cases: dict[str, list[str]] = {}
@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _compile_a_share(root: Path) -> None:
-    """Imports the tests from another place on in each process: what one has compiled, the others read."""
+    """Imports the tests in each process, starting at a different file, so that each compiles a share for the others."""
     worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}", "gw0").strip("gw") for name in ("", "_COUNT"))
     files = [path for path in sorted(root.rglob("test_*.py")) if (path.parent / "__init__.py").is_file()]
     for path in files[len(files) * int(worker) // max(int(count), 1) :] if int(worker) else ():
@@ -136,7 +136,7 @@ def _compile_a_share(root: Path) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Keeps what collecting makes out of garbage collections, of which each would look at all of it."""
+    """Exempts the objects that collecting creates from garbage collection; every collection would traverse them all."""
     gc.disable()
     if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         _compile_a_share(Path(__file__).parent)
@@ -149,7 +149,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Keeps the fast tests fast."""
+    """Tells `_guard` which test is running, so that a fast test fails if it starts a process or a server."""
     if not item.get_closest_marker("slow"):
         _fast.append(item.nodeid)
     try:
@@ -160,7 +160,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unflushed() -> Iterator[None]:
-    """Files stay in the memory of the system, which writes them later: no test cuts the power, and disks are slow."""
+    """Skips flushing files to the disk, which is slow; no test cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)
@@ -172,9 +172,9 @@ _all_cores = cores._cores
 
 @pytest.fixture(scope="session", autouse=True)
 def one_core(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Where there is a process for each core, threads that wait for a core keep it from another process.
+    """Uses one core per process if each core has a test process, because waiting threads slow down other processes.
 
-    Slow tests compare bits with those of programs that they start, which use all cores.
+    Slow tests use all cores: they compare their results bit by bit with results of programs that they start.
     """
     fast = pytestconfig.option.markexpr == "not slow"
     with pytest.MonkeyPatch.context() as patch:
@@ -188,13 +188,13 @@ def one_core(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture
 def all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches and training steps are split over the cores of the machine."""
+    """Splits batches and training steps over all cores of the machine."""
     monkeypatch.setattr(cores, "_cores", _all_cores)
 
 
 @pytest.fixture
 def exact_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches as long as their longest text, also on a GPU, where lengths are padded to a fixed set."""
+    """Makes batches as long as their longest text, even on a GPU, where lengths are padded to a fixed set."""
     monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: False)
 
 
@@ -212,26 +212,29 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(tiny_folder: Path) -> mlxbert.Model:
-    """A tiny random model with all heads, loaded afresh."""
+    """A tiny random model with all heads, loaded anew for each test."""
     return mlxbert.load(str(tiny_folder), dtype="float32")
 
 
 @pytest.fixture(scope="session")
 def unit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of sentence-transformers with prompts, of unit length, that leaves prompts out of its mean."""
+    """The folder of a sentence-transformers model with prompts.
+
+    Its vectors have length 1. The tokens of a prompt are not part of the mean.
+    """
     settings = {"prompts": {"query": "man is : ", "passage": "in "}}
     return save_st(tmp_path_factory.mktemp("unit"), pooling("mean", include_prompt=False), NORMALIZE, settings=settings)
 
 
 @pytest.fixture
 def unit(unit_folder: Path) -> mlxbert.Model:
-    """The tiny model as sentence-transformers would save it, loaded afresh."""
+    """The model in `unit_folder`, loaded anew for each test."""
     return mlxbert.load(unit_folder, dtype="float32")
 
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of tiny models of all tasks, by what a server calls them."""
+    """The folders of tiny models for all tasks, by the names that a server gives the models."""
     from tests.helpers.serving import save_models
 
     return save_models(tmp_path_factory.mktemp("served"))
@@ -245,14 +248,17 @@ MEASURED, UNMEASURED = (
 
 @functools.cache
 def _agreement(folder: Path) -> object:
-    """What is measured of equal models."""
+    """Returns the result of comparing a model with itself."""
     return verify.verify(folder, folder)
 
 
 @pytest.fixture(params=["unmeasured", pytest.param("measured", marks=pytest.mark.slow)])
 def measurement(request: pytest.FixtureRequest, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether conversions compare what they wrote with what they read, which takes nine tenths of their time."""
+    """Runs a test with conversions that do not compare the result with the source; slow tests also compare.
+
+    The comparison takes nine tenths of a conversion's time.
+    """
     if request.param == "unmeasured":
-        found = _agreement(tiny_folder)
-        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: found)
+        agreement = _agreement(tiny_folder)
+        monkeypatch.setattr("mlxbert.folders.convert.verify", lambda source, result: agreement)
         monkeypatch.setattr("mlxbert.folders.layer_inputs.sample", lambda: sample()[:16])

@@ -1,1 +1,1 @@
-"""The files of models: configurations, weights and vocabularies of many formats; and the built-in model."""
+"""Reads and writes the files of models in many formats; also holds the built-in model."""

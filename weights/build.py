@@ -19,7 +19,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Refuses copies that differ from the tensor that they are tied to; the network does not use the copies."""
+    """Raises `CheckpointError` if a copy differs from the tensor that it is tied to; the network uses no copies."""
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -27,7 +27,7 @@ def check_tied(checkpoint: Checkpoint) -> None:
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
-    """Returns the first reason, among those that headers show, why a network with these parts cannot be built."""
+    """Returns the error to raise if a network with these parts cannot be built; only headers are checked."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
         for problem in checkpoint_problems.problems(checkpoint, part, parts):
@@ -36,7 +36,7 @@ def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointErr
 
 
 def shapes(checkpoint: Checkpoint, parts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every parameter of a network with these parts, by our names."""
+    """Returns the shape of every parameter of a network with these parts, by mlxbert's names."""
     built = {"encoder", *parts}
     return {name: shape for name, shape in network_shapes(checkpoint.config).items() if part_of(name) in built}
 
@@ -47,7 +47,7 @@ def parameters(network: nn.Module) -> dict[str, mx.array]:
 
 
 def empty(checkpoint: Checkpoint, parts: Iterable[str]) -> Network:
-    """Returns a network with these parts; its parameters are random and lazy."""
+    """Returns a network with these parts. Its parameters are random and not computed until they are used."""
     parts = tuple(parts)
     config = replace(checkpoint.config, pooler="pooler" in parts)
     return Network(config, [part for part in parts if part in HEADS])
@@ -66,18 +66,19 @@ def build_network(
     packed: bool = False,
     streamed: bool = False,
 ) -> Network:
-    """Builds a network with its weights, read from disk.
+    """Builds a network and loads its weights from disk.
 
     Args:
         checkpoint: The opened folder.
-        parts: Which optional parts to build; each must be in the weights.
+        parts: The optional parts to build; the weights must hold each of them.
         dtype: The dtype to compute in.
-        new_heads: Heads to add with fresh weights, and their labels or `None`. If they need a pooler, it is loaded from
-            the weights, or fresh if the weights hold none.
-        seed: Seed of the fresh weights.
-        packed: Whether quantized weights stay quantized in memory, which saves space; otherwise they are expanded to
+        new_heads: Heads to add with fresh weights, and the labels of each head, or `None` for a head without labels. If
+            the heads need a pooler, it is loaded from the weights; it is fresh if the weights hold none.
+        seed: The seed of the fresh weights.
+        packed: Whether quantized weights stay quantized in memory, which saves space. Otherwise they are expanded to
             `dtype`.
-        streamed: Whether each layer is read from disk whenever it computes, and then freed: slow, but saves memory.
+        streamed: Whether each layer is read from disk every time it runs, and is then freed. This is slow, but saves
+            memory.
     """
     parts, new_heads = tuple(parts), {} if new_heads is None else new_heads
     config = _with_new_heads(checkpoint, parts, new_heads)
@@ -101,15 +102,15 @@ def build_network(
 
 
 def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = mx.float32, seed: int = 0) -> Network:
-    """Builds the network that a configuration describes, with fresh weights only.
+    """Builds the network that a configuration describes; all of its weights are fresh.
 
-    A network without heads has a pooler if the family's plain model has one.
+    A network without heads has a pooler if the family's class without a head has one in transformers.
 
     Args:
         architecture: The configuration.
-        heads: The heads, and their labels or `None`.
+        heads: The heads, and the labels of each head, or `None` for a head without labels.
         dtype: The dtype of the weights.
-        seed: Seed of the weights.
+        seed: The seed of the weights.
     """
     bare = not heads and architecture.family.pooled and "pooler" in architecture.family.parts
     config = _with_new_heads(architecture, ("pooler",) if bare else (), heads)
@@ -121,7 +122,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
 
 
 def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_heads: NewHeads) -> EncoderConfig:
-    """Returns the configuration of a network with these parts and new heads."""
+    """Checks the new heads and their labels; returns the configuration of a network with these parts and heads."""
     config = architecture.config
     labels = config.labels
     if not isinstance(new_heads, Mapping):
@@ -154,7 +155,7 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
 
 
 def _check_labels(head: str, labels: Labels) -> None:
-    """Refuses labels that do not fit a new head."""
+    """Rejects labels that do not fit a new head."""
     labels.check()
     for other, spec in HEADS.items():
         if spec.own is not None and spec.own.used(labels) and other != head:
@@ -168,14 +169,14 @@ def _is_fresh(name: str, parts: tuple[str, ...], new_heads: NewHeads) -> bool:
 
 
 class _StreamedLayer(nn.Module):
-    """A layer that keeps no parameters: it reads them whenever it computes."""
+    """A layer that keeps no parameters: it reads them from disk every time it runs."""
 
     def __init__(self, checkpoint: Checkpoint, number: int, dtype: mx.Dtype) -> None:
         super().__init__()
         self._checkpoint, self._number, self._dtype = checkpoint, number, dtype
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """Runs the layer, like a layer of `mlxbert.nn.blocks`."""
+        """Runs the layer like a layer of `mlxbert.nn.blocks`."""
         layer = build_block(self._checkpoint.config, self._number)
         _load_weights(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
         outputs: tuple[mx.array, mx.array | None] = layer(x, context)
@@ -198,9 +199,9 @@ def _load_weights(
         module: The network, or a layer of it.
         checkpoint: The opened folder.
         dtype: The dtype of the weights.
-        within: The prefix of the module's parameters in the network.
-        packed: Whether quantized weights stay quantized.
-        fresh: Names of parameters that keep their current weights.
+        within: The prefix that the names of the module's parameters have in the network.
+        packed: Whether quantized weights stay quantized in memory.
+        fresh: The names of parameters that keep their current weights.
     """
     quantization = checkpoint.storage if packed and isinstance(checkpoint.storage, Quantization) else None
     names = {within + name for name in parameters(module)} - fresh
@@ -223,7 +224,10 @@ def _load_weights(
 
 
 def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:
-    """Returns how the matrices of an entry are quantized, if all are quantized alike and can stay quantized."""
+    """Returns how the matrices of an entry are quantized.
+
+    Returns `None` if they must be expanded, or are not all quantized in the same way.
+    """
     if storage is None or entry.operation not in (keymap.SAME, keymap.SPLIT):
         return None
     if checkpoint.adapter is not None and not checkpoint.adapter.updates.keys().isdisjoint(entry.theirs):
@@ -237,7 +241,7 @@ def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap
 def _packed(
     checkpoint: Checkpoint, entry: keymap.TensorName, how: Quantization, dtype: mx.Dtype
 ) -> dict[str, mx.array]:
-    """Returns the tensors of quantized modules; a quantized matrix is split and joined by rows, like a plain one."""
+    """Returns the tensors of quantized modules. The rows of a quantized matrix are split and joined like plain rows."""
     stored = checkpoint.weights.arrays()
     parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}
     loaded: dict[str, mx.array] = {}

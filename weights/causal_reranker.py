@@ -1,7 +1,7 @@
-"""Rerankers that are language models: they answer yes or no to the question whether a document fits a query.
+"""Rerankers that are language models: asked whether a document fits a query, they answer yes or no.
 
-The score is the log-odds of the two answers, a product with the difference of two rows of the decoder. Such a model is
-therefore read as a text classifier with one output, whose weights are that difference.
+The score is the log-odds of the two answers: the product of the hidden state and the difference of two rows of the
+decoder. Such a model is therefore read as a text classifier with one output, whose weights are this difference.
 """
 
 from dataclasses import replace
@@ -23,14 +23,15 @@ HEAD, DECODER = "sequence_classifier", "lm_head"
 
 
 def has_decoder_classifier(architecture: Architecture) -> bool:
-    """Whether a model has a classifier that is made from its decoder."""
+    """Whether a model's classifier is computed from the decoder of a language model."""
     return HEAD in (architecture.parts or ()) and generates(architecture.config_json)
 
 
 def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) -> tuple[Family, EncoderConfig]:
-    """Adds a classifier made from the decoder to a reranker's family and configuration; returns others unchanged.
+    """Adds a classifier, computed from the decoder, to the family and the configuration of a reranker.
 
-    A reranker has the modules of sentence-transformers for one, or a chat template with slots for query and document.
+    The family and the configuration of any other model are returned unchanged. A model is a reranker if its modules in
+    sentence-transformers say so, or if its chat template has slots for a query and a document.
     """
     if HEAD not in family.parts or not generates(folder.config_json):
         return family, config
@@ -43,7 +44,7 @@ def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) ->
 
 
 def _answers(folder: ModelFolder, rows: int) -> tuple[int, int]:
-    """Returns the token ids of yes and no."""
+    """Returns the token ids of the answers yes and no."""
     if folder.logit_score is None:
         settings = _vocabulary(folder.transformer)
     else:

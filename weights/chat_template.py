@@ -1,4 +1,4 @@
-"""The prompt of rerankers that are language models, read from their chat template; a template is never run."""
+"""The prompt of rerankers that are language models. It is read from their chat template, which is never run."""
 
 import re
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ _LOOKUP = (
 
 @dataclass(frozen=True)
 class PairPrompt:
-    """The text around a query and a document in the input of Qwen3-Reranker; both have a space in front.
+    """The texts around a query and a document in the input of Qwen3-Reranker.
+
+    A space separates the query and the document from the text before them.
 
     Attributes:
-        instruction: The task for which documents are judged.
+        instruction: The task for which the model judges documents.
         between: The text between the query and the document.
         after: The text after the document.
     """
@@ -41,7 +43,7 @@ class PairPrompt:
         return f"{_BEFORE}{self.instruction}{_QUERY}"
 
     def template(self) -> str:
-        """Returns the chat template as published."""
+        """Returns the chat template as it was published, with this instruction."""
         default = f' | default("{self.instruction}")'
         looked_up = {
             role: f'messages | selectattr("role", "eq", "{role}") | map(attribute="content") | first' for role in _ROLES
@@ -52,7 +54,7 @@ class PairPrompt:
 
 
 def _read(folder: ModelFolder) -> str | None:
-    """Reads the chat template of a model; `None` if it has none."""
+    """Reads the chat template of a model; `None` if the model has none."""
     path = folder.transformer / TEMPLATE
     if path.is_file():
         try:
@@ -66,13 +68,13 @@ def _read(folder: ModelFolder) -> str | None:
 
 
 def carries_pairs(folder: ModelFolder) -> bool:
-    """Whether the chat template of a model has slots for a query and a document, unlike templates for chats."""
+    """Whether a model's chat template has slots for a query and a document, unlike the template of a chat model."""
     template = (_read(folder) or "").replace("'", '"')
     return '"query"' in template and '"document"' in template
 
 
 def read_prompt(folder: ModelFolder) -> PairPrompt | None:
-    """Reads the prompt from the chat template of a reranker; `None` if the model reads plain pairs of texts."""
+    """Reads the prompt of a reranker from its chat template; `None` if the model takes plain pairs of texts."""
     if not carries_pairs(folder):
         if folder.logit_score is None:
             return None
@@ -93,14 +95,14 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
 
 
 def _uses_messages(folder: ModelFolder) -> bool:
-    """Whether sentence-transformers turns texts into messages, by the settings of its Transformer."""
+    """Whether sentence-transformers turns texts into messages, according to the settings of the Transformer module."""
     settings = folder.transformer_settings
     settings.only("processing_kwargs", {}, "mlxbert supports no options for preparing texts")
     return "message" in settings.nested("modality_config").values
 
 
 def _parse(template: str) -> PairPrompt | None:
-    """Parses a chat template that equals Qwen3-Reranker's but for the instruction; `None` for other templates."""
+    """Parses the template of Qwen3-Reranker with any instruction; `None` for other templates."""
     defaults: list[str] = []
     names: dict[str, str] = {}
 

@@ -1,6 +1,6 @@
-"""Opens a model folder: finds its family, its parts, and the parameter of the network for every tensor.
+"""Opens a model folder: finds its family and its parts, and which tensors belong to them.
 
-Opening reads the configuration and the headers of the weights; data is read when a network is built.
+Opening a folder reads the configuration and the headers of the weights. The weights are read when a network is built.
 """
 
 import re
@@ -35,15 +35,16 @@ class Checkpoint(Architecture):
     """An opened model folder; `config.pooler` is true if the weights hold a pooler.
 
     Attributes:
-        folder: The folder of the configuration and the weights.
-        names: The name in the file of every tensor, by its plain name: without prefix, in the current spelling.
-        tensors: The header entries by the name in the file; a matrix stored as several tensors has one entry.
-        ignored: Plain names of tensors that the network does not use.
+        folder: The folder that holds the configuration and the weights.
+        names: The name of every tensor in the file, by its plain name (without prefix, in the current spelling).
+        tensors: The header entries, by the name in the file. A matrix that is stored as several tensors has one entry.
+        ignored: The plain names of the tensors that the network does not use.
         parts: The optional parts (pooler, heads) that the weights hold.
         weights: The weight files.
         storage: The storage format of the matrices; `None` for plain floats.
-        plain_family: The family without a classifier made from its decoder, see `mlxbert.weights.causal_reranker`.
-        adapter: The adapter that is merged into the weights; `None` without one.
+        plain_family: The family without the classifier that is computed from the decoder (see
+            `mlxbert.weights.causal_reranker`).
+        adapter: The adapter that is merged into the weights, if any.
     """
 
     folder: Path
@@ -57,19 +58,19 @@ class Checkpoint(Architecture):
     adapter: Adapter | None = None
 
     def without_weights(self) -> Architecture:
-        """Returns the part of a checkpoint that remains valid when its files are closed."""
+        """Returns the part of a checkpoint that remains valid after its files are closed."""
         values = {field.name: getattr(self, field.name) for field in fields(Architecture)}
         return Architecture(**values | {"family": self.plain_family})
 
     @cached_property
     def table(self) -> keymap.Table:
-        """The names of everything the weights hold."""
+        """The table of all tensors that belong to the encoder and to the parts in the weights."""
         return self.family.table(self.parts)
 
     def arrays(self, dtype: mx.Dtype) -> Mapping[str, mx.array]:
-        """Returns all tensors by plain name; each is read when it is used, and expanded to `dtype` if it is packed.
+        """Returns all tensors by plain name. Each is read when it is used, and expanded to `dtype` if it is packed.
 
-        Tensors that an adapter changes are merged with it, in float32.
+        A tensor that an adapter changes is merged with the adapter in float32.
         """
         stored, adapter = self.weights.arrays(), self.adapter
 
@@ -100,7 +101,7 @@ def _plain_name(name: str, family: Family) -> str:
 
 
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
-    """Returns the storage format of the matrices; `None` for plain floats."""
+    """Returns the format in which the matrices are stored; `None` for plain floats."""
     formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
     if formats - {int8_rows.STORAGE}:
         raise CheckpointError(
@@ -116,7 +117,10 @@ def _network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
 
 
 def network_shapes(config: EncoderConfig) -> Mapping[str, tuple[int, ...]]:
-    """Returns the shape of every parameter of a network with all parts, by our names; the network is built once."""
+    """Returns the shape of every parameter of a network with all parts, by mlxbert's names.
+
+    The shapes of recent configurations are cached.
+    """
     return _network_shapes(replace(config, pooler=True))
 
 
@@ -127,7 +131,7 @@ def part_of(name: str) -> str:
 
 
 def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]]:
-    """Returns the plain names of the tensors of the encoder and of each part."""
+    """Returns the plain names of the tensors that belong to the encoder and to each part."""
     ours = network_shapes(config)
     return {
         part: {name for entry in keymap.pairs(table, config, ours) for name in entry.theirs}
@@ -136,7 +140,7 @@ def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]
 
 
 def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[str, str]:
-    """Returns the name in the file of every tensor, by its plain name."""
+    """Returns the name of every tensor in the file, by its plain name."""
     names: dict[str, str] = {}
     for name in tensors:
         plain = _plain_name(name, family)
@@ -146,7 +150,7 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
                 hint="save the model with only one of them, the trained one",
             )
         names[plain] = name
-    for copy, original in family.tied.items():  # of two tied tensors a file may hold either
+    for copy, original in family.tied.items():  # a file may hold either of two tied tensors
         if copy in names and original not in names:
             names[original] = names.pop(copy)
     return names
@@ -155,7 +159,8 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
 def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the optional parts that the weights hold.
 
-    The tensors decide. If all tensors of a part in the file belong to other parts, too, `architectures` decides.
+    Normally the tensors decide. If all tensors that the file has of a part also belong to other parts, `architectures`
+    decides.
     """
     classes = config_json.strings("architectures")
     choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the same names
@@ -171,7 +176,12 @@ def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: M
 
 
 def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
-    """Opens the checkpoint of a model folder, and refuses tensors that do not belong to the model."""
+    """Opens the checkpoint of a model folder.
+
+    Raises:
+        CheckpointError: A tensor does not belong to the model, or the files are damaged or contradict each other.
+        ConfigError: The configuration is invalid, or mlxbert does not run the family.
+    """
     opened = open_folder(opened)
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
@@ -179,7 +189,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
             f"{folder}: holds both an {ADAPTER} and weights of a model, expected only one of them",
             hint="move the adapter into its own folder and pass that, too: adapter='FOLDER'",
         )
-    family_of(config_json)  # refuses unknown families before it looks for weights
+    family_of(config_json)  # rejects unknown families before it looks for weights
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
     family_name, plain_family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
@@ -213,7 +223,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
 
 
 def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mapping[str, set[str]]) -> Checkpoint:
-    """Adds the adapter that the user chose, or that one of the checkpoint's own tasks has."""
+    """Adds the adapter of the folder: one that the user chose, or the checkpoint's own adapter for a task."""
     config_json, names, tensors = checkpoint.config_json, checkpoint.names, checkpoint.tensors
     task = folder.own_adapter
     separate = folder.adapter or (own_adapter_folder(folder.transformer, config_json, task) if task else None)
@@ -230,7 +240,7 @@ def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mappi
 
 
 def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> Checkpoint:
-    """Sets the parts that the weights hold and the ignored tensors; refuses unknown tensors."""
+    """Sets the parts that the weights hold and the tensors that are ignored; rejects unknown tensors."""
     family, config, names = checkpoint.family, checkpoint.config, checkpoint.names
     made_heads = [] if family is checkpoint.plain_family else [HEAD]  # its tensors also belong to other parts
     parts = tuple(dict.fromkeys((*_parts(checkpoint.config_json, part_names, names), *made_heads)))
@@ -248,19 +258,19 @@ def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> C
 
 
 def _is_ignored(name: str, family: Family, part_names: Mapping[str, set[str]]) -> bool:
-    """Whether a tensor is a buffer, is listed as unused, or belongs to a head that nothing identifies."""
+    """Whether the network ignores a tensor: a buffer, a tensor listed as unused, or one of a head that is not built."""
     listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
     return listed or any(name in tensors for tensors in part_names.values())
 
 
 def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Family, encoder: set[str]) -> str:
-    """Returns the probable reason why tensors are in no table.
+    """Returns the probable reason why tensors are unknown.
 
     Args:
-        unknown: The plain names of these tensors.
-        names: The name in the file of every tensor, by its plain name.
+        unknown: The plain names of the unknown tensors.
+        names: The names of all tensors in the file, by plain name.
         family: The family that `config.json` names.
-        encoder: Plain names of the tensors of the encoder.
+        encoder: The plain names of the encoder's tensors.
     """
     anchor = f"{family.encoder[0].theirs[0]}.weight"
     for name in names.values():

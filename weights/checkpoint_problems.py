@@ -1,4 +1,4 @@
-"""Problems of a checkpoint that its headers show: `build_network` raises the first, `inspect` reports all."""
+"""The problems of a checkpoint that its headers show. `build_network` raises the first, `inspect` reports all."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from mlxbert.weights.formats.headers import FLOATS
 
 @dataclass(frozen=True)
 class PartProblem:
-    """The reason why a part cannot be built, and an optional hint."""
+    """A problem because of which a part cannot be built, and an optional hint."""
 
     text: str
     hint: str | None = None
 
     def error(self, checkpoint: Checkpoint) -> CheckpointError:
-        """Returns the error to raise."""
+        """Returns the error to raise for this problem."""
         return CheckpointError(f"{checkpoint.folder}: {self.text}", hint=self.hint)
 
 
 def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterator[PartProblem]:
-    """Yields the reasons why a part of a network cannot be built.
+    """Yields the problems because of which a part of a network cannot be built.
 
     Args:
         checkpoint: The opened folder.
-        part: `encoder`, or one of the optional parts.
-        parts: The optional parts that are built.
+        part: The part to check: `encoder`, or one of the optional parts.
+        parts: The optional parts of the network.
     """
     spec = HEADS.get(part)
     if spec is not None and spec.labelled and checkpoint.config.labels is None:
@@ -49,7 +49,7 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
 
 
 def _labels_problem(checkpoint: Checkpoint) -> str:
-    """Returns why the labels of a configuration cannot be used; the message does not name the folder."""
+    """Returns why the labels of a configuration cannot be used; the message does not begin with the folder."""
     try:
         config_reader.labels(checkpoint.config_json)
     except ConfigError as problem:
@@ -82,7 +82,7 @@ def _entry_problems(
 
 
 def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
-    """Yields the problems of copies of tied tensors in headers; only the data shows whether the copies are equal."""
+    """Yields the problems of tied tensors that headers show. Only the data shows whether the copies are equal."""
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
     for copy, original in checkpoint.family.tied.items():

@@ -1,4 +1,4 @@
-"""The activation of a cross-encoder's scores, in the files where sentence-transformers looks for it."""
+"""The activation of a cross-encoder's scores, stored where sentence-transformers looks for it."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ _SINCE = "4.0.0"  # the version of sentence-transformers that first looked for t
 
 
 def activation(*, probabilities: bool) -> dict[str, Any]:
-    """Returns the keys of `config.json` that state the activation; `None` for a key that is removed.
+    """Returns the keys of `config.json` that state the activation. The value `None` means that a key is removed.
 
     Args:
-        probabilities: Whether the score is the sigmoid of the model's output; otherwise it is the output itself.
+        probabilities: Whether the score is the sigmoid of the model's output; otherwise the score is the output itself.
     """
     name = "activation.Sigmoid" if probabilities else "linear.Identity"
     return {"sentence_transformers": {"activation_fn": f"torch.nn.modules.{name}", "version": _SINCE}, _OLD: None}
 
 
 def gives_probabilities(folder: ModelFolder) -> bool:
-    """Whether the score of a pair is the sigmoid of the model's output, which is the default."""
+    """Whether the score of a pair is the sigmoid of the model's output. This is the default."""
     settings, config = folder.settings.values, folder.config_json.values
     nested = config.get("sentence_transformers")
     in_config = (

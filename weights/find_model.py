@@ -1,4 +1,4 @@
-"""Finds a model and its adapter; the user names both, or only an adapter, whose folder names the base model."""
+"""Finds a model and its adapter. The user names both, or only the adapter, whose folder names the base model."""
 
 import filecmp
 import logging
@@ -19,12 +19,12 @@ _LOG = logging.getLogger("mlxbert")
 
 
 def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_only: bool = False) -> ModelFolder:
-    """Finds the folder of a model, and of its adapter if it has one.
+    """Finds the folder of a model, and the folder of its adapter if it has one.
 
     Args:
-        ref: The model; its source may be the folder of an adapter, which names the base model.
+        ref: The model. Its source may be the folder of an adapter; the adapter then names the base model.
         on_progress: Called with the downloaded and the total bytes during a download.
-        headers_only: Whether only the headers of weights are downloaded, see `find_headers`.
+        headers_only: Whether only the headers of the weights are downloaded (see `find_headers`).
     """
 
     def find(ref: ModelRef) -> ModelFolder:
@@ -45,7 +45,7 @@ def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_
 
 
 def _check_base(folder: ModelFolder, source: str) -> None:
-    """Refuses a base with other weights than the base that the adapter names; warns if the names cannot be compared.
+    """Rejects a model with other weights than the adapter was trained for; warns if this cannot be decided.
 
     Folders are compared by their weights, models on the hub by their names.
     """
@@ -64,7 +64,10 @@ def _check_base(folder: ModelFolder, source: str) -> None:
 
 
 def _is_same(first: str, second: str) -> bool | None:
-    """Whether two names refer to the same weights; `None` if unknown, for example for a folder on another machine."""
+    """Whether two names refer to the same weights.
+
+    Returns `None` if this is unknown, for example because a name is a folder on another machine.
+    """
     try:
         folders = [local_folder(name) for name in (first, second)]
     except MlxbertError:
@@ -83,21 +86,21 @@ def _same_bytes(first: Path, second: Path) -> bool:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter and no model of its own."""
+    """Whether a folder holds an adapter, but no model."""
     return (folder / ADAPTER).is_file() and not has_weights(folder)
 
 
 def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
-    """Returns the base model with the adapter."""
+    """Returns the base model together with an adapter."""
     return replace(base, adapter=adapter, described_by=adapted_config(adapter, base.config_json))
 
 
 def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], ModelFolder]) -> ModelFolder:
-    """Returns the base of an adapter together with the adapter; any other model is returned unchanged.
+    """Returns the base model of an adapter together with the adapter. Any other model is returned unchanged.
 
     Args:
         folder: The folder of the model or adapter.
-        ref: The reference that led to the folder.
+        ref: The reference by which the folder was found.
         find: Finds the folder of a model.
     """
     if not is_adapter(folder.path):

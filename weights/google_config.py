@@ -1,4 +1,4 @@
-"""Adds class and labels, which only configurations of transformers state, to the configurations of Google's releases.
+"""Adds the class and the labels, which only transformers states, to the configuration of a Google release.
 
 A release from Google has a `bert_config.json` or `albert_config.json`, a vocabulary and a TensorFlow checkpoint.
 """
@@ -23,7 +23,7 @@ _CLASSES = {
 
 
 def with_google_defaults(config: ConfigJson, tensors: Mapping[str, TensorInfo]) -> ConfigJson:
-    """Adds `architectures` and classifier labels, inferred from the tensors, to a configuration without them."""
+    """Adds `architectures` and the labels of a classifier to a configuration without them, based on the tensors."""
     kind = _KINDS.get(str(config.values.get("model_type")))
     if config.strings("architectures") or kind is None:
         return config

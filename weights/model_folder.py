@@ -1,6 +1,6 @@
 """A model folder: the folder of its checkpoint, its modules, and its configuration.
 
-Each file is read on first use and then kept, so functions that need a folder share the opened one.
+Each file is read when it is first needed, and then kept. Functions that need the folder therefore share one object.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
 
 @dataclass(frozen=True)
 class Module:
-    """An entry of `modules.json`: the name of its class and the folder with its files."""
+    """An entry of `modules.json`: the name of the module's class, and the folder that holds its files."""
 
     kind: str
     folder: Path
@@ -32,14 +32,15 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class ModelFolder:
-    """A model folder whose JSON files are read at most once.
+    """A model folder; each of its JSON files is read at most once.
 
     Attributes:
-        path: The folder.
-        headers: Headers of weights that are on the hub and not in the folder, by the paths that the files would have.
+        path: The path of the folder.
+        headers: Headers of weights that are on the hub, but not in the folder, by the path that each file would have.
         described_by: A configuration that is used instead of the one in the folder.
         adapter: The folder of an adapter that is merged into the weights.
-        own_adapter: The task whose adapter in the checkpoint is merged, see `mlxbert.weights.adapters.task_adapters`.
+        own_adapter: The task whose adapter is merged, if the checkpoint itself has one adapter per task (see
+            `mlxbert.weights.adapters.task_adapters`).
     """
 
     path: Path
@@ -50,38 +51,39 @@ class ModelFolder:
 
     @property
     def own(self) -> Path:
-        """The folder of the adapter if there is one, else of the model: the files that were trained last."""
+        """The folder of the files that were trained last: the adapter's folder, or the model's without an adapter."""
         return self.path if self.adapter is None else self.adapter
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """The modules of sentence-transformers, in order; empty without a `modules.json`."""
+        """The modules of sentence-transformers, in order; empty if there is no `modules.json`."""
         if isinstance(self._modules, ConfigError):
             raise self._modules
         return self._modules
 
     @property
     def has_modules(self) -> bool:
-        """Whether there is a `modules.json` that can be used."""
+        """Whether there is a valid `modules.json`."""
         return bool(self._modules) and not isinstance(self._modules, ConfigError)
 
     @property
     def logit_score(self) -> Path | None:
-        """The folder of the module that computes a score from the logits of two tokens; `None` without one."""
+        """The folder of the module that computes a score from the logits of two tokens, if there is such a module."""
         entries = self.modules if self.has_modules else ()
         return next((module.folder for module in entries if module.kind == "LogitScore"), None)
 
     @property
     def transformer_settings(self) -> ConfigJson:
-        """The settings of the Transformer of `modules.json`; empty if there are none."""
+        """The settings of the Transformer module in `modules.json`; empty if it has no settings."""
         paths = [self.modules[0].folder / name for name in TRANSFORMER_SETTINGS]
         return read_settings(next((path for path in paths if path.is_file()), paths[0]))
 
     @cached_property
     def transformer(self) -> Path:
-        """The folder of the checkpoint: this folder, or the folder of the Transformer in `modules.json`.
+        """The folder of the checkpoint: this folder, or the folder of the Transformer module in `modules.json`.
 
-        Before version 2, sentence-transformers wrote a `config.json` that holds its version only: no checkpoint.
+        Before version 2, sentence-transformers wrote a `config.json` that holds nothing but its version. A folder with
+        such a file holds no checkpoint.
         """
         holds_checkpoint = self._config is not None and self._config.values.keys() != {"__version__"}
         if not (self.path / MODULES).is_file():
@@ -100,7 +102,7 @@ class ModelFolder:
 
     @cached_property
     def config_json(self) -> ConfigJson:
-        """The `config.json` of the checkpoint, or the file that Google's releases have instead."""
+        """The `config.json` of the checkpoint, or the file that Google's releases have in its place."""
         if self.described_by is not None:
             return self.described_by
         if self._config is not None and self.transformer == self.path:
@@ -109,12 +111,12 @@ class ModelFolder:
 
     @cached_property
     def settings(self) -> ConfigJson:
-        """The `config_sentence_transformers.json`; empty if there is none."""
+        """The content of `config_sentence_transformers.json`; empty if there is no such file."""
         return read_settings(self.path / SETTINGS)
 
     @property
     def described(self) -> ConfigJson:
-        """The configuration of the model; empty if there is none."""
+        """The configuration of the model: `described_by`, or the `config.json` in this folder; empty without either."""
         config = self._config if self.described_by is None else self.described_by
         return ConfigJson(self.path / CONFIG, {}) if config is None else config
 
@@ -131,12 +133,12 @@ class ModelFolder:
 
 
 def open_folder(folder: Path | ModelFolder) -> ModelFolder:
-    """Opens a model folder by its path; an opened folder is returned unchanged."""
+    """Opens a model folder by its path. A folder that is already open is returned unchanged."""
     return folder if isinstance(folder, ModelFolder) else ModelFolder(folder)
 
 
 def read_settings(path: Path) -> ConfigJson:
-    """Reads a JSON file of settings; empty if there is no such file."""
+    """Reads a JSON file with settings; without such a file, the settings are empty."""
     return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
 
 
@@ -170,7 +172,7 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
 
 
 def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
-    """Returns the error for a sequence of modules that mlxbert does not run."""
+    """Returns the error for a sequence of modules that mlxbert does not support."""
     return ConfigError(
         f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
         "then any of Dense, LayerNorm, Normalize"

@@ -1,4 +1,4 @@
-"""Finds the folder of a model from the name or path that a user gives."""
+"""Finds the folder of a model by the name or path that a user gives."""
 
 import difflib
 import logging
@@ -65,13 +65,13 @@ _ORGANIZATIONS = {  # of well-known models, by the prefix of their names
 
 
 def builtin_folder() -> Path:
-    """The folder of the model that ships with the package."""
+    """Returns the folder of the model that ships with the package."""
     return _FOLDER
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model and how to compute with it: the arguments of `mlxbert.load` as one object. It can be pickled.
+    """A model, and how to compute with it: the arguments of `mlxbert.load` as one object, which can be pickled.
 
     Example:
         >>> ref = mlxbert.ModelRef("BAAI/bge-small-en-v1.5", dtype="float16")
@@ -97,17 +97,17 @@ class ModelRef:
 
 
 def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
-    """Finds the folder of a model, without its adapter; the source is `builtin`, a folder, or a name on the hub.
+    """Finds the folder of a model, without its adapter. The source is `builtin`, a folder, or a name on the hub.
 
     A local folder takes precedence over a hub model of the same name. A hub model in the shared cache is used without
-    checking for a newer version; `mlxbert models download NAME` does that. If the cache has no list of the model's
-    files on the hub, the hub is asked once: the program that filled the cache may have skipped a file that changes the
-    model's results, for example `modules.json`.
+    checking for a newer version; `mlxbert models download NAME` checks. If the cache does not list which files the
+    model has on the hub, the hub is asked once: the program that filled the cache may have skipped a file that changes
+    the model's results, such as `modules.json`.
 
     Args:
-        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment act like `ref.offline`.
-        on_progress: Called with the downloaded and the total bytes during a download; without it, a notebook shows a
-            bar.
+        ref: The model. HF_HUB_OFFLINE=1 or TRANSFORMERS_OFFLINE=1 in the environment have the effect of `ref.offline`.
+        on_progress: Called with the downloaded and the total bytes during a download. If it is `None`, notebooks show a
+            progress bar.
     """
 
     def fetch(name: str, revision: str | None) -> Path:
@@ -118,7 +118,7 @@ def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
 
 
 def check_source(source: object, name: str = "source") -> None:
-    """Refuses a model source of the wrong type.
+    """Raises `ArgumentError` if a model source has the wrong type.
 
     Args:
         source: The value that the user gave.
@@ -131,10 +131,10 @@ def check_source(source: object, name: str = "source") -> None:
 
 
 def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, dict[Path, "Header"]]:
-    """Like `find_folder`, but fetches only the headers of weights that are not in the cache.
+    """Finds the folder of a model like `find_folder`, but fetches only the headers of weights that the cache lacks.
 
     Returns:
-        The folder, and the headers of weights that are missing from it, by the paths that the files would have.
+        The folder, and the headers of the weights that it lacks, by the path that each file would have.
     """
     from mlxbert.weights.hub.remote_headers import fetch_headers
 
@@ -150,7 +150,7 @@ def find_headers(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[
 
 
 def find_cached(name: str, revision: str | None = None) -> Path:
-    """Returns the folder of a hub model in the cache; makes no requests to the hub."""
+    """Returns the folder of a hub model in the cache, without any request to the hub."""
     return _from_cache(name, revision, cache.find_snapshot(name, revision), "")
 
 
@@ -170,7 +170,7 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
 
 @contextmanager
 def whole_name(source: str, revision: str | None, *, folders: bool = True) -> Iterator[None]:
-    """Completes hub errors about a name without an organization: suggests the full name or a folder."""
+    """Improves errors of the hub about a name without an organization: suggests the full name or a folder."""
     try:
         yield
     except HubError as problem:
@@ -180,14 +180,14 @@ def whole_name(source: str, revision: str | None, *, folders: bool = True) -> It
 
 
 def _unfinished_hint(source: str) -> str | None:
-    """Returns a hint if the folder belongs to a training that has not finished."""
+    """Returns a hint if the user named the folder of a training that has not finished."""
     partial = f"{source.rstrip('/')}.partial"
     exists = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
     return f"{partial} is an unfinished training: run the training command again to resume it" if exists else None
 
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
-    """Adds to an error of the hub that no such folder exists, and suggests a similar name."""
+    """Adds to a hub error that there is no such folder either, and suggests a similar name."""
     nearby: list[str] = []
     with suppress(OSError):
         nearby = [path.parent.name for path in Path().glob("*/*config.json")] if folders else []
@@ -206,14 +206,17 @@ def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
 
 
 def _full_name(name: str) -> str | None:
-    """Returns the name with its organization if the model is in the cache or well known; otherwise `None`."""
+    """Returns the name with its organization, if such a model is in the cache or well known; otherwise `None`."""
     cached = (full_name for full_name in cache.cached_names() if full_name.partition("/")[2].lower() == name.lower())
     owners = (owner for prefix, owner in _ORGANIZATIONS.items() if name.lower().startswith(prefix))
     return next(cached, None) or next((f"{owner}/{name}" for owner in owners), None)
 
 
 def local_folder(source: str) -> Path | None:
-    """Returns the local folder of `source`; `None` if there is none and `source` is a valid hub name."""
+    """Returns the folder that `source` names on this machine.
+
+    Returns `None` if there is no such folder, but `source` is a valid name on the hub.
+    """
     if not source:
         raise CheckpointError("model is '', expected a hub name, a folder, or 'builtin'")
     if source == BUILTIN:
@@ -268,7 +271,7 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
 
 
 def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
-    """Returns the folder in the cache unless files are missing; `why` completes the error message."""
+    """Returns the folder in the cache; raises `HubError` if files are missing. `why` completes the error message."""
     if snapshot is None and revision is None and (snapshot := cache.only_snapshot(name)) is not None:
         _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
     if snapshot is not None and snapshot.is_complete():

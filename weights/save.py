@@ -1,7 +1,7 @@
-"""Writes weights as safetensors under the names of transformers, in shards.
+"""Writes weights as safetensors, in shards, under the names that transformers uses.
 
-The tensors come from a checkpoint on disk or from a network in memory; the same rules decide names, prefix, copies,
-dtype and shards. Only one shard is in memory at a time, plus the tensor that is being converted.
+The tensors come from a checkpoint on disk or from a network in memory. For both, the same rules decide the names,
+prefixes, copies, dtypes and shards. Only one shard is in memory at a time, plus the tensor that is being converted.
 """
 
 import json
@@ -46,9 +46,9 @@ class TensorToWrite:
     Attributes:
         name: The name in the file.
         plain: The plain name: without prefix, as in the family's table.
-        dtype: One of `FLOATS`; for a quantized tensor, the dtype of the scales.
-        shape: The shape of the unpacked matrix.
-        read: Returns the values, in any dtype; called once.
+        dtype: The dtype in the file, one of `FLOATS`; for a quantized tensor, the dtype of the scales.
+        shape: The shape of the tensor before it is quantized.
+        read: Returns the values in any dtype; called once.
         source: The file or parameter that holds the values, for messages.
         quantization: The parameters of quantization; `None` if the tensor is not quantized.
         inputs: Returns the products of the matrix's inputs for `Quantization.pack`; called once.
@@ -65,7 +65,7 @@ class TensorToWrite:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes in a file."""
+        """The number of bytes that the tensor takes in a file."""
         count = prod(self.shape)
         if self.quantization is None:
             return count * BYTES[self.dtype]
@@ -73,7 +73,7 @@ class TensorToWrite:
         return count * self.quantization.bits // 8 + 2 * groups * BYTES[self.dtype]
 
     def arrays(self) -> dict[str, mx.array]:
-        """Returns the arrays to write: one, or three if the tensor is quantized."""
+        """Returns the arrays to write: three if the tensor is quantized, otherwise one."""
         array = converted(self.source, self.read(), self.dtype)
         written = {self.name: array}
         if self.quantization is not None:
@@ -85,12 +85,12 @@ class TensorToWrite:
 
 
 def converted(name: str, array: mx.array, dtype: str) -> mx.array:
-    """Casts a tensor; refuses numbers that the new dtype cannot hold.
+    """Casts a tensor; raises `CheckpointError` if the new dtype cannot hold one of its numbers.
 
     Args:
         name: The file and the name of the tensor, for messages.
         array: The tensor.
-        dtype: One of `FLOATS`.
+        dtype: The new dtype, one of `FLOATS`.
     """
     cast = array.astype(FLOATS[dtype])
     if cast.dtype == array.dtype:
@@ -111,16 +111,16 @@ def plan(
     quantization: Quantization | None,
     inputs_of: Callable[[str], "Floats | None"] | None = None,
 ) -> list[TensorToWrite]:
-    """Lists the tensors to write for a checkpoint: all its weights, in the order of the network.
+    """Lists the tensors to write for a checkpoint: all of its weights, in the order of the network.
 
-    Omits buffers, which are not learned, and copies of tied tensors if the configuration ties them. Heads that mlxbert
-    does not run are written unchanged.
+    Buffers are omitted, because they are not learned, and so are copies of tied tensors if the configuration ties them.
+    Heads that mlxbert does not run are written unchanged.
 
     Args:
         checkpoint: The opened folder.
-        dtype: One of `FLOATS` for all tensors; `None` leaves each as it is stored.
-        quantization: How to quantize the matrices that can be quantized.
-        inputs_of: Returns the products of the inputs of a matrix, given our name of it; called once per matrix.
+        dtype: The dtype of all written tensors, one of `FLOATS`; `None` keeps the dtype of each.
+        quantization: How to quantize the matrices that can be quantized; `None` quantizes none.
+        inputs_of: Returns the products of a matrix's inputs, given our name of the matrix; called once per matrix.
     """
     problem = build.first_problem(checkpoint, checkpoint.parts)
     if problem is not None:
@@ -159,12 +159,12 @@ def plan(
 
 
 def plan_network(architecture: Architecture, network: Network, dtype: str | None = None) -> list[TensorToWrite]:
-    """Lists the tensors to write for a network in memory: all its parameters, in the order of the family's table.
+    """Lists the tensors to write for a network in memory: all of its parameters, in the order of the family's table.
 
     Args:
         architecture: The model whose family and configuration decide the names.
         network: The network.
-        dtype: One of `FLOATS` for all tensors; `None` keeps the dtype of each.
+        dtype: The dtype of all written tensors, one of `FLOATS`; `None` keeps the dtype of each.
     """
     ours = build.parameters(network)
     family, config = architecture.family, network.encoder.config
@@ -213,24 +213,24 @@ def _quantized(
 
 
 def _widest(checkpoint: Checkpoint) -> str:
-    """Returns the widest float of a checkpoint, for matrices that are stored packed."""
+    """Returns the widest float dtype in a checkpoint, for matrices that are stored packed."""
     dtypes = {info.dtype for info in checkpoint.tensors.values()}
     return next(dtype for dtype in FLOATS if dtype in dtypes)
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
-    """Whether files hold an equal copy of the word embeddings, because transformers expects one."""
+    """Whether files hold a copy of the word embeddings for the decoder, because transformers expects one."""
     return architecture.config_json.values.get("tie_word_embeddings") is False and is_tied(parts)
 
 
 def _copies(architecture: Architecture, parts: Iterable[str]) -> Iterator[str]:
-    """Yields the plain names of the copies of tied tensors to write."""
+    """Yields the plain names of the copies of tied tensors that are written."""
     if is_untied(architecture, parts):
         yield from architecture.family.tied
 
 
 def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yields the plain names of weights that mlxbert does not use and writes unchanged."""
+    """Yields the plain names of weights that mlxbert does not use, but writes unchanged."""
     for plain in checkpoint.ignored:
         buffer = any(re.fullmatch(pattern, plain) for pattern in checkpoint.family.buffers)
         if not buffer and checkpoint.tensors[checkpoint.names[plain]].dtype in FLOATS:
@@ -238,7 +238,7 @@ def _unused_weights(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _with_full_names(architecture: Architecture, tensors: list[TensorToWrite]) -> list[TensorToWrite]:
-    """Gives tensors their full names: encoder tensors get a prefix if the files hold other tensors, too."""
+    """Gives tensors their full names: the tensors of the encoder get a prefix if the files also hold other tensors."""
     family = architecture.family
     roots = {stem.split(".")[0] for entry in family.table(["pooler"]) for stem in entry.theirs}
     inside = [tensor.plain.split(".")[0] in roots for tensor in tensors]
@@ -251,18 +251,18 @@ def _with_full_names(architecture: Architecture, tensors: list[TensorToWrite]) -
 
 
 def is_own(plain: str) -> bool:
-    """Whether a tensor is unknown to transformers, so that it is stored in a file of mlxbert's own."""
+    """Whether transformers does not know a tensor, so that it is stored in a file of mlxbert's own."""
     return any(layer.holds(plain) for layer in OWN_LAYERS)
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[TensorToWrite]) -> list[str]:
-    """Returns the names of the tensors and other entries of a checkpoint's files that are not written."""
+    """Returns the names of all tensors and other entries in a checkpoint's files that are not written."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 
 
 def _shards(tensors: list[TensorToWrite], limit: int) -> list[list[TensorToWrite]]:
-    """Splits the tensors, in order, into shards of at most `limit` bytes; a larger tensor gets its own shard."""
+    """Splits tensors into shards of at most `limit` bytes and keeps their order. A larger tensor gets its own shard."""
     shards: list[list[TensorToWrite]] = [[]]
     room = limit
     for tensor in tensors:
@@ -278,9 +278,9 @@ def write_weights(tensors: list[TensorToWrite], folder: Path, limit: int, on_pro
     """Writes tensors into a folder.
 
     Args:
-        tensors: The result of `plan` or `plan_network`.
+        tensors: The tensors, as returned by `plan` or `plan_network`.
         folder: An existing folder.
-        limit: The maximum number of bytes of data in a file.
+        limit: The maximum size of the data in a file, in bytes.
         on_progress: Called with the written and the total bytes.
 
     Returns:
@@ -311,7 +311,7 @@ def write_weights(tensors: list[TensorToWrite], folder: Path, limit: int, on_pro
 
 
 def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
-    """Writes the layers that transformers does not know; returns the number of files."""
+    """Writes the layers that transformers does not know; returns the number of files that were written."""
     files: dict[str, dict[str, mx.array]] = {}
     for name, array in arrays.items():
         files.setdefault(next(layer.file for layer in OWN_LAYERS if layer.holds(name)), {})[name] = array
@@ -323,15 +323,15 @@ def write_own(arrays: Mapping[str, mx.array], folder: Path) -> int:
 def config_changes(
     architecture: Architecture, dtype: str | None, quantization: Quantization | None = None
 ) -> dict[str, Any]:
-    """Returns the keys of `config.json` that are wrong for the written weights.
+    """Returns the keys of `config.json` that would be wrong for the written weights, with their new values.
 
     Args:
         architecture: The model.
-        dtype: The dtype that the weights were converted to, one of `FLOATS`; `None` if they were not.
-        quantization: How the weights were quantized; `None` if they were not.
+        dtype: The dtype that the weights were converted to, one of `FLOATS`; `None` if they were not converted.
+        quantization: How the weights were quantized; `None` if they were not quantized.
 
     Returns:
-        The keys and their new values; `None` for a key that is omitted.
+        The keys and their new values. The value `None` means that a key is omitted.
     """
     values = architecture.config_json.values
     changed: dict[str, Any] = {key: values[key] for key in architecture.config_json.added}
@@ -352,7 +352,7 @@ def config_changes(
 
 
 def _without_claims(architecture: Architecture, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns replacements for keys that name missing heads, which transformers would initialize at random.
+    """Returns new values for keys that name missing heads, which transformers would initialize at random.
 
     Embedding models often keep the class and the labels of the model that they were trained from.
     """
@@ -370,7 +370,7 @@ def _without_claims(architecture: Architecture, changed: Mapping[str, Any]) -> d
 
 
 def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
-    """Returns the keys of `config.json` that are wrong for a network's heads and labels, with the new values."""
+    """Returns the keys of `config.json` that are wrong for the heads and labels of a network, with their new values."""
     changed: dict[str, Any] = {}
     heads = [part for part in architecture.family.parts if part in network.heads]
     labels, before = network.encoder.config.labels, architecture.config.labels
@@ -394,26 +394,26 @@ def _classes(architecture: Architecture, heads: list[str]) -> list[str]:
 
 
 def _class_prefix(architecture: Architecture) -> str:
-    """Returns the prefix of the class names in `config.json`."""
+    """Returns the prefix that the names of the model's classes have in `config.json`."""
     family = architecture.family
     in_code = family.authors_prefix and family.foreign(architecture.config_json, architecture.config)
     return family.authors_prefix if in_code else family.class_prefixes[architecture.family_name]
 
 
 def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> None:
-    """Writes the model's `config.json` into a folder, with some keys changed."""
+    """Writes the model's `config.json` into a folder. Keys in `changed` get new values; `None` removes a key."""
     values = architecture.config_json.values
     kept = {key: value for key, value in values.items() if key not in changed}
     write_json(folder / CONFIG, kept | {key: value for key, value in changed.items() if value is not None})
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes a JSON object, indented."""
+    """Writes a JSON object to a file, indented."""
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file."""
+    """Writes a safetensors file, and checks it by reading its header."""
     try:
         with device_errors():
             mx.save_safetensors(str(path), dict(arrays), metadata)
@@ -424,7 +424,7 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def parse_size(text: str) -> int:
-    """Parses `400MB`, `5GB`, `1GiB` or a number of bytes, at least a megabyte."""
+    """Parses a size such as `400MB`, `5GB` or `1GiB`, or a number of bytes that is at least a megabyte."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMG]i?)?B)?\s*", str(text), re.IGNORECASE)
     size = int(Decimal(match[1]) * _UNITS[(match[2] or "").upper()]) if match else 0
     if size < 1:

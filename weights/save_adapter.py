@@ -1,4 +1,4 @@
-"""Writes the adapters and heads of a network in the format of PEFT, see `mlxbert.weights.adapters.peft_adapter`."""
+"""Writes the adapters and heads of a network in the format of PEFT (see `mlxbert.weights.adapters.peft_adapter`)."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ _WORDS = "encoder.embeddings.word.weight"
 
 
 def saved_whole(architecture: Architecture, network: Network, heads: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Returns the name prefixes of parameters that are trained and saved whole next to adapters: heads, a fresh pooler.
+    """Returns the prefixes of parameters that are saved as a whole next to adapters: trained heads and a fresh pooler.
 
     Args:
         architecture: The model; its pooler is fresh if the checkpoint has no pooler.
         network: The network.
-        heads: The heads that are trained; `None` for all.
+        heads: The heads that are trained; `None` for all heads.
     """
     fresh = "pooler" in network.encoder and "pooler" not in (architecture.parts or ())
     trained = network.heads if heads is None else heads
@@ -51,7 +51,7 @@ def write_adapter(
         targets: The modules that are adapted.
         settings: The settings of the adapters.
         base: The name of the base model, `base_model_name_or_path`, and its `revision`.
-        heads: The trained heads, `None` for all; the other heads are unchanged from the base.
+        heads: The heads that were trained, or `None` for all heads. The other heads are the same as in the base model.
     """
     saved = _saved(architecture, network, saved_whole(architecture, network, heads))
     own_arrays = {name: array for name, array in saved.items() if is_own(name)}
@@ -88,7 +88,10 @@ def write_adapter(
 def _updates(
     prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target], head_size: int
 ) -> dict[str, mx.array]:
-    """Returns the tensors of adapters: our layers that are one module on disk share A and join their rows of B."""
+    """Returns the tensors of adapters.
+
+    If several of our layers are one module on disk, they share A, and their rows of B are joined.
+    """
     arrays: dict[str, mx.array] = {}
     for target in targets:
         name, paths = prefix + target.name, target.ours
@@ -101,7 +104,7 @@ def _updates(
 
 
 def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) -> dict[str, mx.array]:
-    """Returns the tensors whose names have one of the prefixes `kept`, by plain name."""
+    """Returns the tensors whose names begin with one of the prefixes in `kept`, by plain name."""
     family = architecture.family
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
     entries = keymap.pairs(family.table(["pooler", *network.heads]), network.encoder.config, ours)
@@ -114,7 +117,7 @@ def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) 
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """Returns the smallest modules that hold these tensors, one per root."""
+    """Returns the smallest modules that hold these tensors, one module per root (the first part of a name)."""
     roots: dict[str, list[str]] = {}
     for name in names:
         roots.setdefault(name.split(".")[0], []).append(name)
@@ -123,5 +126,5 @@ def _modules(names: Iterable[str]) -> list[str]:
 
 
 def _columns(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yields, for each position, the parts of all names there; the last part of a name is left out."""
+    """Yields, for each position in the names, the parts at this position; the last part of a name is omitted."""
     return zip(*(name.split(".")[:-1] for name in names), strict=False)

@@ -1,7 +1,8 @@
-"""Reads how a model computes vectors from the files that sentence-transformers writes next to a checkpoint.
+"""Reads the files next to a checkpoint in which sentence-transformers states how the model computes vectors.
 
-Supports the dialect of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the older one
-(`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). See `mlxbert.weights.model_folder` for `modules.json`.
+Two dialects are supported: the dialect of version 6 (`pooling_mode`, `sentence_transformers.base.modules.…`) and the
+older one (`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). `mlxbert.weights.model_folder` reads
+`modules.json`.
 """
 
 import reprlib
@@ -41,12 +42,12 @@ _Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # (folder of a module, e
 
 
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """Reads how a model computes vectors; if its files do not say, its family decides the pooling.
+    """Reads how a model computes vectors. If its files do not state the pooling, its family decides.
 
     Args:
         folder: The model folder.
-        width: Hidden size of the encoder.
-        with_weights: Whether to read the weights of modules; otherwise they are zeros, and only headers are needed.
+        width: The hidden size of the encoder.
+        with_weights: Whether to read the weights of modules. Otherwise they are zeros, and only their headers are read.
     """
     folder = open_folder(folder)
     modules, headers = folder.modules, folder.headers
@@ -73,7 +74,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
 
 
 def _check_adapter(folder: ModelFolder) -> None:
-    """Refuses a model whose vectors need one of its adapters if no adapter is chosen."""
+    """Raises `ConfigError` if no adapter is chosen for a model whose vectors need one of its own adapters."""
     if folder.own_adapter is None and folder.adapter is None:
         first, *rest = own_adapters(folder.config_json) or ("none",)
         raise ConfigError(
@@ -142,7 +143,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
 def _weights(
     folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool
 ) -> dict[str, mx.array]:
-    """Reads the tensors of a module in float32, and checks their names and shapes; zeros unless `with_weights`."""
+    """Checks the names and shapes of a module's tensors; returns them in float32, or zeros without `with_weights`."""
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:

@@ -1,6 +1,6 @@
-"""Writes how a model computes vectors to the files of sentence-transformers: the inverse of `sentence_transformers`.
+"""Writes the files in which sentence-transformers states how a model computes vectors.
 
-Writes the older dialect, which every version of sentence-transformers opens.
+`sentence_transformers` reads these files. They are written in the older dialect, which every version can read.
 """
 
 import json
@@ -19,10 +19,11 @@ _FUNCTIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
 def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str = "") -> None:
-    """Writes modules, pooling and prompts.
+    """Writes the modules, the pooling and the prompts of a model.
 
     Args:
-        embedder: How vectors are computed; not from attention weights, which sentence-transformers cannot pool.
+        embedder: How vectors are computed. They must not be pooled with attention weights, which sentence-transformers
+            does not support.
         folder: The folder of the model.
         max_length: The maximum input length in tokens.
         inner: The path of the transformer within the folder.

@@ -1,1 +1,1 @@
-"""Shared by many tests: model folders, reference values, the program, a hub."""
+"""Helpers that many tests share: model folders, reference values, running the program, a hub."""

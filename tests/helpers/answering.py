@@ -1,4 +1,4 @@
-"""Tiny random models that answer questions, in folders."""
+"""Folders of tiny random models that answer questions."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_co
 
 
 def network_of(seed: int = 3) -> Network:
-    """A model with the head, of random weights, which prefers some tokens much."""
+    """Returns a random network with the head for answers; its scores of some tokens are much higher than of others."""
     network = random_network(tiny_config(), ("question_answering",), seed)
     layer = network.heads["question_answering"]["out"]  # type: ignore[index]
     layer.weight = layer.weight * 10
@@ -16,6 +16,6 @@ def network_of(seed: int = 3) -> Network:
 
 
 def save_answering(folder: Path, seed: int = 3, **changes: Any) -> Path:
-    """Writes such a model as transformers would; returns the folder."""
+    """Writes a model that answers questions, as transformers would; returns the folder."""
     config = CONFIG | {"architectures": ["BertForQuestionAnswering"]} | changes
     return save(folder, tensors_of(network_of(seed)), config)

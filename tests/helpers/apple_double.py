@@ -1,4 +1,4 @@
-"""The files that macOS writes on volumes without extended attributes, imitated: `._x` next to each `x`."""
+"""Imitates the files that macOS writes on volumes without extended attributes: `._x` next to each `x`."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ CONTENT = bytes.fromhex("00051607 00020000") + b"Mac OS X        " + bytes.fromh
 
 
 def plant(folder: Path, *, opened: bool = True) -> None:
-    """Writes `._x` next to each file and folder `x` in a folder; `.DS_Store` where Finder has opened folders."""
+    """Writes a file `._x` next to each `x` in a folder; with `opened`, also a `.DS_Store` per folder, like Finder."""
     for path in [folder, *folder.rglob("*")]:
         if opened and path.is_dir() and not path.is_symlink():
             (path / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
@@ -20,7 +20,7 @@ def plant(folder: Path, *, opened: bool = True) -> None:
 
 
 def imitate(monkeypatch: pytest.MonkeyPatch, volume: Path) -> None:
-    """From now on `._x` goes where `x` goes, and vanishes with `x`; before each rename in `volume` more are written."""
+    """Makes `._x` follow `x`: it is moved and deleted with `x`. Each rename first writes all `._x` in `volume`."""
     unlink, rmdir, replace = os.unlink, os.rmdir, os.replace
 
     def vanish(path: Any, dir_fd: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Requests to an ASGI application without a network, header by header as a hostile client would send them."""
+"""Sends requests to an ASGI application without a network; tests control each header, like a hostile client."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes back."""
+    """The response to a request."""
 
     status: int
     headers: dict[str, str]
@@ -17,7 +17,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
@@ -31,16 +31,16 @@ def ask(
     parts: Sequence[bytes] | None = None,
     forever: bool = False,
 ) -> Answer:
-    """Asks an application.
+    """Sends a request to an application; returns the response.
 
     Args:
         app: The application.
-        method: The method.
-        path: The path.
-        body: A body; other than bytes it becomes JSON.
-        headers: The headers.
-        parts: The body in parts.
-        forever: Whether nothing follows the parts, and they have no end.
+        method: The method of the request.
+        path: The path of the request.
+        body: The body; an object other than bytes is sent as JSON.
+        headers: The headers of the request.
+        parts: The parts of the body, if it is sent in parts.
+        forever: Whether the body never ends: after the last part, the client keeps the application waiting.
     """
     whole = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     pieces = [whole] if parts is None else list(parts)
@@ -64,5 +64,5 @@ def ask(
         sent.append(message)
 
     asyncio.run(app(scope, receive, send))
-    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Answer(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent[1:]))
+    response_headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], response_headers, b"".join(message.get("body", b"") for message in sent[1:]))

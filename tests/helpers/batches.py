@@ -1,4 +1,4 @@
-"""Batches as a GPU has them, on a machine without one."""
+"""Batches as on a GPU, for tests on a machine without one."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from mlxbert.text.batch import BATCH_TOKENS, padded_length, padded_rows, plan
 
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch, size: GpuSize = "large") -> None:
-    """Windows and batches are those of a GPU of this size, on CUDA if it is large; the CPU computes them."""
+    """Makes windows and batches like on a GPU of this size (on CUDA, if it is large), but lets the CPU compute them."""
     patch.setattr("mlxbert.text.batch.on_gpu", lambda: True)
     patch.setattr("mlxbert.text.batch.gpu_size", lambda: size)
     patch.setattr("mlxbert.text.batch.batch_cost", lambda: 1 / 8 if size == "large" else 1 / 16)
@@ -19,9 +19,12 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch, size: GpuSize = "large") -> None:
 def shapes_of(
     lengths: Sequence[int], window: int, batch_tokens: int = BATCH_TOKENS["large"]
 ) -> Iterator[tuple[int, int]]:
-    """Rows and length of each batch of inputs of these lengths, in windows; a model takes 512 tokens."""
+    """Yields the rows and the length of each batch into which inputs of these lengths are divided, window by window.
+
+    A model takes at most 512 tokens.
+    """
     for start in range(0, len(lengths), window):
-        padded = [padded_length(one, 512) for one in lengths[start : start + window]]
+        padded = [padded_length(tokens, 512) for tokens in lengths[start : start + window]]
         for group in plan(padded, batch_tokens):
             length = max(padded[number] for number in group)
             yield padded_rows(len(group), length, batch_tokens), length

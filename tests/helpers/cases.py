@@ -1,4 +1,4 @@
-"""Cases of a test: which of them are fast, and cheap ones that are one test."""
+"""Marks the cases of a test as fast or slow, and joins cheap cases in one test."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ ALL = bool(os.environ.get("MLXBERT_TEST_ALL"))  # every case of what is sampled 
 
 
 def fast(cases: Iterable[Any], *chosen: Any) -> list[Any]:
-    """The cases, of which all but the chosen ones are slow tests: each chosen one proves the mechanism."""
+    """Marks all cases as slow tests, except the chosen ones; each chosen case covers one mechanism."""
     every = [*cases]
     if absent := [case for case in chosen if case not in every]:
         raise ValueError(f"{absent[0]!r} is not a case")  # otherwise no test of it would run, or none at all
@@ -29,14 +29,14 @@ Test = Callable[..., None]
 def together(
     names: str | tuple[str, ...], cases: Iterable[Any] | Callable[[], Iterable[Any]]
 ) -> Callable[[Test], Test]:
-    """Like `pytest.mark.parametrize` for many cases that take next to no time, which become one test.
+    """Works like `pytest.mark.parametrize`, but joins many cheap cases in one test.
 
-    Each test of its own costs milliseconds. All cases run, with the same fixtures, and a failure names the cases that
-    fail: an assertion, another exception, or `pytest.raises` without one.
+    Every test costs some milliseconds, even if it does next to nothing. All cases run with the same fixtures. A failure
+    names all cases that failed, whether by an assertion, another exception, or a `pytest.raises` without an exception.
 
     Args:
-        names: Parameters of the test.
-        cases: Their values, or what makes the values when the test runs.
+        names: The parameters of the test.
+        cases: The values of the parameters for each case, or a function that returns them when the test runs.
     """
     parameters = names.split(",") if isinstance(names, str) else names
     make = cases if callable(cases) else [*cases].copy
@@ -56,7 +56,7 @@ def together(
                 raise BaseExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
 
         signature = inspect.signature(test)
-        others = [one for name, one in signature.parameters.items() if name not in parameters]
+        others = [parameter for name, parameter in signature.parameters.items() if name not in parameters]
         vars(all_cases)["__signature__"] = signature.replace(parameters=others)
         return all_cases
 

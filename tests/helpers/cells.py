@@ -1,4 +1,4 @@
-"""Which of many combinations a test runs: a part that meets everything once, or all with `MLXBERT_TEST_ALL=1`."""
+"""Selects which of many combinations a test runs: a part that covers every value, or all with `MLXBERT_TEST_ALL=1`."""
 
 import itertools
 import os
@@ -10,7 +10,7 @@ ALL = bool(os.environ.get("MLXBERT_TEST_ALL"))
 
 
 def cells(rows: Iterable[str], columns: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of a row and a column: all of the first row, and of every other one a column in turn."""
+    """Returns pairs of a row and a column: the first row with all columns, every other row with one column in turn."""
     rows, columns = list(rows), list(columns)
     if ALL:
         return list(itertools.product(rows, columns))
@@ -19,11 +19,11 @@ def cells(rows: Iterable[str], columns: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def some(rows: Iterable[str]) -> list[str]:
-    """Every fourth row, the first and the last among them."""
+    """Returns every fourth row, including the first and the last."""
     rows = list(rows)
     return rows if ALL else [*rows[:-1:4], rows[-1]]
 
 
 def quick(examples: int) -> settings:
-    """How hypothesis searches: as many examples with `MLXBERT_TEST_ALL=1`, a quarter of them otherwise."""
+    """Returns settings for hypothesis: `examples` examples with `MLXBERT_TEST_ALL=1`, otherwise a quarter of them."""
     return settings(deadline=None, max_examples=examples if ALL else examples // 4)

@@ -1,4 +1,4 @@
-"""A certificate that nobody trusts, of 127.0.0.1, with its key: both are for tests and worth nothing."""
+"""A certificate of 127.0.0.1 that nobody trusts, and its key. Both are for tests only."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ J3pepf/acP7JPQ9M55unyOZcvPVogdM=
 
 
 def save_certificate(folder: Path) -> tuple[Path, Path]:
-    """Writes the certificate and its key into two files."""
+    """Writes the certificate and its key to two files."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     certificate.write_text(_CERTIFICATE, encoding="ascii")
     key.write_text(_KEY, encoding="ascii")

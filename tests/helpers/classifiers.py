@@ -1,4 +1,4 @@
-"""Tiny random classifiers of texts in folders."""
+"""Folders of tiny random text classifiers."""
 
 from pathlib import Path
 
@@ -13,19 +13,19 @@ STARS = Labels(("stars",), "regression")
 
 
 def network_of(labels: Labels, seed: int = 3) -> Network:
-    """A classifier of random weights."""
+    """Returns a text classifier with random weights."""
     return random_network(tiny_config(labels=labels), ("sequence_classifier",), seed)
 
 
 def save_classifier(folder: Path, labels: Labels, **changes: object) -> Path:
-    """Writes a classifier as transformers would; returns the folder."""
+    """Writes a text classifier as transformers would; returns the folder."""
     named = {key: value for key, value in labels.to_config().items() if value is not None}
     config = CONFIG | named | {"architectures": ["BertForSequenceClassification"]} | changes
     return save(folder, tensors_of(network_of(labels)), config)
 
 
 def save_saturated(folder: Path, bias: float = 40.0) -> Path:
-    """Writes a cross-encoder whose probabilities are all 1.0 in float32, or 0.0 with a bias of -200."""
+    """Writes a cross-encoder whose probabilities are all 1.0 in float32, or all 0.0 with a bias of -200."""
     labels = Labels(("LABEL_0",), None)
     tensors = tensors_of(network_of(labels))
     config = CONFIG | {"architectures": ["BertForSequenceClassification"], "num_labels": 1}

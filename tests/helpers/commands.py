@@ -1,4 +1,4 @@
-"""The commands of the program, as typer makes them."""
+"""The commands of the program, as typer creates them."""
 
 from collections.abc import Iterator
 from typing import Any

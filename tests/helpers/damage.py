@@ -1,4 +1,4 @@
-"""Files that are damaged a little: a bit, a block, a dtype, a name."""
+"""Damages files a little: a bit, a block, a dtype, a name."""
 
 import json
 import random
@@ -11,7 +11,7 @@ _MOST = 512  # bytes of a block
 
 
 def damage(path: Path, kind: str, rng: random.Random) -> None:
-    """Changes a file at a place drawn at random; what has neither dtypes nor names changes a bit."""
+    """Damages a file at a random offset. If it has no dtypes or names to change, one bit is changed."""
     before = path.read_bytes()
     after = before
     while after == before:
@@ -29,16 +29,16 @@ def _damaged(content: bytes, kind: str, ending: str, rng: random.Random) -> byte
     if kind == "name" and ending == ".json":
         return _letter_changed(content, rb'"[^"]+"(?=:)', rng)
     if kind == "dtype" and ending == ".json":  # a whole number becomes a fraction, a fraction a text, a text a number
-        found = rng.choice([*re.finditer(rb'(?<=: )("[^"]*"|-?[\d.e+-]+)', content)])
-        old = found[0]
+        match = rng.choice([*re.finditer(rb'(?<=: )("[^"]*"|-?[\d.e+-]+)', content)])
+        old = match[0]
         new = b"7" if old.startswith(b'"') else b'"%s"' % old if b"." in old else old + b".0"
-        return content[: found.start()] + new + content[found.end() :]
+        return content[: match.start()] + new + content[match.end() :]
     place = rng.randrange(len(content))
     return content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
 
 
 def _header_damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
-    """Another name or dtype of one tensor, in a header that is valid for all that."""
+    """Changes the name or the dtype of one tensor; the header remains valid."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     name = rng.choice([name for name in header if name != "__metadata__"])
@@ -52,6 +52,6 @@ def _header_damaged(content: bytes, kind: str, rng: random.Random) -> bytes:
 
 
 def _letter_changed(content: bytes, pattern: bytes, rng: random.Random) -> bytes:
-    found = rng.choice([*re.finditer(pattern, content)])
-    place = rng.randrange(found.start() + 1, found.end() - 1)
+    match = rng.choice([*re.finditer(pattern, content)])
+    place = rng.randrange(match.start() + 1, match.end() - 1)
     return content[:place] + bytes([rng.choice(b"abcxyz_")]) + content[place + 1 :]

@@ -1,4 +1,7 @@
-"""Folders with a `tokenizer.json` of each class: a post-processor of any kind, ids of this or another vocabulary."""
+"""Writes folders for each tokenizer class.
+
+Their `tokenizer.json` may have a post-processor of any kind, with the ids of this or of another vocabulary.
+"""
 
 import json
 from collections.abc import Mapping
@@ -21,13 +24,13 @@ _CONTROLS = [(name, 0.0, CONTROL) for name in ("[CLS]", "[SEP]", "[MASK]")]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a folder of a class has.
+    """The vocabulary of a folder with a certain tokenizer class.
 
     Attributes:
-        model_type: That of the model which has the class.
-        files: Its vocabulary files.
+        model_type: The `model_type` of a model with this tokenizer class.
+        files: The vocabulary files, by name.
         first: The token before a text.
-        last: The token behind a text.
+        last: The token after a text.
         mask: The mask token.
     """
 
@@ -71,7 +74,7 @@ def _template(single: str, pair: str, ids: Mapping[str, int]) -> Any:
 
 
 def templates(first: str, last: str, mask: str, ids: Mapping[str, int]) -> dict[str, Any]:
-    """Post-processors of all kinds, by what they are."""
+    """Returns post-processors of all kinds, by name."""
     begin, end = (first, ids[first]), (last, ids[last])
     both = f"{first} $A {last}"
     return {
@@ -93,26 +96,27 @@ TEMPLATES = tuple(templates("a", "b", "c", {"a": 0, "b": 1, "c": 2}))
 
 
 def save_ends(folder: Path, name: str, template: str, *, pruned: bool, declared: str | None, **settings: Any) -> Path:
-    """A folder of a class, whose `tokenizer.json` has this template.
+    """Writes a model folder whose `tokenizer.json` has this post-processor; returns the folder.
 
     Args:
-        folder: Where.
-        name: The class.
-        template: One of `TEMPLATES`.
-        pruned: Whether its ids, and those of added tokens, are those of a larger vocabulary.
-        declared: The `tokenizer_class` of the settings, if any.
-        settings: Others.
+        folder: Where to write the folder.
+        name: The name of the tokenizer class.
+        template: The name of the post-processor, one of `TEMPLATES`.
+        pruned: Whether the ids of the post-processor and of added tokens are still the ids before the vocabulary was
+            pruned.
+        declared: The `tokenizer_class` in the settings, if any.
+        settings: Further settings.
     """
-    found = VOCABULARIES[name]
+    vocabulary = VOCABULARIES[name]
     (folder / "made").mkdir(parents=True)
-    made = put(folder / "made", {**found.files, "tokenizer_config.json": {"tokenizer_class": name}})
-    tokenizer = read_tokenizer(made)
+    source = put(folder / "made", {**vocabulary.files, "tokenizer_config.json": {"tokenizer_class": name}})
+    tokenizer = read_tokenizer(source)
     saved = json.loads(tokenizer.tokenizer.to_str())
     shift = SHIFT if pruned else 0
     ids = {token["content"]: token["id"] + shift for token in saved["added_tokens"]}
     for token in saved["added_tokens"]:
         token["id"] += shift
-    step = templates(found.first, found.last, found.mask, ids)[template]
+    step = templates(vocabulary.first, vocabulary.last, vocabulary.mask, ids)[template]
     saved["post_processor"] = None if step is None else json.loads(step.__getstate__())
     named = {f"{role}_token": token for role, token in tokenizer.special.items()}
     if name.startswith(("Roberta", "XLM", "Camembert", "MPNet")):
@@ -124,6 +128,6 @@ def save_ends(folder: Path, name: str, template: str, *, pruned: bool, declared:
         {
             "tokenizer.json": saved,
             "tokenizer_config.json": named | settings,
-            "config.json": {"model_type": found.model_type},
+            "config.json": {"model_type": vocabulary.model_type},
         },
     )

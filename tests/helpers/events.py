@@ -1,4 +1,4 @@
-"""Events, reports and evaluations of training that never happened, for tests of what is shown of them."""
+"""Made-up events, reports and evaluations of trainings, for tests of how they are displayed."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ COMMAND = 'mlxbert classify "What is a red giant?" --model trec-model'
 
 
 def report(labels: dict[str, int] | None = None) -> DataReport:
-    """A report on two files: the validation data have a tenth of each label."""
+    """Returns a report on training and validation data; the validation data has a tenth of each label."""
     labels = LABELS if labels is None else labels
     train = SplitReport(
         name="train", files=("train.csv",), examples=sum(labels.values()), labels=labels, range=None,
@@ -50,7 +50,7 @@ def report(labels: dict[str, int] | None = None) -> DataReport:
 
 
 def started(**changes: object) -> Started:
-    """A run of 462 steps in three epochs."""
+    """Returns the start of a run with 462 steps in three epochs."""
     first = Started(
         task="classify",
         model="sentence-transformers/all-MiniLM-L6-v2",
@@ -72,7 +72,7 @@ def started(**changes: object) -> Started:
 
 
 def step(number: int, *, of: int = 462, epochs: int = 3, run: int = 0) -> Step:
-    """A step of a run whose loss falls, with some noise that is always the same."""
+    """Returns a step of a run whose loss falls, with some noise that is always the same."""
     share = number / of
     noise = 1 + 0.35 * math.sin(number * 12.9898) * math.cos(number * 4.1)
     return Step(
@@ -83,13 +83,13 @@ def step(number: int, *, of: int = 462, epochs: int = 3, run: int = 0) -> Step:
 
 
 def evaluated(number: int, score: float, *, best: bool = True, run: int = 0, metric: str = "accuracy") -> Evaluated:
-    """An evaluation after a step."""
+    """Returns an evaluation after a training step."""
     metrics = {metric: score, "macro_f1": score - 0.02, "loss": 1.4 * (1 - score)}
     return Evaluated(run=run, step=number, epoch=number / 154, metrics=metrics, metric=metric, best=best, seconds=2.1)
 
 
 def evaluation(names: tuple[str, ...] = tuple(LABELS), *, confusion: bool = True) -> Evaluation:
-    """An evaluation of 100 examples per label, most of them right."""
+    """Returns the evaluation of a model with about 100 examples per label, most of them classified correctly."""
     scores = tuple(
         LabelScore(label=name, precision=0.99 - 0.01 * place, recall=0.95, f1=0.9 - 0.02 * place, support=100 - place)
         for place, name in enumerate(names)
@@ -120,7 +120,7 @@ def evaluation(names: tuple[str, ...] = tuple(LABELS), *, confusion: bool = True
 
 
 def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | None = None) -> Finished:
-    """The end of a run, with everything that there may be."""
+    """Returns the end of a run with all fields set."""
     summary = Summary(
         metric="accuracy",
         score=0.964,
@@ -137,7 +137,7 @@ def finished(runs: tuple[Mapping[str, object], ...] = (), deviation: float | Non
 
 
 def whole_run(steps: int = 462) -> Iterator[Event]:
-    """All events of one run."""
+    """Yields all events of one run."""
     yield started(steps=steps)
     for number in range(1, steps + 1):
         yield step(number, of=steps)

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine: it answers the requests of huggingface_hub, with switches for failures."""
+"""A Hugging Face hub on this machine. It answers the requests of huggingface_hub and can be made to fail."""
 
 import hashlib
 import json
@@ -19,14 +19,14 @@ Files = dict[str, bytes]
 
 
 def hashes_of(file: str, data: bytes) -> dict[str, str]:
-    """The hashes of a file as the hub sends them: the SHA-256 of a large one, git's blob hash of a small one."""
+    """Returns the headers with a file's hashes, as on the hub: git's blob hash, and SHA-256 for a large file."""
     git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     large = file.endswith((".safetensors", ".bin", ".onnx", ".model"))
     return {"ETag": f'"{git}"'} | ({"X-Linked-ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if large else {})
 
 
 def files_of(folder: Path) -> Files:
-    """The files of a folder, by their path in it."""
+    """Returns the content of all files in a folder, by their path in it."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -35,19 +35,18 @@ class Repository:
     """A model on the fake hub.
 
     Attributes:
-        commits: The files of every commit, by its hash.
-        references: Branches and tags.
-        listed: Names that the hub lists besides the files.
+        commits: The files of each commit, by the hash of the commit.
+        references: The commits that branches and tags refer to.
+        listed: Names that the hub lists in addition to the files.
         token: The token without which the repository is hidden.
-        gated: Whether files are refused.
-        dropped: After how many bytes the connection breaks, once, by the name of the file.
-        status: The status of every response, if not 200.
-        redirected: The hub to which requests for files are redirected, as the hub does for large files.
-        whole: Whether a request for a part of a file gets the whole file.
-        lies: What the hub says instead of the truth: values of headers of a file, by header, or `sha` and `size` of the
-            listing.
-        answer: Answers a request in the place of the hub: called with the handler, the file (empty for the listing)
-            and its content; returns whether it has answered.
+        gated: Whether requests for files are rejected.
+        dropped: After how many bytes the connection breaks (once), by the name of the file.
+        status: The status of every response, if it is not 200.
+        redirected: The hub to which requests for files are redirected, as the real hub does for large files.
+        whole: Whether a request for a part of a file returns the whole file.
+        lies: False values that the hub sends: headers of a file, by name, or `sha` and `size` in the listing.
+        answer: A function that may answer a request in place of the hub. It is called with the handler, the name of the
+            file (empty for the listing) and its content, and returns whether it has answered.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class Repository:
     answer: Callable[[BaseHTTPRequestHandler, str, bytes], bool] | None = None
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
-        """Adds a commit and points references to it."""
+        """Adds a commit to which the references then refer; returns its hash."""
         listing = "".join(f"{name}\0{hashlib.sha1(data).hexdigest()}" for name, data in sorted(files.items()))
         commit = hashlib.sha1(listing.encode()).hexdigest()
         self.commits[commit] = dict(files)
@@ -73,13 +72,15 @@ class Repository:
 
 @dataclass
 class FakeHub:
-    """The hub: its models, and the requests that it received.
+    """The fake hub: its models, and the requests that it received.
 
     Attributes:
         url: The value for HF_ENDPOINT.
-        requests: `METHOD path` of every request, in order.
+        repositories: The models, by name.
+        requests: The string `METHOD path` for every request, in order.
         headers: The headers of every request.
-        served: Which bytes of files were sent, in order: the file, the first byte, and the one after the last.
+        served: The ranges of files that were sent, in order: the file, the first byte, and the byte after the last.
+        lock: The lock for the lists of requests.
     """
 
     url: str = ""
@@ -96,12 +97,12 @@ class FakeHub:
         return repository
 
     def fetched(self) -> set[str]:
-        """The files whose content was requested."""
+        """Returns the files whose content was requested."""
         paths = [request.removeprefix("GET ") for request in self.requests if request.startswith("GET /")]
         return {"/".join(path.split("/")[5:]) for path in paths if "/resolve/" in path}
 
     def forget(self) -> None:
-        """Forgets the requests."""
+        """Clears the lists of requests."""
         self.requests.clear()
         self.headers.clear()
         self.served.clear()
@@ -135,8 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(401 if repository else 404, "RepoNotFound")
         if repository.status is not None:
             return self._refuse(repository.status, None)
-        wanted = rest[0] if kind == "resolve" else "/".join(rest)
-        commit = repository.references.get(wanted, wanted)
+        revision = rest[0] if kind == "resolve" else "/".join(rest)
+        commit = repository.references.get(revision, revision)
         if commit not in repository.commits:
             return self._refuse(404, "RevisionNotFound")
         file = "/".join(rest[1:]) if kind == "resolve" else ""
@@ -169,8 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
         broken = repository.dropped.pop(file, None) if self.command == "GET" else None  # before the client continues
         self.send_response(206 if byte_range else 200)
-        told = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
-        for header, value in (told | repository.lies).items():
+        truth = {"X-Repo-Commit": commit, "X-Linked-Size": str(len(data))} | hashes_of(file, data)
+        for header, value in (truth | repository.lies).items():
             self.send_header(header, str(value))
         self.send_header("Accept-Ranges", "bytes")
         if byte_range:
@@ -205,10 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _listed(file: str, data: bytes) -> dict[str, Any]:
     hashes = {header: value.strip('"') for header, value in hashes_of(file, data).items()}
-    found = {"rfilename": file, "size": len(data), "blobId": hashes["ETag"]}
+    entry = {"rfilename": file, "size": len(data), "blobId": hashes["ETag"]}
     if "X-Linked-ETag" in hashes:
-        found["lfs"] = {"sha256": hashes["X-Linked-ETag"], "size": len(data), "pointerSize": 130}
-    return found
+        entry["lfs"] = {"sha256": hashes["X-Linked-ETag"], "size": len(data), "pointerSize": 130}
+    return entry
 
 
 def _in_tree(file: str, data: bytes) -> dict[str, Any]:
@@ -218,22 +219,22 @@ def _in_tree(file: str, data: bytes) -> dict[str, Any]:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server of HTTP that does not say what its clients do."""
+    """An HTTP server that logs neither requests nor errors."""
 
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Takes the address, without a search for the name of this machine, which takes seconds on some Macs."""
+        """Binds the address without looking up the name of this machine, which takes seconds on some Macs."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stays silent: clients of these tests are killed in the middle of a response."""
+        """Ignores errors: tests kill clients in the middle of a response."""
 
 
 @contextmanager
 def serve() -> Iterator[FakeHub]:
-    """A fake hub on a free port of the loopback device."""
+    """Runs a fake hub on a free local port."""
     hub = FakeHub()
     server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -249,7 +250,7 @@ def serve() -> Iterator[FakeHub]:
 
 @contextmanager
 def client_settings(home: str, endpoint: str, offline: str) -> Iterator[None]:
-    """Points huggingface_hub, which reads the environment when it is imported, to another cache and hub."""
+    """Makes huggingface_hub use another cache and hub; it reads the environment only when it is imported."""
     from huggingface_hub import close_session, constants
 
     settings: dict[str, Any] = {
@@ -275,7 +276,7 @@ def call_with_hub(*arguments: str, **variables: str) -> Outcome:
 
 
 def terminal_with_hub(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """The same with some of the streams on a terminal."""
+    """Works like `call_with_hub`, but with some of the streams on a terminal."""
     offline = variables["HF_HUB_OFFLINE"] or variables["TRANSFORMERS_OFFLINE"]
     with client_settings(variables["HF_HOME"], variables["HF_ENDPOINT"], offline):
         return terminal(*arguments, on=on, **variables)

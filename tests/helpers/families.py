@@ -1,4 +1,4 @@
-"""The families and heads that are compared with transformers: tiny models, every value far from its default."""
+"""The families and heads that are compared with transformers: tiny models whose values are far from the defaults."""
 
 import re
 from collections.abc import Iterable
@@ -24,17 +24,17 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """What tests expect of a family, independently of the code.
+    """What tests expect of a family; the program's own description of the family is not used.
 
     Attributes:
-        decoder: Names of the copy of the word embeddings, and of the copy of the words' bias and its original; `None`
-            where there is one bias only, or no copy at all.
+        decoder: The names of the copy of the word embeddings, of the copy of the decoder's bias, and of this bias. The
+            last two are `None` if there is one bias only; `decoder` is `None` if there are no copies.
         counted: Whether positions start at the pad id + 1 and skip pad tokens.
         rotary: Whether positions are rotary, without a table.
-        gelu_masked_lm: Whether the masked-LM head always has gelu.
-        classifier: The activation in the sequence classifier; `None` where it takes the pooler.
-        activation_key: The name of the activation in its configuration; `None` where it has one activation.
-        eps_key: The name of the eps of norms in its configuration.
+        gelu_masked_lm: Whether the masked-LM head always uses gelu.
+        classifier: The activation in the sequence classifier; `None` if the classifier uses the pooler.
+        activation_key: The configuration key of the activation; `None` if the activation is fixed.
+        eps_key: The configuration key of the eps of norms.
     """
 
     decoder: tuple[str, str | None, str | None] | None
@@ -87,11 +87,11 @@ _ELSEWHERE = "NomicMoe", "JinaFlash", "NeoBERT", "JinaBert", "NormedJinaBert"
 
 @dataclass(frozen=True)
 class Compared:
-    """A family as it is compared.
+    """A family that is compared with transformers.
 
     Attributes:
         classes: The prefix of its class names in transformers.
-        changes: The differences from `COMMON`; `None` removes a fact.
+        changes: Differences from `COMMON`; the value `None` removes a fact.
         heads: The suffixes of its class names.
     """
 
@@ -101,22 +101,22 @@ class Compared:
 
     @property
     def in_transformers(self) -> bool:
-        """Whether transformers has it; the others are in `tests.helpers.authors`."""
+        """Whether transformers has the family; the others are in `tests.helpers.authors`."""
         return self.classes not in _ELSEWHERE
 
     @property
     def kind(self) -> Kind:
-        """What tests expect of it."""
+        """What tests expect of the family."""
         return KINDS[self.classes]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts of its configuration."""
+        """The facts in the family's configuration."""
         return {key: value for key, value in (COMMON | self.changes).items() if value is not None}
 
     @property
     def max_length(self) -> int:
-        """The longest input."""
+        """The maximum input length."""
         facts = self.facts
         if self.kind.counted:
             return int(facts["max_position_embeddings"]) - 1 - int(facts["pad_token_id"])
@@ -124,13 +124,13 @@ class Compared:
 
     @property
     def cases(self) -> dict[str, Case]:
-        """The inputs that it is compared on."""
+        """The inputs for the comparison."""
         facts = self.facts
         return make_cases(facts["vocab_size"], self.max_length, facts["pad_token_id"], self.segments)
 
     @property
     def segments(self) -> int:
-        """Segment types that inputs may have; 1 where it is given no segment ids."""
+        """The number of segment types that inputs may have; 1 if the model is given no segment ids."""
         return int(self.facts.get("type_vocab_size", 0)) or 1
 
 
@@ -301,18 +301,18 @@ _VARIANTS = {family for family in FAMILIES if ", " in family} | {"xlm-roberta", 
 
 
 def walked(families: Iterable[str]) -> list[Any]:
-    """Families as parameters; variants are slow."""
+    """Returns families as parameters of a test; variants of a family are slow."""
     return [pytest.param(name, marks=pytest.mark.slow if name in _VARIANTS else ()) for name in families]
 
 
 def walked_slowly(parameters: Iterable[Any]) -> list[Any]:
-    """Parameters whose first value is a family; all but those of BERT and of ModernBERT, which has blocks, are slow."""
-    sets = [one if hasattr(one, "values") else pytest.param(one) for one in parameters]
+    """Marks parameters as slow unless their first value is BERT, or ModernBERT, which has blocks."""
+    sets = [parameter if hasattr(parameter, "values") else pytest.param(parameter) for parameter in parameters]
     return [
-        one
-        if one.values[0] in ("bert", "modernbert")
-        else pytest.param(*one.values, marks=(*one.marks, pytest.mark.slow))
-        for one in sets
+        parameter
+        if parameter.values[0] in ("bert", "modernbert")
+        else pytest.param(*parameter.values, marks=(*parameter.marks, pytest.mark.slow))
+        for parameter in sets
     ]
 
 
@@ -331,21 +331,24 @@ CELLS = [(family, head) for family, compared in FAMILIES.items() for head in com
 
 
 def class_of(name: str) -> Any:
-    """A class of transformers, or one of ours after published code."""
+    """Returns a class of transformers, or a class in `tests.helpers.authors`."""
     from tests.helpers import authors  # it imports torch
 
     return authors.class_of(name)
 
 
 def make_config(compared: Compared, head: str) -> Any:
-    """The configuration of a model in transformers."""
+    """Returns the configuration of a model in transformers."""
     labels = {} if head in ("ForQuestionAnswering", "ForPreTraining") else {"id2label": _LABELS}
     facts = compared.facts | labels | {"attn_implementation": "eager"}
     return class_of(f"{compared.classes}Config")(**facts)
 
 
 def make_model(compared: Compared, head: str, seed: int = 20) -> Any:
-    """A random model of transformers; biases and norms of 0 and 1 would go unnoticed, so they are changed."""
+    """Returns a random model of transformers.
+
+    Biases of 0 and norms of 1 are changed, because a test would not notice if they were ignored.
+    """
     import torch
 
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""A device that fails: the sentences of MLX's backends, raised where arrays are computed."""
+"""A device that fails: raises the errors of MLX's backends where arrays are computed."""
 
 import itertools
 from collections.abc import Callable
@@ -40,7 +40,7 @@ NO_FAULTS = (  # of MLX, too, but not errors of the device
 
 
 def small_memory(monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEMORY[0]) -> list[int]:
-    """Encoders fail with more rows than this; returns the rows of every pass that was tried, kept up to date."""
+    """Makes encoders fail for more than `rows` rows; returns a list that collects the number of rows of each call."""
     usual, tried = Encoder.__call__, list[int]()
 
     def limited(self: Encoder, ids: mx.array, *more: Any, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEM
 
 
 def failing_eval(patch: pytest.MonkeyPatch, number: int | None, sentence: str = MEMORY[0]) -> "itertools.count[int]":
-    """A call of `mx.eval`, counted from 0, fails; the next number of the result is how many there were."""
+    """Makes one call of `mx.eval` fail; `number` is its index. Returns the counter of the calls."""
     usual, calls = mx.eval, itertools.count()
 
     def failing(*arrays: Any) -> None:
@@ -67,12 +67,12 @@ def failing_eval(patch: pytest.MonkeyPatch, number: int | None, sentence: str = 
 
 
 class LateDevice:
-    """A GPU as Metal is: what failed can be read, and is anything; the error comes with another operation.
+    """A GPU that fails like Metal: failed arrays can be read, but hold anything; a later operation raises the error.
 
     Args:
-        patch: Puts it in the place of the device.
-        fails: Whether the command that computes some arrays, evaluated, fails.
-        sentence: The error.
+        patch: Replaces the device by this one.
+        fails: Returns whether the command that computes these arrays fails.
+        sentence: The message of the error.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LateDevice:
         patch.setattr(mx, "compile", lambda function, **options: function)  # it takes a C++ compiler on a CPU
 
     def fail(self) -> None:
-        """Something that was started has failed."""
+        """Makes the next operation raise the error."""
         self._error = self._sentence
 
     def _report(self) -> None:
@@ -99,8 +99,8 @@ class LateDevice:
         if error:
             raise RuntimeError(error)
 
-    def _compute(self, *given: Any) -> None:
-        arrays = dict(nn.utils.tree_flatten(list(given))).values()
+    def _compute(self, *trees: Any) -> None:
+        arrays = dict(nn.utils.tree_flatten(list(trees))).values()
         new = [array for array in arrays if isinstance(array, mx.array) and id(array) not in self._known]
         if not new:
             return

@@ -18,7 +18,7 @@ _WORDS = re.compile(r"(embeddings\.(word|tok)_embeddings|embed_tokens|\bencoder)
 
 
 def file_name(family: str) -> str:
-    """The name of a family's folder."""
+    """Returns the name of a family's folder."""
     return re.sub(r"[^a-z0-9]+", "-", family)
 
 
@@ -28,32 +28,32 @@ def _outputs(family: str) -> dict[str, mx.array]:
 
 
 def frozen_outputs(family: str, head: str, case: str) -> dict[str, Array]:
-    """The outputs of transformers."""
-    start, found = f"{head}/{case}/", _outputs(family)
-    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+    """Returns the outputs of transformers for a family, a head and an input."""
+    start, outputs = f"{head}/{case}/", _outputs(family)
+    return {name.removeprefix(start): np.array(array) for name, array in outputs.items() if name.startswith(start)}
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
-    """Writes the model as transformers saved it; returns the folder."""
+    """Writes a model as transformers saved it; returns the folder."""
     return golden_outputs.write_model(file_name(family), head, folder)
 
 
 def add_vocabulary(folder: Path, size: int = 43) -> Path:
-    """Gives a model, whatever its family, a small vocabulary of BERT's kind; returns the folder."""
+    """Adds a small BERT vocabulary to a model of any family; returns the folder."""
     (folder / "vocab.txt").write_text("\n".join(VOCAB[:size]) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
     return folder
 
 
 def tensors_in(folder: Path) -> dict[str, mx.array]:
-    """The tensors of a model folder, read from disk."""
-    found = arrays(folder / "model.safetensors")
-    mx.eval(found)
-    return found
+    """Returns the tensors of a model folder, read from disk."""
+    tensors = arrays(folder / "model.safetensors")
+    mx.eval(tensors)
+    return tensors
 
 
 def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
-    """Puts other tensors into a model folder; returns the folder."""
+    """Replaces the tensors of a model folder; returns the folder."""
     mx.eval(tensors)  # the file that they may come from is about to be replaced
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
@@ -61,29 +61,28 @@ def write_tensors(folder: Path, tensors: dict[str, mx.array]) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a model folder."""
-    found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert isinstance(config, dict)
+    return config
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> Path:
-    """Puts another configuration into a model folder; returns the folder."""
+    """Replaces the configuration of a model folder; returns the folder."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
 def change_config(folder: Path, **changes: Any) -> Path:
-    """Changes the configuration of a model folder; returns the folder."""
+    """Changes keys in the configuration of a model folder; returns the folder."""
     return write_config(folder, read_config(folder) | changes)
 
 
 def words_in(tensors: Iterable[str]) -> str:
-    """The name of the word embeddings."""
+    """Returns the name of the word embeddings."""
     return next(name for name in tensors if _WORDS.search(name))
 
 
 def prefix_in(tensors: Iterable[str]) -> str:
-    """What the names of the encoder's tensors begin with."""
+    """Returns the prefix in the names of the encoder's tensors."""
     words = words_in(tensors)
     return _WORDS.sub("", words)

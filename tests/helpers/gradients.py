@@ -1,4 +1,4 @@
-"""The first step of training next to torch: models without dropout, gradients by our names, how far they are apart."""
+"""Compares the first training step with torch: models without dropout, gradients by our names, and differences."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def without_dropout(family: str, head: str) -> Any:
-    """A model of transformers."""
+    """Returns a random model of transformers without dropout."""
     compared = FAMILIES[family]
     known = make_config(compared, head).to_dict()
     rates = {key: 0.0 for key in known if key.endswith(("dropout", "dropout_prob"))}
@@ -26,7 +26,7 @@ def without_dropout(family: str, head: str) -> Any:
 
 
 def precision(model: Any) -> Any:
-    """Double precision: torch's own single precision is as far from it as we are."""
+    """Returns the dtype for torch: double precision, because its single precision is as inexact as ours."""
     import torch
 
     # In it torch gives NaN where a window holds padding alone.
@@ -35,13 +35,13 @@ def precision(model: Any) -> Any:
 
 
 def arrays_of(tree: Any) -> Arrays:
-    """Parameters or gradients by name."""
+    """Returns parameters or gradients by name."""
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(tree))
     return {name: np.array(array) for name, array in arrays.items()}
 
 
 def their_gradients(model: Any, folder: Path) -> Arrays:
-    """Gradients by our names: they are saved in the place of the weights and loaded as such."""
+    """Returns the gradients of a torch model by our names: saves them in place of the weights, and loads them."""
     for parameter in model.parameters():
         parameter.data = parameter.detach() * 0 if parameter.grad is None else parameter.grad
     model.float().save_pretrained(folder)
@@ -49,14 +49,17 @@ def their_gradients(model: Any, folder: Path) -> Arrays:
 
 
 def our_step(network: Network, loss: Callable[[Network], mx.array]) -> tuple[float, Arrays]:
-    """The loss of a network in training mode, and the gradients."""
+    """Returns the loss of a network in training mode, and the gradients."""
     network.train()
     value, gradients = nn.value_and_grad(network, loss)(network)
     return float(value), arrays_of(gradients)
 
 
 def assert_same_gradients(ours: Arrays, theirs: Arrays, bound: float = 1e-5, family: str | None = None) -> None:
-    """Checks every gradient, `bound` as a share of the largest; torch leaves the rows of a family's padding without."""
+    """Checks that no gradient differs by more than `bound`, a share of the largest gradient.
+
+    In torch, the rows of the pad token get no gradient; if `family` is given, they are not compared.
+    """
     assert theirs.keys() == ours.keys()
     largest = max(float(np.abs(array).max()) for array in theirs.values())
     padded: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""The graphs that MLX would run on a Mac's GPU, built but not run, on a machine without one.
+"""Builds, but does not run, the graphs that MLX would run on a Mac's GPU; needs no GPU.
 
-On a CPU, MLX unfolds what `mx.fast` fuses on a GPU. `Fused` says how many kernels too many are counted for that.
+On a CPU, MLX replaces functions of `mx.fast` by several kernels that a GPU fuses. `Fused` counts the surplus kernels.
 """
 
 import gc
@@ -38,7 +38,7 @@ _FAST = ("layer_norm", "rms_norm", "scaled_dot_product_attention")
 
 
 def build_for_a_gpu(patch: pytest.MonkeyPatch) -> None:
-    """Takes the paths of GPUs, evaluates nothing, and fails where a stream is chosen: a GPU has one."""
+    """Makes mlxbert build graphs for a GPU, evaluates nothing, and fails if a stream is chosen: a GPU has only one."""
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] == "mlxbert" and "on_gpu" in vars(module):
             patch.setattr(module, "on_gpu", lambda: True)
@@ -48,8 +48,8 @@ def build_for_a_gpu(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(mx, name, _another_stream)
 
 
-def _another_stream(*given: object) -> NoReturn:
-    raise AssertionError(f"a graph for a GPU has a part on another stream: {given}")
+def _another_stream(*arguments: object) -> NoReturn:
+    raise AssertionError(f"a graph for a GPU has a part on another stream: {arguments}")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Node:
     """A primitive of a graph.
 
     Attributes:
-        name: Its name; `Compiled` of what `mx.compile` fuses.
-        inputs: The names of the arrays that it takes, constants in it among them.
-        outputs: The names of those that it gives.
+        name: The name of the primitive; `Compiled` if `mx.compile` fused it.
+        inputs: The names of the arrays that it takes, including constants.
+        outputs: The names of the arrays that it returns.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Node:
 
     @property
     def arrays(self) -> int:
-        """How many arrays its kernel has as arguments."""
+        """The number of arrays that the primitive's kernel takes as arguments."""
         return len(self.inputs) + len(self.outputs)
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A call of `mx.fast.scaled_dot_product_attention`, which a CPU unfolds; see `Fused`."""
+    """A call of `mx.fast.scaled_dot_product_attention`, which a CPU replaces by several kernels (see `Fused`)."""
 
     queries: int
     keys: int
@@ -82,18 +82,18 @@ class Attention:
 
 @dataclass(frozen=True)
 class Norm:
-    """A call of `mx.fast.layer_norm`, which a CPU unfolds; see `Fused`."""
+    """A call of `mx.fast.layer_norm`, which a CPU replaces by several kernels (see `Fused`)."""
 
     width: int
     dtype: mx.Dtype
 
 
 class Graph:
-    """The primitives that arrays are computed from, and the calls of `mx.fast` that were made for them.
+    """The primitives that compute some arrays, and the calls of `mx.fast` that these arrays need.
 
     Attributes:
         nodes: The primitives, in the order of `mx.export_to_dot`.
-        calls: The calls.
+        calls: The calls of `mx.fast`.
     """
 
     def __init__(self, arrays: Iterable[mx.array], calls: Sequence[Attention | Norm] = ()) -> None:
@@ -104,20 +104,23 @@ class Graph:
 
     @cached_property
     def makers(self) -> dict[str, Node]:
-        """The primitive of each array that is computed."""
+        """The primitive that computes each array."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def takers(self) -> dict[str, list[Node]]:
         """The primitives that take each array."""
-        found: dict[str, list[Node]] = defaultdict(list)
+        takers: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for name in node.inputs:
-                found[name].append(node)
-        return found
+                takers[name].append(node)
+        return takers
 
     def before(self, node: Node, through: AbstractSet[str], inputs: int | None = None) -> Iterator[Node]:
-        """The primitives that a primitive gets its first inputs from; beyond those in `through`, also theirs."""
+        """Yields the primitives that compute a primitive's first `inputs` inputs, or all inputs.
+
+        If one of them is in `through`, the primitives before it are yielded, too.
+        """
         for name in node.inputs[:inputs]:
             if (maker := self.makers.get(name)) is not None:
                 yield maker
@@ -125,7 +128,10 @@ class Graph:
                     yield from self.before(maker, through)
 
     def after(self, node: Node, through: AbstractSet[str]) -> Iterator[Node]:
-        """The primitives that take a primitive's arrays; beyond those in `through`, also theirs."""
+        """Yields the primitives that take a primitive's outputs.
+
+        If one of them is in `through`, the primitives after it are yielded, too.
+        """
         for name in node.outputs:
             for taker in self.takers[name]:
                 yield taker
@@ -134,7 +140,7 @@ class Graph:
 
 
 def _nodes(lines: Iterable[str]) -> Iterator[Node]:
-    """Each primitive is a line with its name, the lines of its inputs, and those of its outputs."""
+    """Parses a graph: a line with the name of each primitive, followed by the lines of its inputs and its outputs."""
     name: str | None = None
     inputs, outputs = list[str](), list[str]()
     for line in lines:
@@ -153,15 +159,15 @@ def _nodes(lines: Iterable[str]) -> Iterator[Node]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Something in a graph that MLX refuses or computes wrongly on a GPU.
+    """A pattern in graphs that MLX rejects or computes wrongly on a GPU.
 
     Attributes:
-        name: What it is.
-        backends: Where.
-        report: The report, or the file of MLX where it is read.
-        since: The version of MLX in which it is; the first that mlxbert runs on, if it is older.
-        until: The first version in which it is not; `None` as long as there is none.
-        find: The primitives or calls of a graph that have it.
+        name: The description of the pattern.
+        backends: The backends that are affected.
+        report: The report of the problem, or the file of MLX that shows it.
+        since: The first affected version of MLX, or the first version that mlxbert supports if that is later.
+        until: The first version without the problem; `None` if there is none yet.
+        find: Returns the primitives or calls of a graph that match the pattern.
     """
 
     name: str
@@ -182,16 +188,16 @@ def _large_kernels(graph: Graph) -> list[Node]:
 
 
 def _gathered_beside(views: AbstractSet[str], graph: Graph) -> list[Node]:
-    """Products of gathered matrices that take one from a view, or whose result a view is of; not its indices."""
+    """Returns products of gathered matrices in which a matrix is a view, or whose result is turned into a view."""
     products = (node for node in graph.nodes if node.name == "GatherMM")
     near = ((node, (*graph.before(node, _STRIDED, 2), *graph.after(node, _STRIDED))) for node in products)
-    return [node for node, others in near if any(one.name in views for one in others)]
+    return [node for node, others in near if any(neighbor.name in views for neighbor in others)]
 
 
 def _sorts_of(views: AbstractSet[str], graph: Graph) -> list[Node]:
-    """Sorts of an array that is a view."""
+    """Returns the sorts whose input is a view."""
     sorts = (node for node in graph.nodes if node.name in ("Sort", "ArgSort", "Partition", "ArgPartition"))
-    return [node for node in sorts if any(one.name in views for one in graph.before(node, _STRIDED))]
+    return [node for node in sorts if any(source.name in views for source in graph.before(node, _STRIDED))]
 
 
 PATTERNS = [
@@ -212,7 +218,7 @@ PATTERNS = [
 
 
 def wrong(graph: Graph, *, training: bool = True) -> list[str]:
-    """The patterns of `PATTERNS` that a graph has, of those that are in the installed MLX."""
+    """Returns the patterns in a graph that the installed MLX rejects or computes wrongly."""
     here = _version(importlib.metadata.version("mlx"))
     return [
         f"{pattern.name} ({pattern.report})"
@@ -228,26 +234,26 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def primitives(arrays: Iterable[mx.array]) -> Counter[str]:
-    """The primitives of a graph by name; what `mx.compile` fuses is one, `Compiled`."""
+    """Counts the primitives of a graph by name; everything that `mx.compile` fuses counts as one `Compiled`."""
     return Counter(node.name for node in Graph(arrays).nodes)
 
 
 def kernels(arrays: Iterable[mx.array]) -> int:
-    """The primitives of a graph that are not views, about the number of kernels that a GPU launches."""
+    """Returns the number of primitives that are not views, which is about the number of kernels that a GPU launches."""
     return sum(count for name, count in primitives(arrays).items() if name.split()[0] not in _VIEWS)
 
 
 def refused(arrays: Iterable[mx.array]) -> list[str]:
-    """The primitives of a graph for which Metal has no kernel."""
+    """Returns the primitives of a graph for which Metal has no kernel."""
     return sorted({name for name in primitives(arrays) if REFUSED.keys() & {*name.split()}})
 
 
 class Fused:
-    """Counts the kernels that a CPU has for the functions of `mx.fast` beyond the one that a GPU has.
+    """Counts the surplus kernels: a CPU runs several kernels for a function of `mx.fast`, a GPU runs one.
 
     Attributes:
-        surplus: How many it has seen.
-        calls: The calls that patterns are about.
+        surplus: The number of surplus kernels so far.
+        calls: The calls to check for patterns.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -261,15 +267,15 @@ class Fused:
                 self.calls.append(Norm(arrays[0].shape[-1], arrays[0].dtype))
             if function.__name__ == "scaled_dot_product_attention":
                 self.calls.append(Attention(arrays[0].shape[-2], arrays[1].shape[-2]))
-            given, named = nn.utils.tree_map(_alone, [arrays, options])
-            self.surplus += kernels([function(*given, **named)]) - 1
+            arguments, named = nn.utils.tree_map(_alone, [arrays, options])
+            self.surplus += kernels([function(*arguments, **named)]) - 1
             return function(*arrays, **options)
 
         return call
 
 
 def _alone(value: Any) -> Any:
-    """An evaluated array like another, so that a function of it has a graph of its own."""
+    """Returns an evaluated array of the same shape and dtype, so that a function of it has a separate graph."""
     if not isinstance(value, mx.array):
         return value
     zeros = mx.zeros(value.shape, dtype=value.dtype)
@@ -278,11 +284,11 @@ def _alone(value: Any) -> Any:
 
 
 def faults(patch: pytest.MonkeyPatch, function: Callable[..., list[mx.array]], parameters: Arrays) -> list[str]:
-    """What Metal refuses in the graph of a function of parameters by name, its dtypes included.
+    """Returns what Metal rejects, including dtypes, in the graph of a function; `parameters` are its arguments by name.
 
-    The exporter does not take custom functions, so their derivatives are those that MLX finds by itself here; the
-    functions that give theirs are in the graph for `refused`. Neither does it take copies, whose dtype is that of what
-    is copied. Compiled functions are traced through.
+    MLX's exporter does not accept custom functions. They are replaced by plain functions, whose derivatives MLX finds
+    itself; `refused` checks graphs with the custom derivatives. The exporter does not accept copies either; they are
+    left out, because a copy has the dtype of its input. Compiled functions are traced.
     """
     patch.setattr(mx, "contiguous", lambda array: array)
     patch.setattr(fused_kernels, "activation", lambda function: function)
@@ -292,22 +298,23 @@ def faults(patch: pytest.MonkeyPatch, function: Callable[..., list[mx.array]], p
             for attribute, value in [*vars(module).items()]:
                 if isinstance(value, mx.custom_function):
                     patch.setattr(module, attribute, _plain(value))
-    found: list[str] = []
+    rejected: list[str] = []
 
     def see(node: dict[str, Any]) -> None:
         if node["type"] == "primitive":
-            found.extend(_faults(node["name"], [dtype for _, _, dtype in node["outputs"]]))
+            rejected.extend(_faults(node["name"], [dtype for _, _, dtype in node["outputs"]]))
 
     mx.export_function(see, function, **parameters)  # type: ignore[arg-type]
-    return sorted({*found})
+    return sorted({*rejected})
 
 
 def _plain(function: Any) -> FunctionType:
-    """The Python function in an `mx.custom_function`: the first that was given."""
-    return next(one for one in gc.get_referents(function) if isinstance(one, FunctionType))
+    """Returns the Python function inside an `mx.custom_function`."""
+    return next(referent for referent in gc.get_referents(function) if isinstance(referent, FunctionType))
 
 
 def _faults(name: str, dtypes: list[mx.Dtype]) -> list[str]:
-    found = [name] if name in REFUSED else []
-    found += [f"{name} of {dtype}" for dtype in dtypes if dtype == mx.float64]  # array.cpp: "not supported on the GPU"
-    return found + [f"{name} of {dtype}" for dtype in dtypes if name in SCATTERS and dtype in _EIGHT_BYTES]
+    rejected = [name] if name in REFUSED else []
+    # array.cpp: "not supported on the GPU"
+    rejected += [f"{name} of {dtype}" for dtype in dtypes if dtype == mx.float64]
+    return rejected + [f"{name} of {dtype}" for dtype in dtypes if name in SCATTERS and dtype in _EIGHT_BYTES]

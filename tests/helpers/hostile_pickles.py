@@ -1,6 +1,7 @@
-"""Files that claim to be checkpoints of torch but are not, or are damaged, or would run code.
+"""Files that claim to be checkpoints of torch, but are not, are damaged, or would run code.
 
-Run as a program in a folder of such files, it reads each under limits of memory and time and prints the outcome.
+If this module is run as a program in a folder of such files, it reads each file under limits of memory and time, and
+prints the outcomes.
 """
 
 import io
@@ -35,7 +36,7 @@ COMMAND = f"touch {CANARY}"
 
 
 def _directory_field(offset: int, form: str, value: int, member: bytes = b"archive/data/0") -> bytes:
-    """A valid archive whose directory has another value for a member."""
+    """Returns a valid archive, except for one value in a member's directory entry."""
     content = bytearray(archive())
     start = content.rindex(member) - 46
     struct.pack_into(form, content, start + offset, value)
@@ -47,7 +48,7 @@ def _run(module: str, name: str, argument: str = COMMAND) -> bytes:
 
 
 def _with(value: bytes) -> bytes:
-    """An archive whose table has a valid tensor, and this value."""
+    """Returns an archive whose dict holds a valid tensor and this value."""
     return archive(state(text("w"), tensor(), text("x"), value))
 
 
@@ -65,7 +66,7 @@ def _overlap() -> bytes:
 
 
 def _inside() -> bytes:
-    """A member inside the data of another."""
+    """Returns an archive with a member inside the data of another member."""
     hidden = io.BytesIO()
     with zipfile.ZipFile(hidden, "w") as file:
         file.writestr("archive/data/1", DATA)
@@ -79,18 +80,18 @@ def _twice() -> bytes:
 
 
 def _tables(depth: int) -> bytes:
-    """Arguments for `depth` ordered tables, each the value of the one before."""
+    """Returns the arguments of `depth` nested ordered dicts, each the value of the one before."""
     start, end = b"]]" + text("k") + b"a", b"aa\x85R"
     return start + (b"h\x00" + start) * (depth - 1) + b"N" + end * depth
 
 
 def _again(function: bytes, arguments: bytes) -> bytes:
-    """Thousands of calls with the same arguments, stored once."""
+    """Returns an archive with thousands of calls whose arguments are the same and stored only once."""
     return _with(group(function + b"q\x00" + arguments + b"q\x01" + b"h\x00h\x01R" * 5000))
 
 
 def _colliding() -> bytes:
-    """Numbers with the same hash, as keys."""
+    """Returns a dict whose keys are numbers with the same hash."""
     return table(*(number(index * (2**61 - 1)) + b"N" for index in range(100_000)))
 
 
@@ -312,11 +313,11 @@ def _outcome(path: Path) -> dict[str, object]:
 
 
 def main(seconds: int, room: int) -> None:
-    """Reads every file of the folder and prints the outcomes as JSON.
+    """Reads every file in the current folder, and prints the outcomes as JSON.
 
     Args:
-        seconds: The limit of processor time for all files.
-        room: Bytes of memory beyond those in use at the start.
+        seconds: The maximum processor time for all files together.
+        room: The maximum memory in bytes, in addition to the memory in use at the start.
     """
     from mlxbert.weights.formats.torch import reader  # noqa: F401  # imported before memory is limited
 
@@ -324,8 +325,8 @@ def main(seconds: int, room: int) -> None:
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
-    found = {path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}
-    print(json.dumps(found))  # noqa: T201
+    outcomes = {path.name: _outcome(path) for path in sorted(Path.cwd().glob("*.bin"))}
+    print(json.dumps(outcomes))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Machine:
 
     @property
     def commit(self) -> str:
-        """The newest commit."""
+        """The hash of the newest commit."""
         return self.repository.references["main"]
 
     @property
@@ -51,40 +51,39 @@ class Machine:
         return self.folder / "snapshots" / self.commit
 
     def run(self, *arguments: str, prelude: str = "", **variables: str) -> Outcome:
-        """Runs the program in this process, or with a prelude in its own."""
+        """Runs the program in this process, or in a new process if there is a prelude."""
         if prelude:
             return process(*arguments, prelude=prelude, **{**self.variables, **variables})  # type: ignore[arg-type]
         return call_with_hub(*arguments, **{**self.variables, **variables})
 
     def run_anew(self, *arguments: str) -> Outcome:
-        """Runs the program in a process that has not asked the hub before: huggingface_hub lists a commit once."""
+        """Runs the program in a new process, which has not asked the hub: huggingface_hub lists a commit only once."""
         return process(*arguments, **self.variables)  # type: ignore[arg-type]
 
     def download(self) -> Outcome:
-        """Downloads the model."""
         return self.run("models", "download", NAME)
 
     def inspect(self, *options: str) -> dict[str, Any]:
-        """What is said of the model."""
+        """Returns the output of `mlxbert inspect` for the model."""
         outcome = self.run("inspect", NAME, *options)
         assert outcome.status == 0, outcome
-        found: dict[str, Any] = outcome.lines[0]
-        return found
+        facts: dict[str, Any] = outcome.lines[0]
+        return facts
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Makes this process a program of the machine."""
+        """Gives this process the settings of the machine."""
         with mock.patch.dict(os.environ, self.variables), client_settings(str(self.home), self.hub.url, ""):
             yield
 
     def forget_listing(self) -> None:
-        """Leaves the cache as programs do that fetch single files."""
+        """Removes the lists of files from the cache, as if a program had downloaded single files."""
         for path in self.folder.glob("trees/*"):
             path.unlink()
 
 
 def write_shards(model: Path, folder: Path) -> list[str]:
-    """Writes a model in two shards; returns their names."""
+    """Writes a model in two shards; returns the names of the shards."""
     tensors = arrays(model / "model.safetensors")
     shards = {f"model-0000{part + 1}-of-00002.safetensors": sorted(tensors)[part::2] for part in range(2)}
     folder.mkdir(exist_ok=True)

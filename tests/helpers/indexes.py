@@ -1,4 +1,4 @@
-"""Small indexes of a tiny model, the files that they are made of, and what they find."""
+"""Small indexes made with a tiny model, the files in them, and the results of searches."""
 
 import random
 import shutil
@@ -22,12 +22,12 @@ QUERIES = ("the cat sat on the mat", '"dog went"', "largest city of paris", "mil
 
 
 def passage(seed: object, words: int = 30) -> str:
-    """A text that is always the same."""
+    """Returns a random text that is always the same for a seed."""
     return " ".join(random.Random(str(seed)).choices(WORDS.replace("##", "").split(), k=words))
 
 
 def write_files(folder: Path, count: int, seed: object = 1) -> Path:
-    """Writes Markdown files and a few of records, some with what others have, too; returns their folder."""
+    """Writes Markdown files and one file of records; some passages occur in several files. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         text = f"# {passage((seed, number), 3)}\n\n{passage((seed, number))}\n\n{passage((seed, number % 5), 20)}\n"
@@ -38,7 +38,7 @@ def write_files(folder: Path, count: int, seed: object = 1) -> Path:
 
 
 def build(path: Path, folder: Path, model: Model | Path | str, **options: object) -> Index:
-    """A new index of a folder."""
+    """Creates an index of a folder."""
     index = open_index(path, model=model, paths=[folder], **options)  # type: ignore[arg-type]
     for _ in index.update():
         pass
@@ -46,7 +46,7 @@ def build(path: Path, folder: Path, model: Model | Path | str, **options: object
 
 
 def copy_files(path: Path, target: Path) -> Path:
-    """Copies an index with what it has not yet moved from its log; returns the copy's path."""
+    """Copies an index and the log of its latest changes; returns the path of the copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
     for ending in ("", "-wal"):
         if Path(f"{path}{ending}").exists():
@@ -56,11 +56,11 @@ def copy_files(path: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in an index, as a search sees it; numbers of chunks have no part in it.
+    """The content of an index, as searches see it, without the numbers of chunks.
 
     Attributes:
-        vectors: The vectors by the hashes of their texts; those that a chunk has.
-        hits: What is found, by query and mode: where and what it is, and its score.
+        vectors: The vectors of all chunks, by the hash of their text.
+        hits: The hits for each query and mode: the place and text of each hit, and its score.
     """
 
     vectors: "dict[bytes, NDArray[np.float16]]"
@@ -68,7 +68,7 @@ class Contents:
 
 
 def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
-    """What is in an index, and what it finds for some queries in all modes."""
+    """Returns the content of an index, and its hits for some queries in all modes."""
     assert isinstance(index.store, SqliteStore)
     look = "SELECT hash, vector FROM vectors WHERE id IN (SELECT vector FROM chunks)"
     rows = index.store._connection.rows(look)
@@ -84,13 +84,13 @@ def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
 
 
 def check_same(now: Contents, before: Contents) -> None:
-    """Two indexes of the same files have the same, and find it in the same order.
+    """Checks that two indexes of the same files have the same content, and return the same hits in the same order.
 
-    A kill changes which texts share a batch, thus the last digits of float32, thus whether a value is rounded up or
-    down to float16: vectors differ by a step of float16 at most. A query has length 1, so that a cosine differs by no
-    more than the vectors are apart (twice that, as they are scaled to length 1 again), and where no vector differs by
-    no more than float32 does. Scores of words are equal. What is nearer to one another than that may stand in any
-    order, and so may all that has equal ranks: fused scores, which are of ranks, are not compared.
+    A kill changes which texts share a batch. This changes the last digits in float32, and thus whether a value is
+    rounded up or down to float16: vectors may differ by one step of float16. A query has length 1, so a cosine differs
+    by at most the distance between the two vectors (twice this distance, because vectors are scaled to length 1 again),
+    and by rounding in float32. Scores of word searches must be equal. Hits may change places if their scores are closer
+    than these differences. Scores of hybrid searches are not compared, because hits with close scores may change ranks.
     """
     assert now.vectors.keys() == before.vectors.keys()
     apart = 0.0
@@ -104,5 +104,5 @@ def check_same(now: Contents, before: Contents) -> None:
         assert len(scores) == len(expected) == len(hits) and scores.keys() == dict(hits).keys()
         if mode != "hybrid":
             allowed = 1e-6 + 2 * apart * (mode == "vectors")
-            for (one, score), (_, other) in zip(hits, expected, strict=True):
-                assert abs(score - scores[one]) <= allowed and abs(scores[one] - other) <= 2 * allowed
+            for (hit, score), (_, other) in zip(hits, expected, strict=True):
+                assert abs(score - scores[hit]) <= allowed and abs(scores[hit] - other) <= 2 * allowed

@@ -1,4 +1,4 @@
-"""Ways in which what answers in the place of a hub differs from one, for `Repository.answer` of the fake hub."""
+"""Servers that answer in place of a hub and misbehave, for `Repository.answer` of the fake hub."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ STALL = 60.0  # seconds
 def send(
     handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, length: int | None = None, **headers: str
 ) -> bool:
-    """Sends a whole answer, which says that it is `length` bytes long."""
+    """Sends a whole response; its header states `length` bytes."""
     handler.send_response(status)
     for key, value in headers.items():
         handler.send_header(key.replace("_", "-"), value)
@@ -30,12 +30,12 @@ def send(
 
 
 def only_get(lie: Lie) -> Lie:
-    """The same lie about the content, with true headers before."""
+    """Applies a lie to the content of a file only; requests for headers get true answers."""
     return lambda handler, file, data: handler.command == "GET" and lie(handler, file, data)
 
 
 def status(number: int, **headers: str) -> Lie:
-    """Refuses every request."""
+    """Answers every request with this error status."""
     return lambda handler, file, data: send(handler, b"", number, None, **headers)
 
 
@@ -46,13 +46,13 @@ def page(number: int) -> Lie:
 
 @only_get
 def longer(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends more than the file."""
+    """Sends more bytes than the file has."""
     return send(handler, data + b"x" * 10)
 
 
 @only_get
 def endless(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends bytes until nobody reads them."""
+    """Sends bytes until the client closes the connection."""
     handler.send_response(200)
     handler.end_headers()
     handler.close_connection = True
@@ -62,13 +62,13 @@ def endless(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
 
 @only_get
 def shorter(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends less than the file, as if it were all."""
+    """Sends fewer bytes than the file has, as if they were the whole file."""
     return send(handler, data[:-10])
 
 
 @only_get
 def cut(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Always begins with the first byte, and breaks in the middle."""
+    """Always starts at the first byte, and closes the connection in the middle."""
     return send(handler, data[: len(data) // 2], length=max(10, len(data)))
 
 
@@ -87,12 +87,12 @@ def reset(sent: int) -> Lie:
 
 @only_get
 def other_bytes(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends as many bytes as the file has."""
+    """Sends other bytes than the file has, but the right number."""
     return send(handler, bytes(byte ^ 1 for byte in data) or b"?")
 
 
 def other_hash(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends the file, and says that it has another hash."""
+    """Sends the file, but states a wrong hash."""
     if handler.command == "GET":
         return False
     etag, large = (hashes_of(file, data).get(header, "")[::-1] for header in ("ETag", "X-Linked-ETag"))
@@ -100,20 +100,20 @@ def other_hash(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
 
 
 def redirect(address: str) -> Lie:
-    """Sends the client to another place for the content."""
+    """Redirects requests for the content to another address."""
     return only_get(lambda handler, file, data: send(handler, b"", 302, Location=address))
 
 
 @only_get
 def stall(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Sends half of the file and then nothing, but keeps the connection."""
+    """Sends half of the file, then nothing, but keeps the connection open."""
     send(handler, data[: len(data) // 2], length=max(10, len(data)))
     time.sleep(STALL)
     return True
 
 
 def silence(handler: BaseHTTPRequestHandler, file: str, data: bytes) -> bool:
-    """Keeps the connection and does not answer."""
+    """Keeps the connection open, but does not answer."""
     time.sleep(STALL)
     return True
 

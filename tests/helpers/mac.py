@@ -1,4 +1,4 @@
-"""A folder that answers as a Mac's disk does: names in any case and Unicode form, flags of files, and `F_GETPATH`."""
+"""A folder that behaves like a Mac's disk: names in any case and Unicode form, flags of files, and `F_GETPATH`."""
 
 import errno
 import fcntl
@@ -41,7 +41,7 @@ def _start_watching() -> None:
 
 @contextmanager
 def opened() -> Iterator[list[str]]:
-    """The files and folders that Python opens meanwhile, by any of its functions."""
+    """Collects the files and folders that Python opens within the context, by any function."""
     global _opened
     _start_watching()
     _opened = []
@@ -53,7 +53,7 @@ def opened() -> Iterator[list[str]]:
 
 @contextmanager
 def refused(path: Path, number: int) -> Iterator[None]:
-    """Meanwhile no function of Python can open a file or folder: the system gives this error."""
+    """Makes a file or folder impossible to open within the context, by any function; the error is `number`."""
     _start_watching()
     _refused[str(path)] = number
     try:
@@ -63,21 +63,21 @@ def refused(path: Path, number: int) -> Iterator[None]:
 
 
 def decomposed(name: str) -> str:
-    """A name as some programs of a Mac write it."""
+    """Returns a name in the decomposed Unicode form, which some programs write on a Mac."""
     return unicodedata.normalize("NFD", name)
 
 
 class MacDisk:
-    """A folder as on a Mac's disk, as long as a test lasts.
+    """Makes a folder behave like a folder on a Mac's disk until the test ends.
 
     Args:
-        folder: The folder; its own path has one spelling.
-        monkeypatch: Of the test.
+        folder: The folder; its own path has only one spelling.
+        monkeypatch: The fixture of the test.
 
     Attributes:
         folder: The folder.
-        denied: Folders that macOS keeps from this program: it says what they are, but does not open them.
-        closed: Folders whose permissions keep this program out.
+        denied: Folders that macOS protects from this program: their status can be read, but they cannot be opened.
+        closed: Folders whose permissions do not let this program open them.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,17 +100,17 @@ class MacDisk:
         monkeypatch.setattr(durable_files, "_ON_MAC", True)
 
     def flag(self, path: Path, flags: int) -> None:
-        """Gives a file or folder flags."""
+        """Sets the flags of a file or folder."""
         self._flags[str(path)] = flags
 
     def stored(self, path: Any) -> Any:
-        """A path with each name as the disk has it."""
+        """Returns a path in which each name is spelled as on the disk."""
         if isinstance(path, int) or not Path(os.fsdecode(path)).is_relative_to(self.folder):
             return path
-        found = self.folder
+        stored = self.folder
         for part in Path(os.fsdecode(path)).relative_to(self.folder).parts:
-            found /= self._among(found, part)
-        return str(found)
+            stored /= self._among(stored, part)
+        return str(stored)
 
     def _among(self, folder: Path, name: str) -> str:
         folded = decomposed(name).casefold()
@@ -121,7 +121,7 @@ class MacDisk:
             names = self._real["listdir"](folder)
         except OSError:
             return name
-        return next((one for one in names if decomposed(one).casefold() == folded), name)
+        return next((candidate for candidate in names if decomposed(candidate).casefold() == folded), name)
 
     def _call(self, name: str) -> Any:
         def call(path: Any = ".", *rest: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `mlxbert bench` reports, made up."""
+"""Made-up reports of `mlxbert bench`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE
 
 
 def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
-    """A report of a GPU, with torch next to it unless `peer` is false."""
+    """Returns a report for a GPU; it includes torch unless `peer` is false."""
     sides = (OURS, PEER) if peer else (OURS,)
     machine = dict.fromkeys(("chip", "device", "cores", "memory_gib", "blas", "mlx"), word)
     training = {
@@ -28,15 +28,15 @@ def _by_side(sides: tuple[str, ...], *values: float) -> dict[str, float]:
 
 
 def _part(sides: tuple[str, ...], shapes: Any, unit: str) -> dict[str, Any]:
-    found = []
+    speeds = []
     for texts, tokens in shapes:
         speed = {"shape": f"{texts} x {tokens}", "texts": texts, "tokens_per_text": tokens, "tokens": texts * tokens}
         rates = {f"{unit}_per_second": 12.5, "tokens_per_second": 1600.0, "gflops": 1.0, "share": 0.5}
         seconds = {"seconds": 0.5, "slowest_seconds": 0.6, "fastest_seconds": 0.4}
         ratio = {"ratio": 2.5} if len(sides) > 1 else {}
-        found.append({**speed, **{side: {**seconds, **rates} for side in sides}, **ratio})
+        speeds.append({**speed, **{side: {**seconds, **rates} for side in sides}, **ratio})
     memory = {
         "peak_memory_bytes": _by_side(sides, 250e6, 1e9),
         "peak_memory_of": dict(zip(sides, ("arrays", "arrays and cache"), strict=False)),
     }
-    return {"limit_gflops": 50.0, "speeds": found, **memory}
+    return {"limit_gflops": 50.0, "speeds": speeds, **memory}

@@ -1,12 +1,14 @@
-"""What other programs make of a folder: every class that may open it, by what it then computes.
+"""Opens a folder with every class of other programs that may open it, and compares the results with mlxbert's.
 
-- `same`: what mlxbert computes, to 1e-5
-- `vectors`: the vectors that mlxbert makes, to 1e-5
-- `new head`: it has weights that are not in the folder, says so, and the folder does not claim to have them
-- `another task`: nothing is new, but mlxbert has no such head: tensors of heads of two tasks have the same names
-- `refused`
-- `other vectors`: vectors of another pooling than mlxbert chooses, where no file says which
-- `random head`: it computes something else, though the folder claims that it has the head. This must not happen.
+The outcomes are:
+
+- `same`: The results equal mlxbert's within 1e-5.
+- `vectors`: The vectors equal mlxbert's within 1e-5.
+- `new head`: The head is new, the program says so, and the folder does not claim to have the head.
+- `another task`: No weight is new, but mlxbert has no such head: the heads of two tasks have the same tensor names.
+- `refused`: The program does not open the folder.
+- `other vectors`: No file states the pooling, and the program chooses another pooling than mlxbert.
+- `random head`: The folder claims to have the head, but the results differ. This must not happen.
 """
 
 import logging
@@ -49,25 +51,25 @@ Numbers = Mapping[str, Array]
 
 
 class Refused(Exception):
-    """A program does not open a folder."""
+    """Raised if a program does not open a folder."""
 
 
 @contextmanager
 def opening() -> Iterator[list[str]]:
-    """Collects what transformers says while it opens a folder.
+    """Collects the log messages of transformers while it opens a folder.
 
     Raises:
-        Refused: It does not.
+        Refused: transformers does not open the folder.
     """
-    said: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("transformers")
     propagates, logger.propagate = logger.propagate, False
     handlers, logger.handlers = logger.handlers, [handler]
     try:
         with warnings.catch_warnings(action="ignore"):
-            yield said
+            yield messages
     except (ValueError, OSError, RuntimeError, KeyError, TypeError) as problem:
         raise Refused from problem
     finally:
@@ -75,7 +77,7 @@ def opening() -> Iterator[list[str]]:
 
 
 class Opened:
-    """A folder, and what mlxbert computes with it."""
+    """A folder, and the results of mlxbert for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +87,7 @@ class Opened:
         self.numbers: Numbers = outputs(self.model.network, self.case)
 
     def claims(self, ending: str) -> bool:
-        """Whether the files say that there is a head of this kind of class."""
+        """Whether the files of the folder claim that it has a head for this kind of class."""
         if not ending or not (self.folder / "config.json").is_file():
             return False
         config, heads = read_config(self.folder), self.model.network.heads
@@ -94,9 +96,9 @@ class Opened:
         labelled = ending.endswith("Classification") and not any(head.labelled for head in standard)
         return named or (labelled and bool({"id2label", "problem_type"} & config.keys()))
 
-    def judge(self, found: Any, ending: str) -> str:
-        """What a model of torch is, all whose weights are from the folder."""
-        theirs = reference_outputs(found.eval(), self.case)
+    def judge(self, model: Any, ending: str) -> str:
+        """Returns the outcome for a model of torch, all of whose weights are from the folder."""
+        theirs = reference_outputs(model.eval(), self.case)
         names = {name for name in theirs if name in HEADS} if ending else {"last hidden"}
         if names - self.numbers.keys() and not self.claims(ending):
             return "another task"
@@ -104,30 +106,33 @@ class Opened:
 
 
 def close(ours: Any, theirs: Any) -> bool:
-    """Whether two arrays are the same to the bound."""
+    """Whether two arrays are equal within `BOUND`."""
     ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
     return ours.shape == theirs.shape and difference(ours, theirs) <= BOUND
 
 
 def _of_class(opened: Opened, name: str) -> str:
-    """What a class of transformers makes of a folder."""
-    with opening() as said:
+    """Returns the outcome of opening a folder with a class of transformers."""
+    with opening() as messages:
         kind = getattr(transformers, name)
-        found, report = kind.from_pretrained(opened.folder, output_loading_info=True, attn_implementation="eager")
+        model, report = kind.from_pretrained(opened.folder, output_loading_info=True, attn_implementation="eager")
     new = report["missing_keys"]
-    assert all(any(key in line for line in said) for key in new), "a weight is new, and nothing was said"
+    assert all(any(key in line for line in messages) for key in new), "a weight is new, and nothing was said"
     if new and CLASSES[name]:
         return "random head" if opened.claims(CLASSES[name]) else "new head"
-    return opened.judge(found, CLASSES[name])
+    return opened.judge(model, CLASSES[name])
 
 
 def _of_pipeline(opened: Opened, task: str) -> str:
-    """What a pipeline makes of a folder: what its class does, and the same results if that is the same."""
+    """Returns the outcome of opening a folder with a pipeline.
+
+    It is the outcome of the pipeline's class. If this is `same`, the results of the pipeline must be the same, too.
+    """
     with opening():
         run = pipeline(task, model=str(opened.folder), device="cpu")
-    found = _of_class(opened, PIPELINES[task])
-    if found != "same":
-        return found
+    outcome = _of_class(opened, PIPELINES[task])
+    if outcome != "same":
+        return outcome
     text = TEXTS[0] if task != "fill-mask" else TEXTS[0].replace("cat", "[MASK]")
     return "same" if _RESULTS[task](opened.model, run, text) else "random head"
 
@@ -139,24 +144,24 @@ def _same_states(model: mlxbert.Model, run: Any, text: str) -> bool:
 
 def _same_fills(model: mlxbert.Model, run: Any, text: str) -> bool:
     ours = {fill.token_id: fill.score for fill in mlxbert.fill_mask(model, text, top_k=5).masks[0].fills}
-    theirs = {one["token"]: one["score"] for one in run(text, top_k=5)}
+    theirs = {entry["token"]: entry["score"] for entry in run(text, top_k=5)}
     return ours.keys() == theirs.keys() and close([*ours.values()], [theirs[key] for key in ours])
 
 
 def _same_classes(model: mlxbert.Model, run: Any, text: str) -> bool:
-    found, theirs = mlxbert.classify(model, text), run(text, top_k=None)
-    if isinstance(found, mlxbert.Regression):
-        return close([found.value], [theirs[0]["score"]])
-    ours = {label.label: label.score for label in found.labels}
-    return ours.keys() == {one["label"] for one in theirs} and close(
-        [ours[one["label"]] for one in theirs], [one["score"] for one in theirs]
+    result, theirs = mlxbert.classify(model, text), run(text, top_k=None)
+    if isinstance(result, mlxbert.Regression):
+        return close([result.value], [theirs[0]["score"]])
+    ours = {label.label: label.score for label in result.labels}
+    return ours.keys() == {entry["label"] for entry in theirs} and close(
+        [ours[entry["label"]] for entry in theirs], [entry["score"] for entry in theirs]
     )
 
 
 def _same_tags(model: mlxbert.Model, run: Any, text: str) -> bool:
     batch = make_batch([model.tokenizer.encode(text)], model.config)
     ours = probabilities(model.network.logits("token_classifier", batch))
-    return close(np.array(ours)[0, 1:-1].max(-1), [one["score"] for one in run(text, ignore_labels=[])])
+    return close(np.array(ours)[0, 1:-1].max(-1), [token["score"] for token in run(text, ignore_labels=[])])
 
 
 _RESULTS: Mapping[str, Callable[[mlxbert.Model, Any, str], bool]] = {
@@ -168,29 +173,29 @@ _RESULTS: Mapping[str, Callable[[mlxbert.Model, Any, str], bool]] = {
 
 
 def _of_embedder(opened: Opened, name: str) -> str:
-    """What sentence-transformers makes of a folder as an embedding model."""
+    """Returns the outcome of opening a folder as an embedding model of sentence-transformers."""
     with opening():
-        found = sentence_transformers.SentenceTransformer(str(opened.folder), device="cpu", local_files_only=True)
-    theirs = found.encode([*TEXTS], show_progress_bar=False)
+        embedder = sentence_transformers.SentenceTransformer(str(opened.folder), device="cpu", local_files_only=True)
+    theirs = embedder.encode([*TEXTS], show_progress_bar=False)
     model = mlxbert.load(opened.folder, task="embed", dtype="float32", device="cpu")
     return "vectors" if close(mlxbert.embed(model, [*TEXTS]), theirs) else "other vectors"
 
 
 def _of_cross_encoder(opened: Opened, name: str) -> str:
-    """What sentence-transformers makes of a folder as a cross-encoder."""
+    """Returns the outcome of opening a folder as a cross-encoder of sentence-transformers."""
     with opening():
-        found = sentence_transformers.CrossEncoder(str(opened.folder), device="cpu", local_files_only=True)
+        encoder = sentence_transformers.CrossEncoder(str(opened.folder), device="cpu", local_files_only=True)
     kind = _of_class(opened, "AutoModelForSequenceClassification")
     if kind != "same":
         return kind
-    theirs = found.predict([TEXTS], activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    theirs = encoder.predict([TEXTS], activation_fn=torch.nn.Identity(), show_progress_bar=False)
     batch = make_batch([opened.model.tokenizer.encode(*TEXTS)], opened.model.config)
     ours = np.array(opened.model.network.logits("sequence_classifier", batch))
     return "same" if close(ours.reshape(-1), np.reshape(theirs, -1)) else "random head"
 
 
 def _of_peft(opened: Opened, name: str) -> str:
-    """What PEFT makes of an adapter, on a base with as many labels."""
+    """Returns the outcome of opening an adapter with PEFT; the base model gets the same number of labels."""
     labels = {} if opened.model.labels is None else {"num_labels": len(opened.model.labels)}
     heads = [HEADS[head].class_names[0] for head in opened.model.network.heads]
     ending = heads[0] if heads else ""
@@ -198,8 +203,8 @@ def _of_peft(opened: Opened, name: str) -> str:
         settings = peft.PeftConfig.from_pretrained(str(opened.folder))
         kind = getattr(transformers, f"AutoModel{ending}")
         base = kind.from_pretrained(settings.base_model_name_or_path, attn_implementation="eager", **labels)
-        found = peft.PeftModel.from_pretrained(base, str(opened.folder))
-    return opened.judge(found.merge_and_unload(), ending)  # PEFT's own class for questions leaves out segments
+        model = peft.PeftModel.from_pretrained(base, str(opened.folder))
+    return opened.judge(model.merge_and_unload(), ending)  # PEFT's own class for questions leaves out segments
 
 
 _Open = Callable[[Opened, str], str]
@@ -213,16 +218,16 @@ OPENERS: Mapping[str, _Open] = {
 
 
 def outcomes(folder: Path) -> dict[str, str]:
-    """What each program makes of a folder."""
-    opened, found = Opened(folder), {}
+    """Returns the outcome of each class and pipeline for a folder."""
+    opened, outcomes_by_name = Opened(folder), {}
     for name, opens in OPENERS.items():
         try:
-            found[name] = opens(opened, name)
+            outcomes_by_name[name] = opens(opened, name)
         except Refused:
-            found[name] = "refused"
-    return found
+            outcomes_by_name[name] = "refused"
+    return outcomes_by_name
 
 
-def cells(found: Mapping[str, str]) -> list[str]:
-    """The cells of the table in docs/formats.md."""
-    return [found[name] for name in OPENERS if name not in PIPELINES]
+def cells(outcomes_by_name: Mapping[str, str]) -> list[str]:
+    """Returns the cells of the table in docs/formats.md."""
+    return [outcomes_by_name[name] for name in OPENERS if name not in PIPELINES]

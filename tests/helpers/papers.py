@@ -1,4 +1,4 @@
-"""Small PDFs and Word files, written by hand."""
+"""Small PDF and Word files, generated without a library for these formats."""
 
 import io
 import zipfile
@@ -11,7 +11,7 @@ DOCUMENT = "word/document.xml"
 
 
 def pdf(*pages: str, title: str = "", box: str = "0 0 612 792") -> bytes:
-    """A PDF with a line of text on each page."""
+    """Returns a PDF file with a line of text on each page."""
     fonts = b"<</Font<</F1 3 0 R>>>>"
     objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"", b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"]
     objects.append(f"<</Title({title})>>".encode())
@@ -29,11 +29,11 @@ def pdf(*pages: str, title: str = "", box: str = "0 0 612 792") -> bytes:
 
 
 def pdf_of(objects: Sequence[bytes], trailer: bytes = b"/Info 4 0 R") -> bytes:
-    """A PDF of these objects; the first is the catalog."""
+    """Returns a PDF file with these objects; the first is the catalog."""
     whole, places = bytearray(b"%PDF-1.4\n"), []
-    for number, one in enumerate(objects, 1):
+    for number, content in enumerate(objects, 1):
         places.append(b"%010d 00000 n \n" % len(whole))
-        whole += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+        whole += b"%d 0 obj\n%s\nendobj\n" % (number, content)
     size = len(objects) + 1
     table = b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, b"".join(places))
     end = b"trailer<</Size %d/Root 1 0 R%s>>\nstartxref\n%d\n%%%%EOF" % (size, trailer, len(whole))
@@ -41,19 +41,19 @@ def pdf_of(objects: Sequence[bytes], trailer: bytes = b"/Info 4 0 R") -> bytes:
 
 
 def paragraph(text: str, style: str = "") -> str:
-    """A paragraph of Word, perhaps a heading: `Heading1`."""
+    """Returns a paragraph of a Word file. A style such as `Heading1` makes it a heading."""
     properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
     return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
 def docx(*paragraphs: str, title: str = "", before: str = "", more: dict[str, bytes] | None = None) -> bytes:
-    """A Word file.
+    """Returns a Word file.
 
     Args:
-        paragraphs: Its body.
-        title: In its properties.
-        before: What precedes the document in its part.
-        more: Other parts.
+        paragraphs: The paragraphs of the document.
+        title: The title in the properties of the document.
+        before: XML in front of the document.
+        more: Further parts of the file, by name.
     """
     parts: dict[str, str | bytes] = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'

@@ -1,4 +1,4 @@
-"""Shared by the tests of the command line: the program in this process, in its own, in a terminal; a tiny model."""
+"""Runs the program for tests of the command line: in this process, in a new process, or in a terminal."""
 
 import ctypes
 import functools
@@ -51,7 +51,7 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run of the program."""
+    """The result of running the program: its exit status, stdout and stderr."""
 
     status: int
     out: str
@@ -59,12 +59,12 @@ class Outcome:
 
     @property
     def lines(self) -> list[Any]:
-        """The objects on stdout, which holds nothing but JSON lines."""
+        """The objects on stdout, which may hold nothing but lines of JSON."""
         assert self.out == "" or self.out.endswith("\n")
         return [json.loads(line) for line in self.out.split("\n")[:-1]]
 
     def fails(self, status: int, *expected: str) -> None:
-        """Checks that the run failed with a message: `error:` and these pieces of text on stderr, and no traceback."""
+        """Checks that the run failed with `error:` and these pieces of text on stderr, and without a traceback."""
         assert self.status == status, self
         assert "error: " in self.err
         assert "Traceback" not in self.out + self.err
@@ -74,7 +74,7 @@ class Outcome:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """File permissions apply to root, too, in this thread of this process."""
+    """Makes file permissions apply to root in this thread of the process."""
     if os.geteuid():
         yield
         return
@@ -90,7 +90,7 @@ def unprivileged() -> Iterator[None]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This environment without variables that affect the program, and without the hint about a slow BLAS."""
+    """Returns this environment without variables that affect the program, and without the hint about a slow BLAS."""
     kept = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
     kept["PYTHONIOENCODING"] = "utf-8:strict"  # as on most machines; the locale of a container may forgive more
     return kept | ({"MLXBERT_BLAS": "off"} if BLAS.hint else {}) | more
@@ -100,18 +100,17 @@ class _TerminalStream(io.TextIOWrapper):
     """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """Whether it is a terminal: yes."""
         return True
 
 
 @functools.cache
 def _once(make: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which computes nothing twice: making a program takes longer than most of its commands take here."""
+    """Caches the results of a function: building the program takes longer than running most commands in tests."""
     return functools.cache(make)
 
 
 def _run(arguments: Sequence[str | bytes], streams: dict[str, Any], variables: dict[str, str]) -> int:
-    """Runs the program in this process; returns its status."""
+    """Runs the program in this process; returns its exit status."""
     handler = signal.getsignal(signal.SIGINT)
     from mlxbert.cli import app
 
@@ -142,7 +141,7 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
     """Runs the program in this process, with some of its streams on a simulated terminal of 100 columns.
 
     Returns:
-        The outcome with the output to pipes, and the output to the terminal.
+        The outcome, which holds the output to pipes, and the output to the terminal.
     """
     screen = io.BytesIO()
     pipes = {name: io.BytesIO() for name in ("stdin", "stdout", "stderr")}
@@ -158,14 +157,14 @@ def terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str)
 
 
 def command(*arguments: str | bytes, prelude: str = "") -> list[str | bytes]:
-    """The command line that runs the program in its own process."""
+    """Returns the command line that runs the program in a new process."""
     return [sys.executable, "-c", prelude + PROGRAM, *arguments]
 
 
 def process(
     *arguments: str | bytes, stdin: bytes = b"", prelude: str = "", timeout: float = TIMEOUT, **variables: str
 ) -> Outcome:
-    """Runs the program in its own process, with pipes."""
+    """Runs the program in a new process, with pipes."""
     done = subprocess.run(
         command(*arguments, prelude=prelude), input=stdin, capture_output=True, env=environment(**variables),
         timeout=timeout, check=False,
@@ -174,10 +173,10 @@ def process(
 
 
 def real_terminal(*arguments: str, on: Iterable[str] = ("stdout",), **variables: str) -> tuple[Outcome, str]:
-    """Runs the program in its own process, with some of its streams on a terminal of 100 columns.
+    """Runs the program in a new process, with some of its streams on a terminal of 100 columns.
 
     Returns:
-        The outcome with the output to pipes, and the output to the terminal.
+        The outcome, which holds the output to pipes, and the output to the terminal.
     """
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     variables = {"TERM": "xterm-256color", "COLUMNS": "100"} | variables
@@ -195,7 +194,7 @@ TERMINALS = pytest.mark.parametrize("show", [terminal, pytest.param(real_termina
 
 
 def tiny_model(folder: Path, **changes: object) -> Path:
-    """Writes a BERT of random weights that knows 60 words and takes 24 tokens."""
+    """Writes a random BERT with a vocabulary of 60 tokens and inputs of up to 24 tokens; returns the folder."""
     folder.mkdir()
     values = CONFIG | changes
     config = FAMILIES["bert"].read_config(ConfigJson(folder / "config.json", values))
@@ -208,17 +207,17 @@ def tiny_model(folder: Path, **changes: object) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """The names of all files in a folder, including hidden ones."""
+    """Returns the names of all files and folders in a folder, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """All files with their content."""
+    """Returns the content of all files in a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def change_config(folder: Path, **changes: object) -> None:
-    """Changes keys of a model's configuration."""
+    """Changes keys in a model's configuration."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
@@ -235,7 +234,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, mx.array]], object]
 
 
 def builtin_copy(folder: Path, *names: str) -> Path:
-    """A folder with some files of the built-in model."""
+    """Copies some files of the built-in model to a new folder; returns the folder."""
     folder.mkdir()
     for name in names:
         (folder / name).write_bytes((builtin_folder() / name).read_bytes())
@@ -243,7 +242,7 @@ def builtin_copy(folder: Path, *names: str) -> Path:
 
 
 def changed(arguments: list[str], option: str, *value: str) -> list[str]:
-    """The arguments with one option set, in place of what it was set to."""
+    """Returns the arguments with this value of an option; an existing value is replaced."""
     if option not in arguments:
         return [*arguments, option, *value]
     place = arguments.index(option)

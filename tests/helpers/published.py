@@ -1,6 +1,7 @@
-"""Folders as newer embedding models publish them: a tokenizer trained on a few sentences, with the steps of the model.
+"""Tokenizers like the ones of newer embedding models, trained on a few sentences.
 
-Only the vocabularies are smaller; normalizers, pre-tokenizers, post-processors, decoders and flags are the published.
+The vocabularies are smaller than the published ones. Normalizers, pre-tokenizers, post-processors, decoders and flags
+are the same.
 """
 
 import functools
@@ -46,7 +47,7 @@ def _trained_pairs(split: str, size: int) -> str:
 
 
 def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], segment: int = 1) -> Any:
-    """A template with tokens before and after each text."""
+    """Returns a post-processor that adds tokens before and after each text."""
 
     def around(text: str, number: int) -> list[str]:
         return [
@@ -63,7 +64,7 @@ def ends(before: Sequence[str], after: Sequence[str], ids: Mapping[str, int], se
 def _byte_pairs(
     split: str, special: Sequence[str], plain: Sequence[str], before: Sequence[str], after: Sequence[str]
 ) -> dict[str, Any]:
-    """A `tokenizer.json` of byte pairs with added tokens behind them."""
+    """Returns a byte-level BPE `tokenizer.json`, in which added tokens follow the vocabulary."""
     saved: dict[str, Any] = json.loads(_trained_pairs(split, 330))
     first = len(saved["model"]["vocab"])
     saved["added_tokens"] = [
@@ -92,7 +93,7 @@ CHAT_TEMPLATE = (
 
 
 def qwen3_reranker(folder: Path, template: str | None = RERANKER_TEMPLATE) -> Path:
-    """The same for a reranker, whose vocabulary has its two answers."""
+    """Writes the tokenizer of a Qwen3 reranker, whose vocabulary has the answers yes and no; returns the folder."""
     qwen3(folder, after=(), **({} if template is None else {"chat_template": template}))
     path = folder / "tokenizer.json"
     saved = json.loads(path.read_text(encoding="utf-8"))
@@ -107,13 +108,13 @@ def qwen3_reranker(folder: Path, template: str | None = RERANKER_TEMPLATE) -> Pa
 
 
 def _settings(saved: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """A `tokenizer_config.json`, which repeats the added tokens."""
+    """Returns a `tokenizer_config.json`, which repeats the added tokens."""
     decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in saved["added_tokens"]}
     return {"added_tokens_decoder": decoder, "clean_up_tokenization_spaces": False, **settings}
 
 
 def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings: Any) -> Path:
-    """Byte pairs of Llama 3."""
+    """Writes the tokenizer of EuroBERT: the byte pairs of Llama 3."""
     saved = _byte_pairs(LLAMA_SPLIT, LLAMA_TOKENS, [], LLAMA_TOKENS[:1], after)
     saved["model"]["ignore_merges"] = True
     roles = dict(zip(("bos_token", "eos_token", "mask_token", "", "pad_token"), LLAMA_TOKENS, strict=True))
@@ -132,7 +133,7 @@ def eurobert(folder: Path, after: Sequence[str] = LLAMA_TOKENS[1:2], **settings:
 
 
 def qwen3(folder: Path, after: Sequence[str] = QWEN_TOKENS[:1], **settings: Any) -> Path:
-    """Byte pairs of Qwen 2; the embedding models append a token, the rerankers none."""
+    """Writes the tokenizer of Qwen3. Its embedding models append a token to each text, its rerankers do not."""
     saved = _byte_pairs(QWEN_SPLIT, QWEN_TOKENS, QWEN_PLAIN, [], after)
     saved["normalizer"] = {"type": "NFC"}
     named = {
@@ -174,7 +175,7 @@ GEMMA_SETTINGS: dict[str, Any] = {
 
 
 def gemma(folder: Path, **settings: Any) -> Path:
-    """Pairs of pieces of EmbeddingGemma, with bytes for other characters."""
+    """Writes the tokenizer of EmbeddingGemma: BPE of pieces, with bytes for other characters."""
     saved = json.loads(_gemma())
     return put(
         folder,
@@ -201,13 +202,13 @@ def _gemma_model() -> bytes:
 
 
 def gemma_model(folder: Path, **settings: Any) -> Path:
-    """The same as a SentencePiece model alone."""
+    """Writes the tokenizer of EmbeddingGemma as a SentencePiece model only."""
     files: dict[str, Any] = {"tokenizer.model": _gemma_model(), "config.json": {"model_type": "gemma3_text"}}
     return put(folder, files | ({"tokenizer_config.json": settings} if settings else {}))
 
 
 def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settings: Any) -> Path:
-    """Word pieces of BERT."""
+    """Writes a WordPiece tokenizer of BERT."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = (
@@ -223,19 +224,19 @@ def bert(folder: Path, model_type: str = "bert", *, lower: bool = True, **settin
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )  # fmt: skip
     named = {f"{token.strip('[]').lower()}_token": token for token in special}
-    given = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
+    declared = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, **named, **settings}
     saved = json.loads(tokenizer.to_str())
-    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **given)}
+    files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **declared)}
     return put(folder, {**files, "config.json": {"model_type": model_type}})
 
 
 def neobert(folder: Path, **settings: Any) -> Path:
-    """Those of NeoBERT."""
+    """Writes the tokenizer of NeoBERT, which is BERT's."""
     return bert(folder, "neobert", **settings)
 
 
 def modernbert(folder: Path, **settings: Any) -> Path:
-    """Byte pairs of ModernBERT with BERT's special tokens; a mask takes the space before it."""
+    """Writes the tokenizer of ModernBERT: byte pairs with BERT's special tokens; a mask takes the space before it."""
     special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
     saved = _byte_pairs(QWEN_SPLIT, special, [], ["[CLS]"], ["[SEP]"])
     saved["normalizer"] = {"type": "NFC"}
@@ -249,10 +250,10 @@ def modernbert(folder: Path, **settings: Any) -> Path:
 
 
 def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
-    """Pieces of XLM-RoBERTa, as jina-embeddings-v3 and nomic-embed-text-v2-moe have them."""
+    """Writes the tokenizer of XLM-RoBERTa, which jina-embeddings-v3 and nomic-embed-text-v2-moe use."""
     (folder / "made").mkdir(parents=True)
-    made = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
-    saved = json.loads(read_tokenizer(made).tokenizer.to_str())
+    source = put(folder / "made", {"sentencepiece.bpe.model": trained(), "config.json": {"model_type": "xlm-roberta"}})
+    saved = json.loads(read_tokenizer(source).tokenizer.to_str())
     roles = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
     named = {f"{role}_token": token for role, token in roles.items()} | {"tokenizer_class": "XLMRobertaTokenizer"}
     files: dict[str, Any] = {"tokenizer.json": saved, "tokenizer_config.json": _settings(saved, **named | settings)}
@@ -260,7 +261,7 @@ def xlm_roberta(folder: Path, model_type: str | None, **settings: Any) -> Path:
 
 
 def jina_code(folder: Path, **settings: Any) -> Path:
-    """Byte pairs of RoBERTa, as jina-embeddings-v2-base-code has them."""
+    """Writes the tokenizer of jina-embeddings-v2-base-code: the byte pairs of RoBERTa."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     saved = _byte_pairs(QWEN_SPLIT, special, [], [], [])
     saved["pre_tokenizer"] = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False).__getstate__())

@@ -1,4 +1,4 @@
-"""Results that a document shows: files in `benchmarks/results` with a line of JSON each, newest last."""
+"""Results that the documentation shows: files in `benchmarks/results` with one JSON object per line, newest last."""
 
 import datetime
 import json
@@ -12,20 +12,20 @@ PACKAGES = "mlx", "torch", "transformers"
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The results of a file; none if there is no file."""
+    """Returns the results in a file; empty if there is no file."""
     path = RESULTS / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def record(name: str, key: dict[str, Any], found: dict[str, Any]) -> None:
-    """Adds a result with the versions, the machine and the date; it replaces that of the same key."""
+def record(name: str, key: dict[str, Any], result: dict[str, Any]) -> None:
+    """Adds a result with the versions, the machine and the date. It replaces an earlier result with the same key."""
     from mlxbert.machine.device import describe
 
-    others = [one for one in read(name) if {part: one[part] for part in key} != key]
-    made = {
+    others = [entry for entry in read(name) if {part: entry[part] for part in key} != key]
+    origin = {
         "versions": {package: version(package) for package in PACKAGES},
         "machine": f"{describe()['chip']}, {os.cpu_count()} cores",
         "date": datetime.date.today().isoformat(),
     }
-    lines = [json.dumps(one) + "\n" for one in (*others, key | found | made)]
+    lines = [json.dumps(entry) + "\n" for entry in (*others, key | result | origin)]
     (RESULTS / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

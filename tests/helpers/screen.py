@@ -13,13 +13,13 @@ _TIMEOUT = 120  # seconds, against a hanging process; nothing is measured
 
 
 class Screen:
-    """A terminal, which is read all the time.
+    """A terminal that is read all the time.
 
-    On macOS it matters when: what nobody has read is lost as soon as the last process closes its side, and a process
-    that is to end waits until it is read. So this side of the processes stays open, and a thread reads.
+    On macOS, output that nobody has read is lost when the last process closes the terminal, and a process cannot end
+    before its output is read. Therefore `inner` stays open in this process, and a thread reads.
 
     Attributes:
-        inner: The side of the processes, a file descriptor for their streams.
+        inner: The file descriptor for the streams of the processes.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Screen:
             self._found += piece
 
     def wait_for(self, text: bytes) -> None:
-        """Waits until it shows a text."""
+        """Waits until the terminal shows a text."""
         until = time.monotonic() + _TIMEOUT
         while text not in self._found:
             if time.monotonic() > until:
@@ -49,11 +49,11 @@ class Screen:
             time.sleep(0.01)
 
     def type(self, keys: bytes) -> None:
-        """Types on its keyboard."""
+        """Sends keys to the terminal."""
         os.write(self._outer, keys)
 
     def shown(self) -> bytes:
-        """Everything that it has shown, when the processes that wrote to it have ended."""
+        """Returns everything that the terminal has shown; call it after the processes have ended."""
         os.write(self.inner, _END)  # comes after all that they wrote
         self._reading.join(_TIMEOUT)
         assert self._found.endswith(_END), bytes(self._found)

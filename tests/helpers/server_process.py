@@ -1,4 +1,4 @@
-"""A server in a process of its own, as a user starts it."""
+"""A server in its own process, as a user starts it."""
 
 import json
 import re
@@ -19,19 +19,25 @@ PATIENCE = 240  # seconds for what takes a moment on a quiet machine
 
 @dataclass
 class Running:
-    """A server in a process of its own."""
+    """A server in its own process.
+
+    Attributes:
+        process: The process of the server.
+        lines: The lines that it has written to stderr.
+        port: The port on which it listens.
+    """
 
     process: "subprocess.Popen[str]"
     lines: list[str] = field(default_factory=list)
     port: int = 0
 
     def follow(self) -> None:
-        """Collects what is written to stderr."""
+        """Collects the lines that the server writes to stderr."""
         assert self.process.stderr is not None
         self.lines.extend(iter(self.process.stderr.readline, ""))
 
     def wait_for(self, text: str) -> str:
-        """The first line that contains a text."""
+        """Waits for a line that contains a text; returns the line."""
         return waited(lambda: next((line for line in self.lines if text in line), None), self.lines)
 
     def connect(self) -> socket.socket:
@@ -41,28 +47,28 @@ class Running:
         asked = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         asked.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
         answer = asked.getresponse()
-        found = answer.status, answer.read()
+        response = answer.status, answer.read()
         asked.close()
-        return found
+        return response
 
     def metric(self, name: str) -> float:
-        (found,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
-        return float(found)
+        (value,) = re.findall(rf"^mlxbert_{name} (.*)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
+        return float(value)
 
 
 def waited(find: Callable[[], Any], what: Any = None) -> Any:
-    """What a function finds, as soon as it finds something."""
+    """Waits until a function returns a value other than `None`; returns this value."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        if (found := find()) is not None:
-            return found
+        if (value := find()) is not None:
+            return value
         time.sleep(0.02)
     raise AssertionError(f"nothing has come: {what}")
 
 
 @contextmanager
 def started_server(*arguments: str, port: int = 0) -> Iterator[Running]:
-    """A server that has started."""
+    """Starts a server, waits until it is ready, and kills it when the context ends."""
     words = command("serve", *arguments, "--port", str(port))
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         server = Running(process)
@@ -79,7 +85,7 @@ def started_server(*arguments: str, port: int = 0) -> Iterator[Running]:
 
 @contextmanager
 def serving(*arguments: str, port: int = 0) -> Iterator[Running]:
-    """A server that has started, and that says nothing of its insides until it ends."""
+    """Starts a server like `started_server`; when the context ends, checks that the server has written no traceback."""
     with started_server(*arguments, port=port) as server:
         yield server
     assert not [line for line in server.lines if "Traceback" in line]

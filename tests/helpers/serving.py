@@ -1,4 +1,4 @@
-"""Tiny models of all tasks, and a server of them: in this process, or on a port."""
+"""Tiny models of all tasks, and servers for them: in this process, or on a port."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 
 
 def save_models(folder: Path) -> dict[str, Path]:
-    """Writes a model for each task; returns their folders by their names."""
+    """Writes a model for each task; returns the folders by the names of the models."""
     return {
         "embed": save_st(folder / "embed", pooling("mean", include_prompt=False), NORMALIZE, settings=PROMPTS),
         "fill-mask": save(folder / "fill-mask"),
@@ -42,12 +42,12 @@ def save_models(folder: Path) -> dict[str, Path]:
 
 
 def save_discriminator(folder: Path) -> Path:
-    """Writes an ELECTRA discriminator with a vocabulary of words."""
-    made = write_model("electra", "ForPreTraining", folder)
+    """Writes an ELECTRA discriminator with a small vocabulary of words; returns the folder."""
+    model = write_model("electra", "ForPreTraining", folder)
     tokens = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
     tokens += [f"[unused{number}]" for number in range(COMMON["vocab_size"] - len(tokens) - 1)]
-    (made / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
-    return made
+    (model / "vocab.txt").write_text("\n".join([*tokens[:7], "[PAD]", *tokens[7:]]), encoding="utf-8")
+    return model
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def serving(
     options: ServeOptions | None = None,
     max_queue: int = 1000,
 ) -> Iterator[Service]:
-    """A service of models that is ready."""
+    """Yields a service that has loaded its models."""
     limits = EngineOptions(max_models=len(models), max_queue=max_queue)
     with Engine({name: str(model) for name, model in models.items()}, limits) as engine:
         service = Service(engine, options or ServeOptions(), indexes=indexes or {})
@@ -69,7 +69,7 @@ def serving(
 
 @contextmanager
 def answering(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tuple[int, HttpServer]]:
-    """An application behind our connections, on a free port; gives the port."""
+    """Runs an application behind our HTTP server on a free port; yields the port and the server."""
     limits = ServeOptions(**{"host": host, "port": 0, **options})
     with listen(limits) as listeners:
         server = HttpServer(app, limits)
@@ -86,7 +86,7 @@ def answering(app: Any, host: str = "127.0.0.1", **options: Any) -> Iterator[tup
 
 @contextmanager
 def listening(service: Service, key: str | None = None) -> Iterator[str]:
-    """The whole server of a service, on a free port; gives its address."""
+    """Runs a service as a complete server on a free port; yields its address."""
 
     async def app(*message: Any) -> None:
         await guarded(*message)

@@ -1,4 +1,4 @@
-"""A model folder as sentence-transformers writes it, made without torch: the tiny model and its modules."""
+"""The tiny model with modules in the layout of sentence-transformers, written without torch."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ FLAGS = {
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes a file of a model folder, and the folder."""
+    """Writes a JSON file; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def pooling(*modes: str, old: bool = False, **settings: Any) -> Spec:
-    """The Pooling module in one of the two dialects."""
+    """Returns a Pooling module, in the newer or the older dialect."""
     named: dict[str, Any] = {"pooling_mode": modes[0] if len(modes) == 1 else list(modes)}
     if old:
         named = {flag: mode in modes for mode, flag in FLAGS.items()}
@@ -33,7 +33,7 @@ def pooling(*modes: str, old: bool = False, **settings: Any) -> Spec:
 
 
 def dense(weight: mx.array, bias: mx.array | None = None, activation: str = "Tanh", **settings: Any) -> Spec:
-    """A Dense module; `residual` among the settings is a tensor."""
+    """Returns a Dense module; the setting `residual` is a tensor."""
     residual = settings.pop("residual", None)
     config = {
         "in_features": weight.shape[1],
@@ -46,7 +46,7 @@ def dense(weight: mx.array, bias: mx.array | None = None, activation: str = "Tan
 
 
 def layer_norm(weight: mx.array, bias: mx.array) -> Spec:
-    """A LayerNorm module."""
+    """Returns a LayerNorm module."""
     return "LayerNorm", {"dimension": weight.size}, {"norm.weight": weight, "norm.bias": bias}
 
 
@@ -55,7 +55,7 @@ TRANSFORMER: Spec = ("Transformer", None, None)
 
 
 def write_modules(folder: Path, specs: Sequence[Spec], namespace: str = "sentence_transformers.models") -> Path:
-    """Writes `modules.json` and the folder of each module; the first is the Transformer, in the folder itself."""
+    """Writes `modules.json` and the folder of each module. The first module is a Transformer in `folder` itself."""
     entries = []
     for number, (kind, config, tensors) in enumerate([TRANSFORMER, *specs]):
         subfolder = f"{number}_{kind}" if number else ""
@@ -74,13 +74,13 @@ def save_st(
     transformer: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """The tiny model with modules after it.
+    """Writes the tiny model, followed by other modules.
 
     Args:
         folder: The folder to write.
         specs: The modules after the Transformer.
-        transformer: Its `sentence_bert_config.json`.
-        settings: The model's `config_sentence_transformers.json`.
+        transformer: The content of `sentence_bert_config.json`, the settings of the Transformer.
+        settings: The content of `config_sentence_transformers.json`, the settings of the model.
 
     Returns:
         The folder.

@@ -1,4 +1,4 @@
-"""Tiny token classifiers in folders: one that looks up the tag of every token, and random ones."""
+"""Folders of tiny token classifiers: one kind looks up the tag of every token, the other is random."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,22 +25,22 @@ def _named(labels: Labels, **changes: object) -> dict[str, Any]:
 
 
 def save_tagger(folder: Path, labels: Labels, tags: Mapping[str, str]) -> Path:
-    """Writes a tagger that gives each token its tag whatever is around it, and others the first one."""
+    """Writes a tagger that gives each token the same tag in every context; the default tag is the first label."""
     size = -(-len(VOCAB) // 3) * 3  # as wide as the vocabulary: every token has an axis of its own
     network = Network(_config(labels, size), (HEAD,))
     norms = {f"{path}.weight" for path, module in network.named_modules() if isinstance(module, nn.LayerNorm)}
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     arrays = {name: (mx.ones if name in norms else mx.zeros)(array.shape) for name, array in arrays.items()}
-    wanted = [labels.names.index(tags.get(token, labels.names[0])) for token in VOCAB]
+    numbers = [labels.names.index(tags.get(token, labels.names[0])) for token in VOCAB]
     arrays["encoder.embeddings.word.weight"] = mx.eye(size)[: len(VOCAB)]
-    columns = mx.array([*wanted, *[0] * (size - len(VOCAB))])
+    columns = mx.array([*numbers, *[0] * (size - len(VOCAB))])
     arrays[f"heads.{HEAD}.out.weight"] = (columns[None] == mx.arange(len(labels))[:, None]).astype(mx.float32)
     network.load_weights(list(arrays.items()))
     return save(folder, tensors_of(network), _named(labels, hidden_size=size))
 
 
 def save_random_tagger(folder: Path, labels: Labels) -> Path:
-    """Writes a tagger of random weights."""
+    """Writes a tagger with random weights."""
     network = random_network(_config(labels, CONFIG["hidden_size"]), (HEAD,))
     head: Any = network.heads[HEAD]
     head.out.weight = head.out.weight * 5

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints for tests: the frozen ones, and indexes written byte by byte."""
+"""TensorFlow checkpoints: frozen networks, and indexes that are written byte by byte."""
 
 import json
 import shutil
@@ -27,25 +27,25 @@ NETWORKS = {
 
 
 def source(network: str) -> Path:
-    """The folder of a frozen network."""
+    """Returns the folder of a frozen network."""
     return FROZEN / network.partition(",")[0]
 
 
 def frozen(network: str, kind: str) -> dict[str, Array]:
-    """The frozen `tensors`, `inputs` or `outputs` of a network."""
-    found = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
+    """Returns the frozen `tensors`, `inputs` or `outputs` of a network."""
+    stored = arrays(source(network) / f"{NETWORKS[network][0]}.safetensors")
     start = f"{kind}/"
-    return {name.removeprefix(start): np.array(array) for name, array in found.items() if name.startswith(start)}
+    return {name.removeprefix(start): np.array(array) for name, array in stored.items() if name.startswith(start)}
 
 
 def frozen_case(network: str) -> Case:
-    """The input that the outputs belong to."""
-    given = frozen(network, "inputs")
-    return Case(*(np.asarray(given[name], np.int32) for name in ("ids", "mask", "segments")))
+    """Returns the inputs for which the outputs were frozen."""
+    inputs = frozen(network, "inputs")
+    return Case(*(np.asarray(inputs[name], np.int32) for name in ("ids", "mask", "segments")))
 
 
 def copy_checkpoint(network: str, folder: Path) -> Path:
-    """A copy of the checkpoint alone; returns its index."""
+    """Copies only the checkpoint of a network; returns the path of its index."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in source(network).glob(f"{STEM}.*"):
         shutil.copy(path, folder)
@@ -53,7 +53,7 @@ def copy_checkpoint(network: str, folder: Path) -> Path:
 
 
 def write_model(network: str, folder: Path) -> Path:
-    """A model folder of the checkpoint and a `config.json`; returns it."""
+    """Writes a model folder with the checkpoint of a network and a `config.json`; returns the folder."""
     name, architecture = NETWORKS[network]
     copy_checkpoint(network, folder)
     config = json.loads((source(network) / f"{name}_config.json").read_text(encoding="utf-8"))
@@ -66,18 +66,18 @@ def write_model(network: str, folder: Path) -> Path:
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf and LevelDB write it."""
+    """Returns a number in the encoding of protobuf and LevelDB."""
     return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
 
 def block(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A block of a table, without shared prefixes of its keys."""
+    """Returns a block of a table; its keys share no prefixes."""
     written = b"".join(b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in pairs)
     return written + struct.pack("<II", 0, 1)
 
 
 def table(*blocks: bytes, kind: int = 0) -> bytes:
-    """A table of these data blocks; `kind` is their compression type."""
+    """Returns a table with these data blocks; `kind` is their compression type."""
     out, handles = b"", []
     for number, content in enumerate((*blocks, block([]))):
         handles.append(varint(len(out)) + varint(len(content)))
@@ -93,22 +93,22 @@ HEADER = field(1, 1) + field(3, field(1, 1))  # one file of data, as version 1 w
 
 
 def entry(shape: tuple[int, ...] = (2,), data: bytes = b"\0" * 8, **facts: int) -> bytes:
-    """The entry of a tensor in an index; `facts` are the values that differ, by name."""
-    found = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
+    """Returns the index entry of a tensor; `facts` replaces some of its values, by name."""
+    values = {"dtype": 1, "shard": 0, "offset": 0, "size": len(data), "crc": checksum(data)} | facts
     axes = b"".join(field(2, field(1, size)) for size in shape)
     plain = zip((1, 3, 4, 5), ("dtype", "shard", "offset", "size"), strict=True)
-    written = field(2, axes) + b"".join(field(number, found[name]) for number, name in plain)
-    return written + bytes([6 << 3 | 5]) + struct.pack("<I", found["crc"])
+    written = field(2, axes) + b"".join(field(number, values[name]) for number, name in plain)
+    return written + bytes([6 << 3 | 5]) + struct.pack("<I", values["crc"])
 
 
 def write_index(folder: Path, entries: Mapping[str, bytes], data: bytes = b"\0" * 8, header: bytes = HEADER) -> Path:
-    """A checkpoint of these entries and this data; returns its index."""
+    """Writes a checkpoint with these entries and this data; returns the path of its index."""
     pairs: list[tuple[Any, bytes]] = [(b"", header), *((name.encode(), entries[name]) for name in sorted(entries))]
     return write_table(folder, table(block(pairs)), data)
 
 
 def write_table(folder: Path, content: bytes, data: bytes = b"\0" * 8) -> Path:
-    """A checkpoint of this index and this data; returns the index."""
+    """Writes a checkpoint with this index and this data; returns the path of its index."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{STEM}.data-00000-of-00001").write_bytes(data)
     (folder / f"{STEM}.index").write_bytes(content)

@@ -1,4 +1,4 @@
-"""A tiny random BERT in a folder, as other tools save it, made without torch."""
+"""A folder with a tiny random BERT, as other tools save it, written without torch."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ CONFIG: dict[str, Any] = {
 
 
 def tiny_config(**changes: Any) -> EncoderConfig:
-    """The facts of the tiny model, some changed."""
+    """Returns the facts of the tiny model, with some changes."""
     facts: dict[str, Any] = {
         "vocab_size": CONFIG["vocab_size"],
         "hidden_size": CONFIG["hidden_size"],
@@ -48,7 +48,7 @@ HEADS = ("masked_lm", "next_sentence")  # those of BertForPreTraining
 
 
 def random_network(config: EncoderConfig, heads: tuple[str, ...] = HEADS, seed: int = 3) -> Network:
-    """A network whose every weight is random and far from 0 and 1."""
+    """Returns a network whose weights are random and far from 0 and 1."""
     mx.random.seed(seed)
     network = Network(config, heads)
     network.update(nn.utils.tree_map(lambda array: mx.random.normal(array.shape) * 0.3 + 0.1, network.parameters()))
@@ -58,7 +58,7 @@ def random_network(config: EncoderConfig, heads: tuple[str, ...] = HEADS, seed: 
 
 
 def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Our tensors under the family's names, with the prefix where there is a head."""
+    """Returns our tensors under the family's names, with the family's prefix if there is a head."""
     prefix = family.prefixes[0] if any(name.startswith("heads.") for name in arrays) else ""
     theirs: dict[str, mx.array] = {}
     for entry in keymap.pairs(family.table(family.parts), config, arrays):
@@ -68,7 +68,7 @@ def to_theirs(family: Family, config: EncoderConfig, arrays: Mapping[str, mx.arr
 
 
 def tensors_of(network: Network) -> dict[str, mx.array]:
-    """The network's weights under the names of BERT's own files."""
+    """Returns the weights of a network under the names that BERT's files use."""
     arrays: dict[str, mx.array] = dict(nn.utils.tree_flatten(network.parameters()))
     return to_theirs(FAMILIES["bert"], network.encoder.config, arrays)
 
@@ -80,11 +80,11 @@ def save(
     vocab: list[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a model folder; whatever is not given is that of the tiny model. Returns the folder."""
+    """Writes a model folder; the tiny model provides every argument that is `None`. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = tensors_of(random_network(tiny_config())) if tensors is None else tensors
+    written = tensors_of(random_network(tiny_config())) if tensors is None else tensors
     (folder / "model.safetensors").unlink(missing_ok=True)  # a file that is overwritten is flushed to the disk
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(found), {"format": "pt"})
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(written), {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(CONFIG if config is None else config), encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(VOCAB if vocab is None else vocab) + "\n", encoding="utf-8")
     if settings is not None:

@@ -1,4 +1,4 @@
-"""Checkpoints of torch assembled by hand: the instructions of their pickles, and the two file formats."""
+"""Checkpoints of torch, assembled from the opcodes of pickles in both file formats."""
 
 import io
 import math
@@ -54,17 +54,17 @@ def tensor(
 
 
 def table(*items: bytes) -> bytes:
-    """A dict of alternating keys and values."""
+    """Returns the opcodes of a dict; `items` alternates between keys and values."""
     return b"}(" + b"".join(items) + b"u"
 
 
 def state(*items: bytes) -> bytes:
-    """The pickle of a dict; by default of one valid tensor."""
+    """Returns the pickle of a dict; the default is a dict with one valid tensor."""
     return PROTOCOL + table(*(items or (text("w"), tensor()))) + b"."
 
 
 def archive(pickle: bytes | None = None, *, method: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
-    """The zip format; members by their paths, with _ for a slash."""
+    """Returns a checkpoint in the zip format; in the names of members, `_` stands for a slash."""
     raw = io.BytesIO()
     members = {"data.pkl": state() if pickle is None else pickle, "data_0": DATA, "version": b"3\n"} | members
     with zipfile.ZipFile(raw, "w", method) as file:
@@ -74,12 +74,12 @@ def archive(pickle: bytes | None = None, *, method: int = zipfile.ZIP_STORED, **
 
 
 def saved(arrays: Mapping[str, mx.array]) -> bytes:
-    """The zip format of a dict of tensors in float32."""
+    """Returns a checkpoint in the zip format with these tensors, in float32."""
     items, members = [], {}
     for index, (name, array) in enumerate(arrays.items()):
         strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
-        own = storage(text(str(index)), "FloatStorage", array.size)
-        items += [text(name), tensor(array.shape, strides, of=own)]
+        own_storage = storage(text(str(index)), "FloatStorage", array.size)
+        items += [text(name), tensor(array.shape, strides, of=own_storage)]
         members[f"data_{index}"] = np.array(array, dtype="<f4").tobytes()
     return archive(state(*items), method=zipfile.ZIP_STORED, **members)
 
@@ -87,7 +87,7 @@ def saved(arrays: Mapping[str, mx.array]) -> bytes:
 def stream(
     pickle: bytes | None = None, *, little: bytes = b"\x88", keys: bytes | None = None, data: bytes = b""
 ) -> bytes:
-    """The format of torch before 1.6."""
+    """Returns a checkpoint in the format of torch before 1.6."""
     start = PROTOCOL + number(0x1950A86A20F9469CFC6C) + b"." + PROTOCOL + b"M\xe9\x03."
     facts = PROTOCOL + table(text("little_endian"), little) + b"."
     listed = PROTOCOL + b"](" + (text("0") if keys is None else keys) + b"e."

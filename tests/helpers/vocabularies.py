@@ -1,4 +1,4 @@
-"""Tiny vocabularies of every kind, created on demand."""
+"""Tiny vocabularies of every kind, created when they are needed."""
 
 import functools
 import io
@@ -27,7 +27,7 @@ BYTE_MERGES = (
 
 
 def put(folder: Path, files: Mapping[str, str | bytes | dict[str, Any]]) -> Path:
-    """The folder with these files in it."""
+    """Writes files to a folder; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         if isinstance(content, dict):
@@ -37,7 +37,7 @@ def put(folder: Path, files: Mapping[str, str | bytes | dict[str, Any]]) -> Path
 
 
 def byte_files(tokens: Sequence[str] = BYTE_TOKENS, merges: Sequence[str] = BYTE_MERGES) -> dict[str, str]:
-    """A vocabulary of byte pairs as two files."""
+    """Returns the two files of a byte-level BPE vocabulary."""
     vocab = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     return {"vocab.json": json.dumps(vocab), "merges.txt": "\n".join(["#version: 0.2", *merges, ""])}
 
@@ -47,7 +47,7 @@ def _varint(value: int) -> bytes:
 
 
 def field(number: int, value: bytes | int | float) -> bytes:
-    """A field of a protobuf message."""
+    """Returns a field of a protobuf message."""
     if isinstance(value, bytes):
         return _varint(number << 3 | 2) + _varint(len(value)) + value
     if isinstance(value, float):
@@ -60,14 +60,14 @@ HEAD: list[Entry] = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.
 
 
 def plain(*texts: str) -> list[Entry]:
-    """Ordinary pieces, each less likely than the one before."""
+    """Returns entries for ordinary pieces; each has a lower score than the one before."""
     return [(text, -1.0 - number / 8, NORMAL) for number, text in enumerate(texts)]
 
 
 def pieces_file(
     entries: Sequence[Entry], *, trainer: Mapping[int, int] | None = None, normalizer: Mapping[int, Any] | None = None
 ) -> bytes:
-    """A SentencePiece model of these pieces, with settings by their field numbers."""
+    """Returns a SentencePiece model with these pieces; settings are given by their field numbers."""
     parts = [field(1, field(1, text.encode()) + field(2, score) + field(3, kind)) for text, score, kind in entries]
     for number, settings in ((2, trainer or {}), (3, normalizer or {})):
         parts.append(field(number, b"".join(field(key, value) for key, value in settings.items())))
@@ -76,7 +76,7 @@ def pieces_file(
 
 @functools.cache
 def trained(kind: str = "unigram", size: int = 90, symbols: str = "", control: str = "") -> bytes:
-    """A SentencePiece model trained on a few sentences."""
+    """Returns a SentencePiece model that was trained on a few sentences."""
     import sentencepiece
 
     written = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Volumes of other systems: exFAT and FAT as on memory sticks, ext4 that ignores case."""
+"""Volumes with other file systems: exFAT and FAT, as on memory sticks, and ext4 that ignores case."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ _MAC_NAMES = {"exfat": "ExFAT", "vfat": "MS-DOS FAT32", "casefold": "APFS"}
 
 
 def _run(command: Sequence[str | Path]) -> str:
-    """What a command writes; a command that is missing or fails skips the test."""
+    """Returns the output of a command; skips the test if the command is missing or fails."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def _run(command: Sequence[str | Path]) -> str:
 
 @contextmanager
 def mounted(kind: str, folder: Path) -> Iterator[Path]:
-    """A volume of a kind, mounted below a folder; skips the test where that is not possible."""
+    """Mounts a new volume below a folder; skips the test if this is impossible."""
     place, image = folder / "volume", folder / ("image.dmg" if sys.platform == "darwin" else "image")
     place.mkdir()
     if sys.platform == "darwin":
@@ -62,7 +62,7 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
 
 
 def _mount(kind: str, device: str, place: Path) -> None:
-    """Mounts a volume by the kernel, or exFAT by a program where the kernel does not know it."""
+    """Mounts a volume with the kernel, or with a program if the kernel does not know exFAT."""
     if kind == "exfat" and "exfat" not in Path("/proc/filesystems").read_text().split():
         _run(["mount.exfat-fuse", device, place])
     else:
@@ -70,7 +70,7 @@ def _mount(kind: str, device: str, place: Path) -> None:
 
 
 def leave_attributes(folder: Path) -> None:
-    """Gives each file an extended attribute; elsewhere than on a Mac, writes the file that keeps it."""
+    """Gives each file an extended attribute on a Mac; on other systems, writes the `._x` file that holds it."""
     if sys.platform != "darwin":
         return plant(folder)
     for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""How often Python waits for the device: every call that needs the values of an array."""
+"""Counts how often Python waits for the device: every call that needs the values of an array is counted."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +17,10 @@ _WAITING: list[tuple[Any, str]] = [
 
 
 class Waits:
-    """Counts waits.
+    """A counter of waits.
 
     Attributes:
-        count: How many there were.
+        count: The number of waits so far.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Waits:
         self._known: dict[int, mx.array] = {}  # the arrays themselves: an id may be given to another
 
     def note(self, arrays: list[mx.array]) -> None:
-        """Counts one wait, unless these arrays have been waited for."""
+        """Counts one wait, unless all of these arrays have been waited for before."""
         new = [array for array in arrays if id(array) not in self._known]
         self._known |= {id(array): array for array in new}
         self.count += bool(new)
@@ -36,13 +36,18 @@ class Waits:
 
 @contextmanager
 def counted(patch: pytest.MonkeyPatch) -> Iterator[Waits]:
-    """Counts the waits within, where every path is that of a GPU; nothing is compiled, which takes a C++ compiler."""
+    """Counts the waits within the context, on the code paths of a GPU.
+
+    Compiling is disabled, because it needs a C++ compiler.
+    """
     waits = Waits()
 
     def noting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*given: Any, **named: Any) -> Any:
-            waits.note([one for one in dict(nn.utils.tree_flatten(list(given))).values() if isinstance(one, mx.array)])
-            return call(*given, **named)
+        def instead(*arguments: Any, **named: Any) -> Any:
+            waits.note(
+                [leaf for leaf in dict(nn.utils.tree_flatten(list(arguments))).values() if isinstance(leaf, mx.array)]
+            )
+            return call(*arguments, **named)
 
         return instead
 

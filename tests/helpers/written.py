@@ -1,4 +1,4 @@
-"""A folder of every kind that mlxbert writes, of tiny models."""
+"""Writes every kind of folder that mlxbert can write, with tiny models."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ Write = Callable[[Path, Path], object]
 
 
 def _records(task: str) -> list[dict[str, Any]]:
-    """Twelve examples of a task."""
+    """Returns twelve examples for a task."""
     labels: Mapping[str, list[Any]] = {
         "classify": [*CLASSES.names] * 4,
         "multilabel": [["red"], ["red", "green"], [], ["blue"]] * 3,
@@ -51,7 +51,7 @@ def _records(task: str) -> list[dict[str, Any]]:
 
 
 def start(folder: Path) -> Path:
-    """The folders that others are made of."""
+    """Writes the models and the corpus from which all other folders are made; returns their folder."""
     settings = {"tokenizer_class": "BertTokenizer"}
     save(folder / "encoder", tensors_of(random_network(tiny_config(), ())), settings=settings)
     save(folder / "pretrained", settings=settings)
@@ -73,9 +73,9 @@ def start(folder: Path) -> Path:
 
 
 def _with_head(head: str | None, labels: Labels | None = None, source: str = "encoder") -> Write:
-    def write(made: Path, target: Path) -> None:
+    def write(sources: Path, target: Path) -> None:
         model = mlxbert.load(
-            made / source, new_heads={} if head is None else {head: labels}, dtype="float32", device="cpu"
+            sources / source, new_heads={} if head is None else {head: labels}, dtype="float32", device="cpu"
         )
         mlxbert.save(model, target)
 
@@ -83,59 +83,59 @@ def _with_head(head: str | None, labels: Labels | None = None, source: str = "en
 
 
 def _saved(source: str) -> Write:
-    return lambda made, target: mlxbert.save(mlxbert.load(made / source, dtype="float32", device="cpu"), target)
+    return lambda sources, target: mlxbert.save(mlxbert.load(sources / source, dtype="float32", device="cpu"), target)
 
 
 def _converted(source: str, **options: Any) -> Write:
-    return lambda made, target: mlxbert.convert(made / source, target, **options)
+    return lambda sources, target: mlxbert.convert(sources / source, target, **options)
 
 
 def _trained(task: str, source: str = "encoder", **options: Any) -> Write:
-    def write(made: Path, target: Path) -> None:
+    def write(sources: Path, target: Path) -> None:
         data = _records(task)
-        given = {"train": data, "valid": data, "model": made / source, "output": target, **_HOW, **options}
-        [*mlxbert.finetune(task, **given)]
+        arguments = {"train": data, "valid": data, "model": sources / source, "output": target, **_HOW, **options}
+        [*mlxbert.finetune(task, **arguments)]
 
     return write
 
 
 def _pretrained(objective: str, source: str = "pretrained", **options: Any) -> Write:
-    def write(made: Path, target: Path) -> None:
-        given = {"model": made / source, "output": target, "objective": objective, **_STEPS, **options}
-        [*mlxbert.pretrain(made / "corpus.txt", **given)]
+    def write(sources: Path, target: Path) -> None:
+        arguments = {"model": sources / source, "output": target, "objective": objective, **_STEPS, **options}
+        [*mlxbert.pretrain(sources / "corpus.txt", **arguments)]
 
     return write
 
 
-def _new_electra(made: Path, target: Path) -> None:
-    new: dict[str, Any] = {"config": made / "electra.json", "vocabulary": made / "encoder"}
-    [*mlxbert.pretrain(made / "corpus.txt", output=target, objective="electra", **new, **_STEPS)]
+def _new_electra(sources: Path, target: Path) -> None:
+    new: dict[str, Any] = {"config": sources / "electra.json", "vocabulary": sources / "encoder"}
+    [*mlxbert.pretrain(sources / "corpus.txt", output=target, objective="electra", **new, **_STEPS)]
 
 
-def _distilled(made: Path, target: Path) -> None:
-    [*mlxbert.distill(made / "corpus.txt", teacher=made / "pretrained", layers="1", output=target, **_STEPS)]
+def _distilled(sources: Path, target: Path) -> None:
+    [*mlxbert.distill(sources / "corpus.txt", teacher=sources / "pretrained", layers="1", output=target, **_STEPS)]
 
 
-def _merged(made: Path, target: Path) -> None:
+def _merged(sources: Path, target: Path) -> None:
     adapter = target.with_name(f"{target.name}-adapter")
-    _trained("classify", lora=2)(made, adapter)
-    mlxbert.convert(made / "encoder", target, adapter=adapter)
+    _trained("classify", lora=2)(sources, adapter)
+    mlxbert.convert(sources / "encoder", target, adapter=adapter)
 
 
 def _inside(write: Write, folder: str) -> Write:
-    """A folder inside of another one."""
+    """Returns a function that writes a folder and keeps only a folder inside of it."""
 
-    def write_both(made: Path, target: Path) -> None:
+    def write_both(sources: Path, target: Path) -> None:
         whole = target.with_name(f"{target.name}-whole")
-        write(made, whole)
+        write(sources, whole)
         shutil.copytree(whole / folder, target)
 
     return write_both
 
 
-def _converted_vectors(made: Path, target: Path) -> None:
+def _converted_vectors(sources: Path, target: Path) -> None:
     saved = target.with_name(f"{target.name}-saved")
-    SAVED["classes of vectors"](made, saved)
+    SAVED["classes of vectors"](sources, saved)
     mlxbert.convert(saved, target)
 
 

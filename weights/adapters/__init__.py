@@ -1,1 +1,1 @@
-"""Adapters in the format of PEFT: reading them, and matching them to the modules of a network."""
+"""Reads adapters in the format of PEFT, and matches them to the modules of a network."""

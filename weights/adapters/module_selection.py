@@ -1,8 +1,8 @@
-r"""The modules that the settings of a PEFT adapter select, and the rank and alpha of each.
+r"""The modules that the settings of a PEFT adapter select, and the rank and alpha of each module.
 
-PEFT accepts any regular expression for the names of modules, and some regular expressions take almost forever. Patterns
-here consist of text, `.`, `[…]`, `\d` and `\w`, each optionally with `*`, `+` or `?`, and of groups of alternatives,
-optionally with `?`: all possible matches are followed at once, so that the time is bounded.
+PEFT accepts any regular expression for the names of modules, but matching some of them takes almost forever. A pattern
+here may contain only text, `.`, `[…]`, `\d` and `\w`, each optionally followed by `*`, `+` or `?`, and groups of
+alternatives, optionally followed by `?`. All possible matches are followed at once, which bounds the time.
 """
 
 import re
@@ -15,8 +15,11 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson
 
 ALL_LINEAR = "all-linear"
-_MAX_CHARACTERS, _MAX_REPEATS = 20_000, 500  # of all patterns of an adapter; at most one name per module is expected
-_MAX_DEPTH = 20  # of nested groups
+_MAX_CHARACTERS, _MAX_REPEATS = (
+    20_000,
+    500,
+)  # in all patterns of an adapter together; one name per module suffices
+_MAX_DEPTH = 20  # maximum depth of nested groups
 _CLASS = r"\[\^?(?:\\[dw]|\\[^A-Za-z0-9]|[^\]\\\[])+\]"
 _CHARACTER = re.compile(rf"(\\[dw]|\\[^A-Za-z0-9]|{_CLASS}|[^\\()\[\]{{}}|*+?^$])([*+?]?)\??")
 _LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")  # PEFT's default for layers_pattern
@@ -24,7 +27,7 @@ _LAYER = re.compile(r".*?\.[^.]*\.(\d+)\.")  # PEFT's default for layers_pattern
 
 @dataclass(frozen=True)
 class _PatternPart:
-    """One character, possibly repeated; an anchor (`^`, `$`); or a group of alternatives."""
+    """One part of a pattern: a character, possibly repeated; an anchor (`^`, `$`); or a group of alternatives."""
 
     character: re.Pattern[str] | None = None
     repeat: str = ""
@@ -32,7 +35,7 @@ class _PatternPart:
     group: "_Alternatives" = ()
 
     def ends(self, name: str, starts: set[int]) -> set[int]:
-        """Returns the offsets in a name where a match can end that begins at one of `starts`."""
+        """Returns where in a name a match can end if it begins at one of the offsets `starts`."""
         if self.anchor:
             return starts & {0 if self.anchor == "^" else len(name)}
         offsets = set(starts) if self.repeat in ("?", "*") else set()
@@ -60,7 +63,10 @@ def _ends(alternatives: _Alternatives, name: str, starts: set[int]) -> set[int]:
 
 
 def _parse(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, int]:
-    """Parses a pattern, or the group that begins at offset `at`; returns the alternatives and the offset after them."""
+    """Parses a pattern, or the group that begins at offset `at`.
+
+    Returns the alternatives and the offset after them.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError
     alternatives: list[list[_PatternPart]] = [[]]
@@ -88,10 +94,12 @@ def _parse(pattern: str, at: int = 0, depth: int = 0) -> tuple[_Alternatives, in
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The settings of an adapter that select modules; names are full names, as in `BertModel.named_modules()`.
+    """The settings of an adapter that select modules.
+
+    The names of modules are full names, as in `BertModel.named_modules()`.
 
     Attributes:
-        settings: The `adapter_config.json`.
+        settings: The content of `adapter_config.json`.
     """
 
     settings: ConfigJson
@@ -128,7 +136,7 @@ class Selection:
 
     @cached_property
     def _names(self) -> dict[str, str | tuple[str, ...]]:
-        """`target_modules` and `exclude_modules`: a pattern, or names."""
+        """The values of `target_modules` and `exclude_modules`: a string is a pattern, a tuple holds names."""
         names: dict[str, str | tuple[str, ...]] = {}
         for key in ("target_modules", "exclude_modules"):
             value = self.settings.get(key)
@@ -147,7 +155,7 @@ class Selection:
         return module in names or module.endswith(tuple(f".{name}" for name in names))
 
     def left_out_by(self, module: str) -> str | None:
-        """Returns the setting that excludes a module from adaptation by PEFT; `None` if the module is adapted."""
+        """Returns the key of the setting because of which PEFT skips a module, or `None` if PEFT adapts the module."""
         if self._named("exclude_modules", module):
             return "exclude_modules"
         inside = (*module.split("."),)
@@ -171,7 +179,7 @@ class Selection:
         return self._layer_of(module) in layers
 
     def _layer_of(self, module: str) -> int | None:
-        """Returns the number of the layer that contains a module."""
+        """Returns the number of the layer that contains a module, or `None` if no layer contains it."""
         patterns = self.settings.get("layers_pattern")
         if not patterns:
             layer = _LAYER.match(module)
@@ -185,10 +193,11 @@ class Selection:
         return None
 
     def stated(self, key: str, module: str) -> tuple[ConfigJson, str]:
-        """Returns the object, and the key in it, that states the rank or alpha of a module.
+        """Returns where the rank or the alpha of a module is stated: the JSON object, and the key in this object.
 
         Args:
-            key: `r` or `lora_alpha`; `rank_pattern` and `alpha_pattern` may override it for some modules.
+            key: `r` for the rank or `lora_alpha` for the alpha. For some modules, `rank_pattern` or `alpha_pattern` may
+                override the value of this key.
             module: The name of the module.
         """
         patterns = self.settings.nested({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key])
@@ -199,5 +208,5 @@ class Selection:
 
 
 def _suffix_starts(name: str) -> list[int]:
-    """Returns the offsets where a pattern for the end of a name may begin: 0, and after each dot."""
+    """Returns the offsets in a name where a match of its last parts may begin: 0, and the offset after each dot."""
     return [0, *(at + 1 for at, sign in enumerate(name) if sign == ".")]

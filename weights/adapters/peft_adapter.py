@@ -1,7 +1,7 @@
 """Reads adapters in the format of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
-An adapter is merged into the weights of its base while they are read, so all code that loads a checkpoint also loads an
-adapted checkpoint. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
+The weights of the base model are merged with the adapter while they are read. All code that loads a checkpoint can
+therefore load an adapted checkpoint, too. Format: https://huggingface.co/docs/peft/developer_guides/checkpoint.
 """
 
 import re
@@ -45,7 +45,7 @@ _HEAD_KEYS: tuple[str, ...] = (
 
 
 def read_settings(folder: Path) -> ConfigJson:
-    """Reads the `adapter_config.json` of a folder."""
+    """Reads the `adapter_config.json` of a folder, and checks that mlxbert supports its settings."""
     path = folder / ADAPTER
     if not path.is_file():
         raise ConfigError(
@@ -66,20 +66,21 @@ def read_settings(folder: Path) -> ConfigJson:
 
 
 def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
-    """Returns the heads that the first of `architectures` can have."""
+    """Returns the heads that a model of the first class in `architectures` can have."""
     classes = config_json.strings("architectures")[:1]
     return tuple(head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_names))
 
 
 def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
-    """Returns the `config.json` of a base with the head and the labels of an adapter.
+    """Returns the `config.json` of the base model, with the head and the labels of an adapter.
 
-    mlxbert writes both to a `config.json` next to the adapter. PEFT writes no such file: then the adapter's class
-    determines the head, and the labels are numbered, unless there are as many as in the base.
+    mlxbert writes the head and the labels to a `config.json` next to the adapter. PEFT writes no such file: in this
+    case, the class that the adapter was trained for determines the head. The labels are then taken from the base model
+    if their number fits, and are numbered otherwise.
 
     Args:
         folder: The folder of the adapter.
-        base: The configuration of the base.
+        base: The configuration of the base model.
     """
     settings, (name, family) = read_settings(folder), family_of(base)
     kept = {key: value for key, value in base.values.items() if key not in _HEAD_KEYS}
@@ -107,7 +108,7 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
 
 
 def _outputs(folder: Path, family: Family, heads: Sequence[str]) -> int | None:
-    """Returns the number of outputs of the adapter's head; `None` if the adapter has no head with labels."""
+    """Returns the number of outputs of the adapter's head, or `None` if the adapter has no head with labels."""
     head = next((head for head in heads if HEADS[head].labelled), None)
     if head is None:
         return None
@@ -131,10 +132,11 @@ class WeightUpdate:
     """The update that an adapter adds to the weights of a module.
 
     Attributes:
-        target: The module.
-        scale: The factor of B A.
-        names: The names in the file, by `A`, `B` and, for DoRA, `lora_magnitude_vector`.
-        number: The index of the adapter if its tensors stack several adapters; else `None`.
+        target: The module that is updated.
+        scale: The number by which the product B A is multiplied.
+        names: The names of the adapter's tensors in the file. The keys are `A`, `B` and, for DoRA,
+            `lora_magnitude_vector`.
+        number: The index of the adapter if its tensors stack several adapters, else `None`.
     """
 
     target: Target
@@ -145,13 +147,13 @@ class WeightUpdate:
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """An adapter that fits its base.
+    """An adapter that fits its base model.
 
     Attributes:
         folder: The folder of the adapter.
-        weights: The files of the adapter.
-        updates: The updates of each tensor of the base, by plain name.
-        replaced: The names in the file of tensors that replace tensors of the base, by plain name.
+        weights: The weight files of the adapter.
+        updates: The updates of each tensor of the base model. The keys are plain names.
+        replaced: The tensors that replace tensors of the base model: their names in the file, by plain name.
     """
 
     folder: Path
@@ -164,11 +166,14 @@ class Adapter:
         return self.weights.arrays()
 
     def replacement(self, plain: str) -> mx.array:
-        """Reads the tensor that replaces a tensor of the base."""
+        """Reads the tensor that replaces a tensor of the base model."""
         return self._arrays[self.replaced[plain]]
 
     def merged(self, plain: str, base: mx.array) -> mx.array:
-        """Returns a tensor of the base with its updates, in float32; unchanged if it has no updates."""
+        """Returns a tensor of the base model with its updates, in float32.
+
+        A tensor without updates is returned unchanged.
+        """
         updates = self.updates.get(plain, ())
         if not updates:
             return base
@@ -191,15 +196,15 @@ def read_adapter(
     parts: Mapping[str, set[str]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Adapter:
-    """Opens an adapter and checks that it fits its base; no tensor is read.
+    """Opens an adapter without reading its tensors, and checks that it fits its base model.
 
     Args:
         folder: The folder of the adapter.
-        family: The family of the base.
-        config_json: The configuration of the base.
-        config: The facts of the base's encoder.
-        parts: The plain names of the tensors of the encoder and of each part that the base can have.
-        shapes: The shapes of the tensors of the base, by plain name.
+        family: The family of the base model.
+        config_json: The configuration of the base model.
+        config: The facts of the base model's encoder.
+        parts: The plain names of the tensors of the encoder and of each part that the base model can have.
+        shapes: The shapes of the tensors of the base model, by plain name.
     """
     settings, weights = read_settings(folder), _open_weights(folder)
     selection = Selection(settings)
@@ -238,12 +243,12 @@ def _without_prefix(name: str, family: Family) -> str:
 
 
 def _check_settings(selection: Selection, module: str, names: Mapping[str, str], rank: int) -> None:
-    """Refuses settings that contradict the tensors of a module: PEFT would skip these tensors, or fail.
+    """Rejects settings that contradict the tensors of a module: PEFT would skip these tensors, or fail.
 
     Args:
         selection: The settings.
         module: The name of the module.
-        names: The names in the file of the module's tensors.
+        names: The names of the module's tensors in the file.
         rank: The rank of the tensors.
     """
     settings = selection.settings
@@ -259,13 +264,13 @@ def _check_settings(selection: Selection, module: str, names: Mapping[str, str],
 
 
 def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequence[str], family: Family) -> None:
-    """Refuses settings that select linear layers of the encoder without tensors: PEFT would initialize them randomly.
+    """Rejects settings that select a linear layer without tensors: PEFT would initialize its adapter randomly.
 
     Args:
         selection: The settings.
         adapted: The names of the modules that have tensors.
-        linear: The names of the linear layers, without prefix.
-        family: The family of the base.
+        linear: The names of the linear layers of the encoder, without prefix.
+        family: The family of the base model.
     """
     prefixes = [name.removesuffix(_without_prefix(name, family)) for name in adapted] or ["", *family.prefixes[:1]]
     for name in linear:
@@ -279,7 +284,7 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
 def _check_tensors(
     folder: Path, weights: WeightFiles, target: Target, names: Mapping[str, str], shape: tuple[int, ...]
 ) -> None:
-    """Refuses tensors of a module that are incomplete or do not fit the shape of its weights."""
+    """Rejects the tensors of a module if they are incomplete or do not fit the shape of the module's weights."""
     absent = [part for part in "AB" if part not in names]
     if absent:
         raise CheckpointError(f"{folder}: module {target.name!r} has no lora_{absent[0]}")
@@ -309,16 +314,17 @@ def merged_names(
     tied: Mapping[str, str],
     names: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns the names in the files of all tensors of an adapted checkpoint, by plain name.
+    """Returns the names that all tensors of an adapted checkpoint have in their files, by plain name.
 
-    If the adapter has heads, other heads of the base are left out: they belong to the encoder before adaptation.
+    If the adapter has heads, the other heads of the base model are left out: they were trained for the encoder without
+    the adapter.
 
     Args:
         adapter: The adapter.
-        heads: The heads of the adapter; empty for an encoder alone.
+        heads: The heads of the adapter; empty if it adapts the encoder alone.
         parts: The plain names of the tensors of the encoder and of each part.
-        tied: See `Family.tied`.
-        names: The names in the files of the base.
+        tied: The tied tensors (see `Family.tied`).
+        names: The names that the tensors of the base model have in their files, by plain name.
     """
     dropped: set[str] = set()
     if heads:
@@ -329,5 +335,5 @@ def merged_names(
 
 
 def tensor_infos(adapter: Adapter) -> dict[str, TensorInfo]:
-    """Returns the header entries of the tensors that replace tensors of the base, by the name in the file."""
+    """Returns the header entries of the tensors that replace tensors of the base model, by their names in the file."""
     return {name: adapter.weights.tensors[name] for name in adapter.replaced.values()}

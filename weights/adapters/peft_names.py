@@ -1,6 +1,7 @@
-"""The names of transformers' modules in memory, which PEFT uses for adapters; some differ from the names on disk.
+"""The names that modules have in memory in transformers; PEFT uses these names for adapters.
 
-A matrix may be fused both on disk and in memory, on disk only, or not at all, see `Target`.
+Some of them differ from the names on disk. A matrix may be fused both on disk and in memory, on disk only, or not at
+all (see `Target`).
 """
 
 import re
@@ -19,11 +20,11 @@ class Target:
 
     Attributes:
         name: The name in memory, without the family's prefix.
-        ours: The paths of our layers that the module consists of, in the order of its rows.
+        ours: The paths of our layers that together make up the module, in the order of its rows.
         tensor: The plain name of the tensor on disk that holds the module's weights.
-        part: The index of the part of the tensor's rows that belongs to the module.
-        parts: The number of parts of equal size that the tensor has.
-        operation: The operation on the rows when they are read from the file.
+        part: The index of the module's part if the rows of the tensor are divided among several modules.
+        parts: The number of parts, all of equal size, into which the rows of the tensor are divided.
+        operation: The operation that is applied to the rows when they are read from the file.
     """
 
     name: str
@@ -40,12 +41,12 @@ class Target:
 
     @property
     def inside(self) -> str:
-        """The name within the layer."""
+        """The name of the module within its layer."""
         return re.sub(r"^.*\.\d+\.", "", self.name)
 
     @property
     def names(self) -> set[str]:
-        """All names of the module: the endings of its name in memory and of our paths."""
+        """All names that can denote the module: each ending of its name in memory and of the paths of our layers."""
         roots = (self.inside, *(re.sub(r"^.*\.\d+\.", "", path) for path in self.ours))
         return {".".join(parts[start:]) for name in roots for parts in [name.split(".")] for start in range(len(parts))}
 
@@ -53,13 +54,13 @@ class Target:
 def targets(
     family: Family, config_json: ConfigJson, config: EncoderConfig, parts: Iterable[str] = ()
 ) -> Iterator[Target]:
-    """Yields the modules of the encoder and of these parts that have one tensor on disk, linear or not.
+    """Yields the modules whose weights are in one tensor on disk, whether they are linear layers or not.
 
     Args:
         family: The family.
         config_json: The configuration.
         config: The facts of the encoder.
-        parts: The pooler and heads to include.
+        parts: The pooler and heads to include; the modules of the encoder are always included.
     """
     in_code = family.foreign(config_json, config)  # in the authors' code, modules are named like tensors
     for entry in keymap.expand(family.table(parts), config.num_stored_layers):
@@ -75,7 +76,7 @@ def targets(
 
 
 def _in_memory(family: Family, stem: str) -> tuple[str, ...]:
-    """Returns the modules in memory of a stem on disk: several if the tensor is fused on disk only."""
+    """Returns the names in memory for a stem on disk: several names if the tensor is fused on disk only."""
     for pattern, names in family.modules.items():
         if match := re.fullmatch(pattern, stem):
             return tuple(match.expand(name) for name in names)

@@ -1,6 +1,6 @@
-"""The adapters that a checkpoint holds itself, one per task.
+"""The adapters that are part of a checkpoint, one per task.
 
-jina-embeddings-v3 stacks its adapters in tensors next to the weights. jina-embeddings-v5 has a folder per adapter, in
+jina-embeddings-v3 stacks its adapters in tensors next to the weights. jina-embeddings-v5 has one folder per adapter, in
 PEFT's format.
 """
 
@@ -22,17 +22,17 @@ _LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
 
 
 def own_adapters(config_json: ConfigJson) -> tuple[str, ...]:
-    """Returns the names of a checkpoint's own adapters."""
+    """Returns the names of the adapters that are part of a checkpoint."""
     return config_json.strings("task_names" if config_json.get("model_type") == MODEL_TYPE else "lora_adaptations")
 
 
 def own_adapter_folder(transformer: Path, config_json: ConfigJson, name: str) -> Path | None:
-    """Returns the folder of one of a checkpoint's own adapters; `None` if they are tensors of the checkpoint.
+    """Returns the folder of an adapter that is part of a checkpoint, or `None` if the checkpoint stores it in tensors.
 
     Args:
         transformer: The folder of the checkpoint.
         config_json: The configuration.
-        name: One of `own_adapters`.
+        name: The name of the adapter, one of `own_adapters`.
     """
     return transformer / ADAPTERS / name if config_json.get("model_type") == MODEL_TYPE else None
 
@@ -44,13 +44,13 @@ def read_own_adapter(
     names: Mapping[str, str],
     tensors: Mapping[str, TensorInfo],
 ) -> Adapter:
-    """Opens one of the adapters of a checkpoint; no tensor is read.
+    """Opens an adapter that a checkpoint stores in tensors; no tensor is read.
 
     Args:
-        name: One of `own_adapters`.
+        name: The name of the adapter, one of `own_adapters`.
         config_json: The configuration.
         weights: The weight files.
-        names: The name in the file of every tensor, by its plain name.
+        names: The names of all tensors in the file, by plain name.
         tensors: The header entries, by the name in the file.
     """
     tasks, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)

@@ -1,1 +1,1 @@
-"""The model families: facts, tensor names and dialects, one file per family."""
+"""The model families, one file per family: their facts, tensor names and dialects."""

@@ -1,4 +1,4 @@
-"""ALBERT: shared layers, narrow embeddings."""
+"""ALBERT: its layers share their weights, and its embeddings are narrower than the hidden states."""
 
 from dataclasses import replace
 

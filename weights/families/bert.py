@@ -8,7 +8,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def read_bert(config: ConfigJson, activation: str = "gelu") -> EncoderConfig:
-    """Reads the facts of a BERT; `activation` is the default of transformers."""
+    """Reads the facts of a BERT; `activation` is the default activation in transformers."""
     config.only("use_task_id", False, "mlxbert does not run models with task ids (ERNIE)")
     activation = config_reader.activation(config, "hidden_act", activation)
     return config_reader.facts(

@@ -1,4 +1,4 @@
-"""Readers of the facts that most families spell alike in `config.json`."""
+"""Reads the facts that most families spell in the same way in `config.json`."""
 
 from dataclasses import fields
 from typing import Any
@@ -19,12 +19,18 @@ def generates(config: ConfigJson) -> bool:
 
 
 def pooling(config: ConfigJson) -> str:
-    """Returns the pooling of sentence-transformers for models without modules: the last token if causal, else mean."""
+    """Returns the pooling of a model without modules, as in sentence-transformers.
+
+    A causal model uses the last token, any other model the mean.
+    """
     return "last_token" if generates(config) and config.flag("is_causal", default=True) else "mean"
 
 
 def facts(config: ConfigJson, *, positions: Positions, **own: Any) -> EncoderConfig:
-    """Reads the facts that nearly all families spell alike; `own` are the facts of one family and take precedence."""
+    """Reads the facts that nearly all families spell in the same way.
+
+    The facts in `own`, which are specific to one family, take precedence.
+    """
     config.only("is_decoder", False, "mlxbert runs encoders, not decoders")
     config.only("add_cross_attention", False, "mlxbert runs encoders, without cross-attention")
     config.only("pruned_heads", {}, "mlxbert does not run models with pruned heads")
@@ -54,21 +60,22 @@ def rate(config: ConfigJson, key: str, default: float) -> float:
 
 
 def dropout(config: ConfigJson, hidden: float = 0.1, attention: float = 0.1) -> Dropout:
-    """Reads BERT's dropout; `hidden` and `attention` are the defaults of transformers."""
+    """Reads the dropout rates of a BERT; `hidden` and `attention` are the defaults in transformers."""
     hidden = rate(config, "hidden_dropout_prob", hidden)
     attention = rate(config, "attention_probs_dropout_prob", attention)
     return Dropout(embeddings=hidden, attention=attention, attention_output=hidden, feed_forward=hidden)
 
 
 def head_dropout(config: ConfigJson, hidden: float = 0.1) -> float:
-    """Reads the dropout of BERT's heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
+    """Reads the dropout rate of BERT's heads: `classifier_dropout`, or `hidden_dropout_prob` if it is missing."""
     return rate(config, "classifier_dropout", rate(config, "hidden_dropout_prob", hidden))
 
 
 def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> dict[str, HeadFacts]:
-    """Returns the facts of heads in a family whose heads with labels share one dropout rate, also before the transform.
+    """Returns the facts of the heads of a family in which all heads with labels share one dropout rate.
 
-    The input of `transform` is the first token of a text; `None` means that the pooler's output is used instead.
+    If there is a `transform`, its input is the vector of the first token, after dropout with the same rate. Otherwise
+    the classifier of whole texts uses the output of the pooler.
     """
     pooled = None if transform is None else rate
     classifier = sequence_classifier.ClassifierFacts(transform, rate, pooled, None if transform is None else "cls")
@@ -76,12 +83,12 @@ def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> 
 
 
 def initialization(config: ConfigJson) -> Initialization:
-    """Reads how new weights are drawn; a standard deviation of 0 means the default, as in transformers."""
+    """Reads how new weights are initialized. As in transformers, a standard deviation of 0 means the default."""
     return Initialization(std=config.number("initializer_range", low=0.0, high=1e6, default=0.02) or 0.02)
 
 
 def absolute(config: ConfigJson, first: int = 0) -> Absolute:
-    """Reads a table of position vectors; the first token of a text uses row `first`."""
+    """Reads the size of a table of position vectors. The first token of a text uses the row `first`."""
     config.only("position_embedding_type", "absolute", "mlxbert computes 'absolute' positions only for this family")
     return Absolute(config.integer("max_position_embeddings", least=first + 1), first)
 
@@ -105,12 +112,15 @@ def segments(config: ConfigJson, default: int = 2, least: int = 1) -> int:
 
 
 def activation(config: ConfigJson, key: str, default: str) -> str:
-    """Reads the name of an activation."""
+    """Reads the name of an activation function."""
     return config.choice(key, ACTIVATIONS, default)
 
 
 def usable_labels(config: ConfigJson) -> Labels | None:
-    """Reads the labels; `None` if they are invalid: most tasks need none, and building a head reports why."""
+    """Reads the labels; `None` if they are invalid.
+
+    Most tasks need no labels. Building a head with invalid labels reports why they are invalid.
+    """
     _problem_type(config)
     if config.get("no_answer_threshold") is not None:
         config.number("no_answer_threshold", low=0, high=1)

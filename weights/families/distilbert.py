@@ -1,4 +1,4 @@
-"""DistilBERT: no segments, no pooler, other keys."""
+"""DistilBERT: no segments, no pooler, and other keys in `config.json`."""
 
 from dataclasses import replace
 

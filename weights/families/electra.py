@@ -1,4 +1,4 @@
-"""ELECTRA, generator and discriminator: narrow embeddings, no pooler."""
+"""ELECTRA, generator and discriminator: embeddings that may be narrower than the hidden states, no pooler."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The description of a model family, and errors for models without a known family."""
+"""The description of a model family, and errors for models whose family is unknown."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,40 +15,42 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 @dataclass(frozen=True)
 class Family:
-    """The data and functions for reading and writing checkpoints of a family.
+    """The data and functions for reading and writing the checkpoints of a family.
 
     Attributes:
-        title: The name of the family for users.
+        title: The name of the family that users see.
         published: Models of this family on the hub, for the table in the documentation.
         class_prefixes: The prefix of the family's class names in transformers, by `model_type`.
         class_names: Irregular class names, by the regular name (prefix + suffix).
-        recognizes: Whether a `config.json` belongs to this family, for families that share a `model_type`. The second
-            argument holds the names of the tensors; it is empty if they are unknown.
-        facts: Reads the facts of the encoder from a `config.json`, and those of heads that are not `HeadSpec.facts`.
-        prefixes: Prefixes of the encoder's tensors in files that also hold a head, and only there. All are read, the
-            first is written.
+        recognizes: Returns whether a `config.json` belongs to this family, for families that share a `model_type`. The
+            second argument holds the names of the tensors; it is empty if they are unknown.
+        facts: Reads the facts of the encoder from a `config.json`, and the facts of heads that differ from
+            `HeadSpec.facts`.
+        prefixes: Prefixes that the names of the encoder's tensors have only in files that also hold a head. All of them
+            are read, the first one is written.
         encoder: The tensors that every checkpoint of the family has.
-        parts: The tensors of the optional parts: the pooler, and heads. A checkpoint has a part if it has a tensor that
-            no other part has, or if `architectures` names its class (`HeadSpec.class_names`).
-        old_spellings: Patterns (regular expressions) in old names and their current spelling; used for reading only.
-        buffers: Patterns (full names without prefix) of tensors that are never written: position ids, which are not
+        parts: The tensors of the optional parts: the pooler and the heads. A checkpoint has a part if it has a tensor
+            that no other part has, or if `architectures` names the class of the part (`HeadSpec.class_names`).
+        old_spellings: Regular expressions for old spellings in names, each with the current spelling; only for reading.
+        buffers: Patterns (for full names without prefix) of tensors that are never written: position ids, which are not
             learned, and adapters, which are merged or left out.
-        code: The configuration class in the authors' code, which identifies files without `model_type`.
-        ignored: Patterns of tensors that the network does not use: heads of other tasks. `inspect` lists both.
-        tied: Copies, and the tensor that each must equal (names without prefix).
-        authors_prefix: The prefix of class names in the authors' code, if `foreign` models have a prefix of their own.
-        exported: Returns the name of a written tensor in transformers, which may depend on the configuration, from its
-            plain name with the first prefix.
+        code: The name of the configuration class in the authors' code. It identifies files without a `model_type`.
+        ignored: Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists
+            these tensors and the buffers.
+        tied: The copies of tied tensors, each with the tensor that it must equal (names without prefix).
+        authors_prefix: The prefix of class names in the authors' code, if it differs for `foreign` models.
+        exported: Returns the name that transformers uses for a tensor, given the plain name with the first prefix. The
+            result may depend on the configuration.
         pooling: Returns the pooling of a model whose files do not state it.
-        embeds_in_code: Whether the authors' code uses this pooling and scales vectors to length 1 if `modules.json`
-            names only that code; each text then needs one of the model's own adapters.
+        embeds_in_code: Whether a `modules.json` that names only the authors' code means this pooling, with vectors
+            scaled to length 1. Each text then needs one of the checkpoint's own adapters.
         wide_range: Whether hidden states exceed the range of float16.
         pooled: Whether the class without a head has the pooler, if the family has a pooler at all.
-        modules: Patterns of stems on disk, and the names of these modules in memory if they differ: several for a
-            matrix that is fused on disk only. PEFT uses the names in memory.
-        foreign: Whether transformers needs remote code for a model, or mistakes it for a model of another family.
-        config_overrides: Returns the keys of `config.json` that are rewritten for transformers if the file is in
-            another dialect; `None` for a key that is omitted.
+        modules: Patterns of stems on disk, each with the names of its modules in memory, if they differ. There are
+            several names if a matrix is fused on disk only. PEFT uses the names in memory.
+        foreign: Returns whether transformers needs remote code for a model or mistakes it for one of another family.
+        config_overrides: Returns the keys of `config.json` that must be rewritten for transformers because the file is
+            in another dialect. The value `None` means that a key is omitted.
     """
 
     title: str
@@ -76,18 +78,18 @@ class Family:
     config_overrides: Callable[[ConfigJson, EncoderConfig], dict[str, Any]] = lambda config, facts: {}
 
     def read_config(self, config: ConfigJson) -> EncoderConfig:
-        """Reads the facts of a model: of its encoder and of all heads of the family, and the labels."""
+        """Reads the facts of a model: of its encoder, of all heads that the family has, and its labels."""
         encoder_facts = self.facts(config)
         heads = {part: encoder_facts.heads.get(part, HEADS[part].facts) for part in self.parts if part in HEADS}
         labels = config_reader.usable_labels(config)
         return replace(encoder_facts, wide_range=self.wide_range, heads=FrozenDict(heads), labels=labels)
 
     def table(self, parts: Iterable[str]) -> Table:
-        """Returns the names of the tensors of the encoder and of these parts; unknown parts are skipped."""
+        """Returns the table of the tensors of the encoder and of these parts; skips parts that the family lacks."""
         return self.encoder + tuple(entry for part in parts for entry in self.parts.get(part, ()))
 
     def colliding(self, parts: Iterable[str]) -> tuple[str, str] | None:
-        """Returns the first two parts that files cannot hold together, because they share the name of a tensor."""
+        """Returns the first two parts that use the same tensor name, so that no file can hold both."""
         users: dict[str, str] = {}
         for part in parts:
             for name in {name for entry in self.parts.get(part, ()) for name in entry.theirs}:

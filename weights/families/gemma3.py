@@ -1,4 +1,4 @@
-"""EmbeddingGemma: a Gemma 3 with bidirectional attention, within a window in most layers."""
+"""EmbeddingGemma: a Gemma 3 with bidirectional attention, which most layers limit to a window."""
 
 import math
 
@@ -33,7 +33,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """Reads the rotations of global and local layers."""
+    """Reads the rotations of the layers with global and with local attention."""
     pattern = config.with_aliases({"sliding_window_pattern": "_sliding_window_pattern"})
     every = pattern.integer("sliding_window_pattern", default=6)
     layers = range(config.integer("num_hidden_layers", most=1000))

@@ -1,4 +1,4 @@
-"""GTE, in the dialect of its authors (`new`) and in the dialect of transformers."""
+"""GTE, both in the dialect of its authors (`new`) and in the dialect of transformers."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,10 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _rotation(config: ConfigJson) -> Rotation:
-    """Reads the rotation; the authors' dialect has `rope_scaling` of type "ntk" (https://kexue.fm/archives/9706)."""
+    """Reads the rotation.
+
+    In the authors' dialect, `rope_scaling` has the type "ntk" (https://kexue.fm/archives/9706).
+    """
     theta, scaling = rotation.read_base(config, "rope_theta", 160_000.0), config.nested("rope_scaling")
     if not scaling.values:
         rope = config.nested("rope_parameters")
@@ -49,7 +52,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """Replaces the keys of the authors' dialect, whose `model_type` is "new"."""
+    """Returns new values for keys of the authors' dialect, in which `model_type` is "new"."""
     if config.get("model_type") != "new":
         return {}
     classes = [name.replace("New", "Gte", 1) for name in config.strings("architectures")]

@@ -1,4 +1,4 @@
-"""Jina's BERT with ALiBi and a gated feed-forward, in both variants that its authors published as type `bert`."""
+"""Jina's BERT with ALiBi and a gated feed-forward, in the two variants that its authors published as type `bert`."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -19,7 +19,11 @@ def _is_jina(config: ConfigJson, tensors: Collection[str]) -> bool:
 
 
 def _is_normed(config: ConfigJson, tensors: Collection[str]) -> bool:
-    """Decides by the tensors; without them by the name of the code, which copies and fine-tuned models may lack."""
+    """Whether a model is the second variant.
+
+    The names of the tensors decide. If they are unknown, the name of the authors' code decides, but copies and
+    fine-tuned models may lack this name.
+    """
     named = _NORMED in f"{config.get('_name_or_path')} {config.get('auto_map')}"
     return _is_jina(config, tensors) and (any("mlp.up_gated_layer." in name for name in tensors) if tensors else named)
 

@@ -1,6 +1,6 @@
-"""XLM-RoBERTa of Jina AI, in the dialects of its authors and of transformers: embeddings v3, reranker v2.
+"""The XLM-RoBERTa of Jina AI (embeddings v3, reranker v2), in the dialects of its authors and of transformers.
 
-The authors' files have no `model_type`. Embeddings v3 hold adapters, see `mlxbert.weights.adapters.task_adapters`.
+The authors' files have no `model_type`. Embeddings v3 has adapters (see `mlxbert.weights.adapters.task_adapters`).
 """
 
 import re
@@ -13,12 +13,12 @@ from mlxbert.weights.families.keymap import Table, same, split
 from mlxbert.weights.families.roberta import ROBERTA
 from mlxbert.weights.formats.config_json import ConfigJson
 
-_BASES = 10_000.0, 20_000.0  # of the angles, the defaults of the authors' code and of transformers
+_BASES = 10_000.0, 20_000.0  # default bases of the angles: in the authors' code, in transformers
 _KIND = "position_embedding_type"
 
 
 def _positions(config: ConfigJson, pad: int) -> Positions:
-    """Reads the positions: rotary positions count from 0, positions of a table from the pad id + 1."""
+    """Reads the positions: rotary positions count from 0, the positions in a table from the pad id + 1."""
     if config.choice(_KIND, ("rotary", "absolute"), "rotary") == "absolute":
         return config_reader.absolute(config, pad + 1)
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
@@ -44,7 +44,10 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """Drops the keys of the authors' code, unless a table of positions keeps the model in their dialect."""
+    """Returns the changes that turn the authors' dialect into the dialect of transformers.
+
+    A model with a table of positions stays in the authors' dialect.
+    """
     if config.get("auto_map") is None or not isinstance(facts.positions, Rotary):
         return {}
     classes = [re.sub("^XLMRoberta(LoRA$)?", "JinaEmbeddingsV3", name) for name in config.strings("architectures")]

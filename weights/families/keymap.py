@@ -1,8 +1,9 @@
-"""Tensor names: one table, read in both directions.
+"""The names of tensors in our networks and in files: one table, which is read in both directions.
 
-A table is a tuple of entries `(our stems, their stems, operation)`. A stem is followed by one of `SUFFIXES`, usually
-`.weight` or `.bias`; `{}` in a stem is the number of a layer. Loading maps their names to ours, saving uses the same
-table in reverse, so that no inverse can be forgotten.
+A table is a tuple of entries `(our stems, their stems, operation)`: "ours" are the names in our networks, "theirs" the
+names in files. A stem is followed by one of `SUFFIXES`, usually `.weight` or `.bias`; `{}` in a stem stands for the
+number of a layer. Loading maps their names to ours. Saving uses the same table in reverse, so no inverse can be
+forgotten.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +17,10 @@ SUFFIXES = ("weight", "bias", "start", "transitions", "end", "w1", "w2")
 
 @dataclass(frozen=True)
 class TensorOperation:
-    """A conversion of arrays from their file to our network, and back.
+    """A conversion of arrays from a file to our network, and back.
 
     Attributes:
+        name: The name of the operation.
         load: (their arrays, the number of our arrays, head size) → our arrays.
         save: (our arrays, the number of their arrays, head size) → their arrays.
     """
@@ -64,7 +66,10 @@ PAIRS = TensorOperation("pairs", _halves, _pairs)
 
 
 def difference(first: int, second: int) -> TensorOperation:
-    """Replaces a matrix by the difference of two of its rows, in float32; cannot be reversed."""
+    """Returns an operation that replaces a matrix by the difference of two of its rows, in float32.
+
+    The operation cannot be reversed.
+    """
 
     def load(arrays: list[mx.array], count: int, head_size: int) -> list[mx.array]:
         rows = arrays[0][mx.array([first, second])].astype(mx.float32)
@@ -75,7 +80,10 @@ def difference(first: int, second: int) -> TensorOperation:
 
 @dataclass(frozen=True)
 class TensorName:
-    """Our stems, their stems, and the operation from theirs to ours; some operations need the head size."""
+    """An entry of a table: our stems, their stems, and the operation from theirs to ours.
+
+    Some operations need the head size.
+    """
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
@@ -87,22 +95,25 @@ Table = tuple[TensorName, ...]
 
 
 def same(ours: str, theirs: str) -> TensorName:
-    """Maps an array that differs in its name only."""
+    """Returns the entry of an array that differs in its name only."""
     return TensorName((ours,), (theirs,))
 
 
 def channels_last(ours: str, theirs: str) -> TensorName:
-    """Maps a convolution: MLX stores the channels last, torch before the kernel."""
+    """Returns the entry of a convolution: MLX stores the channels last, torch stores them before the kernel."""
     return TensorName((ours,), (theirs,), CHANNELS_LAST)
 
 
 def split(ours: tuple[str, ...], theirs: str) -> TensorName:
-    """Maps one of their arrays to several of ours, which are stacked on the first axis: a fused q, k, v."""
+    """Returns the entry of one array of theirs that is split into several of ours on the first axis (fused q, k, v)."""
     return TensorName(ours, (theirs,), SPLIT)
 
 
 def within(ours: str, theirs: str, table: Table) -> Table:
-    """Adds a prefix to the names on both sides of a table; keeps `{}` for the number of the layer."""
+    """Adds a prefix to our names and a prefix to their names in a table.
+
+    A prefix may contain `{}` for the number of the layer.
+    """
     return tuple(
         replace(entry, ours=tuple(ours + stem for stem in entry.ours), theirs=tuple(theirs + s for s in entry.theirs))
         for entry in table
@@ -110,7 +121,7 @@ def within(ours: str, theirs: str, table: Table) -> Table:
 
 
 def expand(table: Table, layers: int) -> Table:
-    """Repeats entries for all layers, with `{}` replaced by 0, 1, … `layers` - 1."""
+    """Repeats each entry with a `{}` for all layers, and replaces the `{}` by 0, 1, … `layers` - 1."""
     return tuple(
         replace(
             entry,
@@ -123,7 +134,7 @@ def expand(table: Table, layers: int) -> Table:
 
 
 def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> Iterator[TensorName]:
-    """Yields the entries with full tensor names, if `names` holds all our names of an entry."""
+    """Yields the entries with full tensor names, if `names` holds all of our names in the entry."""
     for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
@@ -133,12 +144,12 @@ def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> I
 
 
 def load(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Converts their arrays of one entry (full names) to ours."""
+    """Converts their arrays of an entry to ours. The names in the entry are full names."""
     converted = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
     return dict(zip(entry.ours, converted, strict=True))
 
 
 def save(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Converts our arrays of one entry (full names) to theirs."""
+    """Converts our arrays of an entry to theirs. The names in the entry are full names."""
     converted = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
     return dict(zip(entry.theirs, converted, strict=True))

@@ -1,4 +1,7 @@
-"""Facts and tensors that families after Llama share: pre-RMSNorm, rotary positions, gated feed-forward, shared keys."""
+"""Facts and tensors of the families that follow Llama.
+
+They share pre-RMSNorm, rotary positions, a gated feed-forward, and keys that several heads share.
+"""
 
 from typing import Any
 
@@ -29,19 +32,19 @@ DECODER = (r"lm_head\.weight",)  # of a language model
 
 
 def encoder(*layer: Table) -> Table:
-    """Returns the table of an encoder whose layers have these tensors."""
+    """Returns the table of an encoder whose layers have the tensors of all these tables."""
     embeddings = (same("embeddings.word", "embed_tokens"),)
     return tensor_names.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 
 
 def classifier(config: ConfigJson) -> sequence_classifier.ClassifierFacts:
-    """Returns the classifier of transformers' language models: it reads the last token that is not padding."""
+    """Returns the classifier of language models in transformers: its input is the last token that is not padding."""
     pad = None if config.get("pad_token_id") is None else config_reader.pad(config, 0)
     return sequence_classifier.ClassifierFacts(pooling="last_token", bias=False, skipped=pad)
 
 
 def rope(config: ConfigJson) -> Rotation:
-    """Reads the rotation, one for all layers, in the older or the newer spelling."""
+    """Reads the rotation in the older or the newer spelling; all layers share it."""
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
     rope = config.nested("rope_parameters")
     if any(isinstance(value, dict) for value in rope.values.values()):
@@ -51,7 +54,7 @@ def rope(config: ConfigJson) -> Rotation:
 
 
 def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = False, **own: Any) -> EncoderConfig:
-    """Reads the facts of a model; `bias` is whether the feed-forward has biases."""
+    """Reads the facts of a model; `bias` states whether the feed-forward has biases."""
     config = config.with_aliases({**config.aliases, "layer_norm_eps": "rms_norm_eps"})
     heads, attention_bias = config.integer("num_attention_heads"), config.flag("attention_bias", default=False)
     shared = config.integer("num_key_value_heads", most=heads, default=heads)
@@ -79,5 +82,5 @@ def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = F
 
 
 def _head_size(config: ConfigJson) -> int:
-    """Reads the width of a head, which may differ from the hidden size divided by the number of heads."""
+    """Reads the width of an attention head, which may differ from the hidden size divided by the number of heads."""
     return config_reader.head_size(config) if config.get("head_dim") is None else config.integer("head_dim", most=2**12)

@@ -12,7 +12,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
-    """Reads the rotations of global and local layers."""
+    """Reads the rotations of the layers with global and with local attention."""
     every = config.integer("global_attn_every_n_layers", default=3)
     layers = range(config.integer("num_hidden_layers", most=1000))
     assumed = [rotation.SLIDING if layer % every else rotation.FULL for layer in layers]
@@ -21,7 +21,10 @@ def _rotations(config: ConfigJson) -> tuple[Rotation, ...]:
 
 
 def _window(config: ConfigJson) -> int:
-    """Reads the window on each side: `sliding_window`, which transformers also reads, or half of `local_attention`."""
+    """Reads how many tokens the window has on each side.
+
+    This is `sliding_window`, which transformers also reads, or half of `local_attention`.
+    """
     if config.get("sliding_window") is None:
         return config.integer("local_attention", default=128) // 2
     window = config.integer("sliding_window")
@@ -83,7 +86,10 @@ def _dropout(config: ConfigJson) -> Dropout:
 
 
 def _initialization(config: ConfigJson) -> Initialization:
-    """Reads how weights are drawn: narrower for layers that add to the residual stream; padding has a random row."""
+    """Reads how new weights are initialized.
+
+    Layers that add to the residual stream have a smaller standard deviation. The padding token has a random row.
+    """
     plain = config_reader.initialization(config)
     return replace(
         plain,

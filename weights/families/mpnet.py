@@ -1,4 +1,4 @@
-"""MPNet: a bias for each distance, shared by all layers."""
+"""MPNet: its attention has a bias for each distance, which all layers share."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""NeoBERT: pre-RMSNorm, rotation of adjacent elements, queries, keys and values fused head by head."""
+"""NeoBERT: pre-RMSNorm, a rotation of adjacent elements; queries, keys and values are fused head by head."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""NomicBERT, in the dialect of its authors and in the dialect of transformers."""
+"""NomicBERT, both in the dialect of its authors and in the dialect of transformers."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ _ALIASES = {
     "hidden_dropout_prob": "resid_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
 }
-# Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are refused.
+# Keys with these prefixes may change the computation: those in `_READ_KEYS` are read, others are rejected.
 _CRITICAL_PREFIXES = ("rotary_", "rope_", "attn_", "mlp_", "qkv_", "moe_")
 _READ_KEYS = (
     *("rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved", "rotary_emb_scale_base", "rotary_head_dim"),
@@ -34,7 +34,7 @@ _MULTIPLE = 256  # the authors' code rounds the default width of the feed-forwar
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    """Reads the facts in either dialect; a file with keys of both is read as the authors' code reads it."""
+    """Reads the facts in either dialect. A file with the keys of both is read as in the authors' code."""
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
         config.only(key, False, "mlxbert runs NomicBERT without it")
@@ -81,7 +81,7 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
 
 
 def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
-    """Reads the experts, which are in every n-th layer from the second layer on."""
+    """Reads the experts, which every n-th layer has, starting with the second layer."""
     every = config.integer("moe_every_n_layers", least=0, default=0)
     layers = range(config.integer("num_hidden_layers", most=1000))
     expert_layers = tuple(layer for layer in layers if every and layer % every == 1)
@@ -118,9 +118,9 @@ def _facts(
 def _longest(config: ConfigJson) -> int:
     """Reads the maximum input length: the smallest of all lengths in the file.
 
-    With a `rotary_scaling_factor` the authors' code rescales the rotation of batches that are longer than the training
-    texts, by the length of the batch: a text's vector would depend on its neighbours. mlxbert truncates longer texts
-    instead, so that the factor has no effect.
+    If a batch is longer than the training texts, the authors' code rescales its rotation with the
+    `rotary_scaling_factor` and the length of the batch. The vector of a text would then depend on the other texts in
+    the batch. mlxbert truncates longer texts instead, so the factor has no effect.
     """
     required = "n_positions" if config.get("n_positions") is not None else "max_position_embeddings"
     trained = _DEFAULT_TRAINED_LENGTH if config.get("rotary_scaling_factor") is not None else None
@@ -132,13 +132,16 @@ def _longest(config: ConfigJson) -> int:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """Replaces the keys of GPT-2 in the authors' dialect, unless transformers lacks the model."""
+    """Returns the keys that replace GPT-2's keys in the authors' dialect.
+
+    Nothing is replaced if transformers does not run the model.
+    """
     supported = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
     return rotation.transformers_keys(facts) if supported and config.get("activation_function") is not None else {}
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """Returns the name in the authors' code for a model without gates, which transformers lacks."""
+    """Returns the name in the authors' code for tensors of a model without gates, which transformers does not run."""
     if config.get("activation_function") not in _UNGATED:
         return name
     return re.sub(r"^nomic_bert\.", "bert.", name.replace("mlp.fc11.", "mlp.fc1."))

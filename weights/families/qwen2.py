@@ -1,4 +1,4 @@
-"""Qwen2 as an embedder, as in gte-Qwen2: a Qwen3 with biases instead of norms for queries and keys."""
+"""Qwen2 as an embedder, as in gte-Qwen2: like Qwen3, but queries and keys have biases instead of norms."""
 
 from mlxbert.config import Biases, EncoderConfig
 from mlxbert.weights.families import llama

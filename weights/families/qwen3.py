@@ -1,4 +1,4 @@
-"""Qwen3 as an embedder: a causal model that represents a text by its last token."""
+"""Qwen3 as an embedder: a causal model in which the last token represents a text."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 
 
 def read_qwen(config: ConfigJson, **own: Any) -> EncoderConfig:
-    """Reads the facts of a Qwen model; `own` are the facts in which its versions differ."""
+    """Reads the facts of a Qwen model; `own` holds the facts in which the versions differ."""
     if config.get("is_causal") is None and config.get("auto_map") is not None:
         raise config.refuse(
             "is_causal", "true or false: the model's own code decides it", 'for gte-Qwen2 add "is_causal": false'

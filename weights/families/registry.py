@@ -1,4 +1,4 @@
-"""The model families by the `model_type` of a config.json, and the architecture that a configuration describes."""
+"""The model families by the `model_type` of a `config.json`, and the architecture that a configuration describes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ FAMILIES: dict[str, Family] = {model_type: family for family in _BY_TYPE for mod
 
 
 def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, Family]:
-    """Finds the family by `model_type`; if families share it, other keys or the names of the tensors decide."""
+    """Finds the family by `model_type`.
+
+    If several families share it, other keys or the names of the tensors decide.
+    """
     name, code = config.get("model_type"), str(config.nested("auto_map").get("AutoConfig"))
     name = next((next(iter(kind.class_prefixes)) for kind in _BY_TYPE if kind.code and code.endswith(kind.code)), name)
     if not isinstance(name, str):
@@ -48,7 +51,10 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A model without its weights; `parts` are the pooler and heads of its checkpoint, `None` without a checkpoint."""
+    """A model without its weights.
+
+    `parts` holds the pooler and the heads of the checkpoint, or is `None` if there is no checkpoint.
+    """
 
     family_name: str
     family: Family

@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-RoBERTa and CamemBERT: positions start at the pad id + 1."""
+"""RoBERTa, XLM-RoBERTa and CamemBERT: positions are counted from the pad id + 1."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Readers and tensor names that the families with rotary positions share."""
+"""Functions that read rotary positions, and the tensor names that families with such positions share."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,28 +16,28 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # a layer attends to all 
 
 
 def in_memory(layer: str, stems: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns `Family.modules` for a family whose layers transformers renames.
+    """Returns `Family.modules` for a family whose layers have other names in memory than on disk.
 
-    `layer` is the prefix of a layer on disk, with `{}` for its number; `stems` maps names on disk to names in memory.
+    `layer` is the prefix of a layer on disk, with `{}` for its number. `stems` maps names on disk to names in memory.
     """
     pattern = re.escape(layer).replace(r"\{\}", r"(\d+)")
     return {pattern + re.escape(stem): tuple(rf"layers.\1.{name}" for name in names) for stem, names in stems.items()}
 
 
 def read_base(config: ConfigJson, key: str, default: float | None = None) -> float:
-    """Reads the base of the angles."""
+    """Reads the base of the rotation angles."""
     return config.number(key, low=1.0, high=1e12, default=default)
 
 
 def read_theta(rope: ConfigJson, default: float) -> float:
-    """Reads the base from the `rope_parameters` of transformers; refuses scaling."""
+    """Reads the base of the rotation angles from transformers' `rope_parameters`; rejects scaled rotations."""
     for key in ("rope_type", "type"):
         rope.only(key, "default", "mlxbert computes the plain rotation only, without scaling")
     return read_base(rope, "rope_theta", default)
 
 
 def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: int | None = None) -> Rotary:
-    """Reads rotary positions, one rotation per layer; `longest` overrides `max_position_embeddings`."""
+    """Reads rotary positions, given one rotation per layer; `longest` overrides `max_position_embeddings`."""
     size = config_reader.head_size(config)
     if size % 2:
         raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not of {size}")
@@ -48,13 +48,13 @@ def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: in
 def read_local_and_global(
     config: ConfigJson, assumed: Sequence[str], bases: Mapping[str, tuple[str, float]], window: int
 ) -> tuple[Rotation, ...]:
-    """Reads the rotations of layers that attend either to all tokens or within a window.
+    """Reads the rotations of a model whose layers attend either to all tokens or to tokens within a window.
 
     Args:
-        config: The configuration, in one of two dialects: the newer one lists `layer_types` and has a base per kind in
-            `rope_parameters`.
-        assumed: The kind of each layer if `layer_types` is missing.
-        bases: The older key of the base of each kind, and its default.
+        config: The configuration, in one of two dialects. The newer one lists the kinds of the layers in `layer_types`
+            and has one base per kind in `rope_parameters`.
+        assumed: The kind of each layer, used if `layer_types` is missing.
+        bases: For each kind, the older key of its base, and the default base.
         window: The maximum distance within the window.
     """
     kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")
@@ -69,7 +69,7 @@ def read_local_and_global(
 
 
 def rotary_embeddings(norm: str) -> Table:
-    """Returns the tensor names of embeddings without positions."""
+    """Returns the tensor names of embeddings without a table of positions."""
     return (
         same("embeddings.word", "embeddings.word_embeddings"),
         same("embeddings.token_type", "embeddings.token_type_embeddings"),
@@ -78,7 +78,7 @@ def rotary_embeddings(norm: str) -> Table:
 
 
 def transformers_keys(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the keys, as transformers reads them, that other dialects spell differently or omit."""
+    """Returns, in the spelling of transformers, the keys that other dialects spell differently or omit."""
     assert isinstance(config.positions, Rotary)
     rotation = config.positions.rotations[0]
     plain = {"rope_type": "default", "rope_theta": rotation.theta}

@@ -1,4 +1,4 @@
-"""Tensor names that several families share, see `mlxbert.weights.families.keymap`."""
+"""Tensor names that several families share (see `mlxbert.weights.families.keymap`)."""
 
 from mlxbert.nn.heads import HEADS
 from mlxbert.weights.families.keymap import Table, same, within
@@ -30,7 +30,10 @@ def encoder(embeddings: Table, layer: Table, layers: str, rest: Table = ()) -> T
 
 
 def heads(*names: str, **own: dict[str, str]) -> dict[str, Table]:
-    """Returns the tables of heads, by default masked LM and `TASK_HEADS`; `own` overrides names of `HeadSpec.stems`."""
+    """Returns the tables of these heads, by default of masked LM and `TASK_HEADS`.
+
+    The names in `own` override names in `HeadSpec.stems`.
+    """
     names = names or ("masked_lm", *TASK_HEADS)
     stems = {name: own.get(name, {}) | HEADS[name].stems | own.get(name, {}) for name in names}
     return {

@@ -1,1 +1,1 @@
-"""Weight formats: one module or folder per format, each with the same two functions (`weight_files.WeightReader`)."""
+"""Formats of weights. Each format is a module or folder with the same two functions (`weight_files.WeightReader`)."""

@@ -1,4 +1,4 @@
-"""Reads `config.json`: typed lookups whose errors name the key, the value and the expected values."""
+"""Reads `config.json`. An error about a value names the key, the value and the values that are expected."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ def _read(path: Path, error: type[MlxbertError]) -> Any:
 
 
 def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
-    """Reads the JSON object in a file."""
+    """Reads the JSON object in a file; problems are raised as `error`."""
     value = _read(path, error)
     if not isinstance(value, dict):
         raise error(f"{path}: expected a JSON object, found {type(value).__name__}")
@@ -30,7 +30,7 @@ def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
 
 
 def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
-    """Reads the JSON array in a file; see `read_json`."""
+    """Reads the JSON array in a file; problems are raised as `error`."""
     value = _read(path, error)
     if not isinstance(value, list):
         raise error(f"{path}: expected a JSON array, found {type(value).__name__}")
@@ -39,15 +39,15 @@ def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
 
 @dataclass(frozen=True)
 class ConfigJson:
-    """A `config.json` and its path; a value of `null` counts as a missing key.
+    """The content of a `config.json` and its path. A key with the value `null` counts as missing.
 
     Attributes:
-        path: The file.
+        path: The path of the file.
         values: The parsed content.
-        aliases: A family's own names of keys, by the standard name. Lookups use the standard name; errors state the
-            name in the file.
+        aliases: The names that a family uses for keys, by the standard name. Functions take the standard name; errors
+            state the name in the file.
         prefix: For a nested object, the keys that lead to it, each followed by a dot.
-        added: Keys of `values` that are not in the file: Google's releases omit them.
+        added: Keys in `values` that are not in the file, because Google's releases omit them.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class ConfigJson:
     added: tuple[str, ...] = ()
 
     def with_aliases(self, aliases: Mapping[str, str]) -> "ConfigJson":
-        """Returns the configuration with other names for keys."""
+        """Returns the configuration with other aliases."""
         return replace(self, aliases=aliases)
 
     def _key(self, key: str) -> str:
@@ -75,12 +75,12 @@ class ConfigJson:
         return alias
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns the unchecked value of a key; the default if the key is missing or `null`."""
+        """Returns the value of a key without checking it. If the key is missing or `null`, returns the default."""
         value = self.values.get(self._key(key))
         return default if value is None else value
 
     def refuse(self, key: str, expected: str, hint: str | None = None) -> ConfigError:
-        """Returns the error for an invalid or missing value."""
+        """Returns the error to raise for a value that is invalid or missing."""
         name = self._key(key)
         state = f"is {self.values[name]!r:.200}" if name in self.values else "is missing"
         return ConfigError(f"{self.path}: {self.prefix}{name} {state}, expected {expected}", hint=hint)
@@ -135,13 +135,16 @@ class ConfigJson:
         return str(value)
 
     def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
-        """Refuses any value of `key` except `allowed`, which is also the default."""
+        """Raises `ConfigError` if the value of `key` is not `allowed`, which is also the default."""
         if self.get(key, allowed) != allowed:
             raise ConfigError(f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
-    """Finds a Google release's configuration and the `model_type` in its name; `None` if there is a `config.json`."""
+    """Finds the configuration of a Google release, and the `model_type` in its file name.
+
+    Returns `None` if there is a `config.json`, or if there is no configuration at all.
+    """
     if (folder / "config.json").is_file():
         return None
     configs = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]

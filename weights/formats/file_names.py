@@ -1,4 +1,4 @@
-"""File names of the weight formats, for the readers and for code that selects files without reading them."""
+"""The file names of the weight formats, for readers and for code that selects files without reading them."""
 
 import re
 
@@ -28,5 +28,5 @@ _WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5})", re
 
 
 def holds_weights(name: str) -> bool:
-    """Whether a file with this name holds weights in a format that mlxbert reads."""
+    """Whether a file with this name holds weights in a format that mlxbert can read."""
     return _WEIGHTS.fullmatch(name) is not None and not is_system_file(name)

@@ -1,8 +1,8 @@
 """Types that all weight formats share: headers, tensor metadata and lazy access to tensors.
 
-A reader first returns the header of a file: names, dtypes and shapes, checked against the size of the file before any
-memory is allocated for data. Names and shapes are the same as in transformers' models in memory; a format with other
-names also stores the name in the file. Data is read tensor by tensor, on access.
+A reader first returns the header of a file: names, dtypes and shapes. The header is checked against the size of the
+file before any memory is allocated for data. Names and shapes are the ones that transformers uses in memory; if a
+format has other names, the name in the file is kept, too. The data of a tensor is read when the tensor is accessed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,8 +33,8 @@ class TensorInfo:
     """The metadata of one tensor.
 
     Attributes:
-        dtype: One of `BYTES`.
-        shape: The shape in transformers' models.
+        dtype: The name of the dtype, one of `BYTES`.
+        shape: The shape that the tensor has in transformers.
         file: The file that holds the tensor.
         stored_as: The name in the file, if it differs from the tensor's name.
     """
@@ -51,10 +51,10 @@ class Header:
 
     Attributes:
         tensors: The metadata of each tensor, by name.
-        metadata: Free-form strings from the header.
+        metadata: The free-form strings in the header.
         size: The size of the file in bytes.
-        skipped: Names of entries that are not weights, such as optimizer state and counters.
-        companions: Other files that belong to it: the index that names it, or files with its data.
+        skipped: The names of entries that are not weights, such as optimizer state and counters.
+        companions: Other files that belong to this file: the index that names it, or the files that hold its data.
     """
 
     tensors: dict[str, TensorInfo]
@@ -65,7 +65,7 @@ class Header:
 
 
 class Lazy(Mapping[str, V], Generic[V]):
-    """A mapping whose values, for example tensors, are read on access and not cached."""
+    """A mapping whose values are read on access and not cached; the values are usually tensors."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
         self._names = dict.fromkeys(names)
@@ -90,8 +90,8 @@ def from_bytes(raw: "np.ndarray[Any, Any]", dtype: str, shape: tuple[int, ...]) 
     """Copies little-endian, row-major bytes into a tensor.
 
     Args:
-        raw: uint8, one axis; for example a memory-mapped file.
-        dtype: One of `BYTES` except F64, which Apple GPUs do not support.
+        raw: The bytes as uint8, (bytes,); for example a memory-mapped file.
+        dtype: The name of the dtype: one of `BYTES`, but not F64, which Apple GPUs do not support.
         shape: The shape of the tensor.
     """
     if raw.size == 0:

@@ -1,7 +1,7 @@
 """8-bit storage with one scale per row: the format of the built-in model.
 
-A matrix W becomes int8 Q and float32 s, one s per row, with W ~ Q * s; vectors stay float16. The format is for storage
-only: weights are expanded when they are loaded. The scales of `x.weight` are in `x.weight_scale`.
+A matrix W is stored as int8 numbers Q and one float32 scale s per row, so that W ≈ s * Q. Vectors stay float16. The
+format is used on disk only: weights are expanded when they are loaded. `x.weight_scale` holds the scales of `x.weight`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ROUNDED = 1e-4  # of a step: the float32 rounding error of a quotient of up to 
 
 @dataclass(frozen=True)
 class Int8Rows:
-    """The storage format, with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
+    """The format as a class with the same methods as `mlxbert.weights.formats.quantized.Quantization`."""
 
     name: str = "8 bits with a scale per row"  # for messages
     dtype: str = "I8"
@@ -31,11 +31,11 @@ class Int8Rows:
 
     @property
     def dtypes(self) -> set[str]:
-        """The dtype names of packed tensors."""
+        """The dtype names that packed tensors can have."""
         return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """Returns the tensors without the scales; refuses invalid ones."""
+        """Returns the tensors without the scales; raises `CheckpointError` if packed tensors are invalid."""
         for name, info in tensors.items():
             if info.dtype != self.dtype:
                 continue
@@ -54,17 +54,17 @@ class Int8Rows:
         return {name: info for name, info in tensors.items() if name not in scales}
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """Computes the matrix, lazily."""
+        """Returns the expanded matrix, which is computed lazily."""
         matrix = arrays[name].astype(mx.float32) * arrays[name + _SUFFIX][:, None]
         return matrix.astype(dtype)  # rounded once, not twice
 
     def rounding_error(self, array: mx.array) -> mx.array:
-        """Returns the maximum rounding error of each number: half the step of its row."""
+        """Returns the maximum rounding error of each number, which is half of its row's scale."""
         return mx.broadcast_to(_scale(array) * (0.5 + _ROUNDED), array.shape)
 
 
 def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Packs matrices as int8 with one scale per row, everything else as float16."""
+    """Packs matrices as int8 with one scale per row, and all other arrays as float16."""
     packed = {}
     for name, array in arrays.items():
         if array.ndim != 2:
@@ -78,5 +78,5 @@ def pack(arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
 
 
 def _scale(array: mx.array) -> mx.array:
-    """Returns the step of each row, (rows, 1)."""
+    """Returns the scale of each row, (rows, 1)."""
     return mx.maximum(mx.abs(array).max(axis=1, keepdims=True), 1e-12) / 127

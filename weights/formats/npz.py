@@ -1,7 +1,8 @@
-"""Weights in NumPy archives, as MLX tools write them: a zip file with one array per member.
+"""Reads weights from NumPy archives, as MLX tools write them: a zip file with one array per member.
 
-Members are read as streams and never unpacked to disk. Nothing in them is executed: object arrays are refused by their
-header. Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
+Members are read as streams and never unpacked to disk. Nothing in them is executed: arrays of Python objects are
+rejected as soon as their header is read. Formats:
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
@@ -49,7 +50,7 @@ _DAMAGE_ERRORS = (
 
 @contextmanager
 def _open(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens the archive; every error in it becomes a CheckpointError."""
+    """Opens an archive; converts the errors that a damaged archive causes to `CheckpointError`."""
     try:
         with path.open("rb") as file:
             check_directory(path, file, path.stat().st_size)  # zipfile creates an object per entry
@@ -64,7 +65,7 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) -> None:
-    """Refuses members that no tool would write; `room` is the offset of the central directory."""
+    """Rejects members that no tool would write; `room` is the offset of the central directory."""
     total = sum(member.file_size for member in members)
     if total > MAX_RATIO * room:
         raise CheckpointError(
@@ -92,7 +93,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
 
 
 def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    """Reads shape, whether the order is column-major (Fortran), and dtype of the array that follows."""
+    """Reads the header of an array: its shape, whether its order is column-major (Fortran), and its dtype."""
     from numpy.lib import format as npy
 
     version = npy.read_magic(file)
@@ -130,7 +131,7 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of an archive's arrays; reads no data."""
+    """Reads and checks the metadata of the arrays in an archive, but not their data."""
     with _open(path) as archive:
         members = archive.infolist()
         _check_members(path, members, archive.start_dir)
@@ -166,5 +167,5 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the arrays of an archive whose header was checked; each is read on access."""
+    """Returns the arrays of an archive whose header was checked, by name; each is read when it is accessed."""
     return LazyArrays(header.tensors, lambda name: _read(path, name, header.tensors[name]))

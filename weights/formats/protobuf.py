@@ -9,11 +9,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class MalformedError(Exception):
-    """The bytes do not follow the format; the message says where."""
+    """Raised if bytes do not follow the format; the message says where."""
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads the varint at offset `at`; returns it and the offset after it."""
+    """Reads the varint at offset `at`; returns its value and the offset after it."""
     value = shift = 0
     while at < end and shift < 64:
         byte = data[at]
@@ -25,7 +25,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of a message: number, wire type, and the start and end of the value."""
+    """Yields the number and wire type of each field in a message, and the offsets where its value starts and ends."""
     while at < end:
         start = at
         key, at = varint(data, at, end)
@@ -45,6 +45,6 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 
 def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
-    """Returns the varint fields of a message by field number; for a repeated field, the last value."""
+    """Returns the values of a message's varint fields, by field number; the last value of a repeated field."""
     entries = fields(data, at, end)
     return {number: varint(data, start, stop)[0] for number, wire, start, stop in entries if wire == VARINT}

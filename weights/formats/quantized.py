@@ -1,8 +1,8 @@
-"""Weights in MLX's quantized layout: each group of numbers in a row shares a scale and an offset.
+"""Weights in MLX's quantized layout, in which the numbers of each group in a row share a scale and an offset.
 
-A matrix `x.weight` (out, in) is stored as `x.weight` of 32-bit words and `x.scales` and `x.biases` of
-(out, in / group). `config.json` states bits and group size under `quantization`, as mlx-lm writes it. Readers see the
-unpacked matrix.
+A matrix `x.weight` (out, in) is stored as three tensors: `x.weight` holds 32-bit words; `x.scales` and `x.biases` are
+(out, in / group). `config.json` states the bits and the group size under `quantization`, as in mlx-lm. Callers see the
+name, dtype and shape of the original matrix.
 Layout: https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html
 """
 
@@ -36,10 +36,10 @@ class Quantization:
     """The parameters of quantized weights.
 
     Attributes:
-        bits: Bits per number.
+        bits: The number of bits per number.
         group_size: How many numbers of a row share a scale.
-        layers: The parameters of matrices with other parameters, by their names in the file without `.weight`; `None`
-            for plain floats.
+        layers: Matrices with other parameters: pairs of the name in the file, without `.weight`, and the parameters, or
+            `None` for plain floats.
     """
 
     bits: int
@@ -54,17 +54,17 @@ class Quantization:
 
     @property
     def dtype(self) -> str:
-        """The dtype name of a quantized tensor."""
+        """The dtype name of a tensor with these parameters."""
         return f"Q{self.bits}"
 
     @property
     def dtypes(self) -> set[str]:
-        """The dtype names of all quantized tensors."""
+        """The dtype names that quantized tensors can have."""
         return {self.dtype, *(how.dtype for _, how in self.layers if how is not None)}
 
     @property
     def carries_errors(self) -> bool:
-        """Whether numbers may be off by more than a step, to compensate the errors of other numbers in their row."""
+        """Whether an error may exceed one step, because it compensates for the errors of other numbers in its row."""
         return self.bits <= max(_FITTED_BITS)
 
     @property
@@ -83,7 +83,7 @@ class Quantization:
         Args:
             name: The name of the matrix.
             array: The matrix.
-            products: The products of its inputs, see `mlxbert.weights.formats.rounding`; `None` if unknown.
+            products: The products of the matrix's inputs (see `mlxbert.weights.formats.rounding`); `None` if unknown.
         """
         stem = name.removesuffix(_WEIGHT)
         if self.bits in _FITTED_BITS and mx.isfinite(array).all().item():
@@ -93,7 +93,10 @@ class Quantization:
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """Returns the tensors without scales and offsets; quantized matrices have their unpacked shapes."""
+        """Returns the tensors without scales and offsets; the shape of a quantized matrix is its original shape.
+
+        Raises `CheckpointError` if the tensors contradict each other or `config.json`.
+        """
         unpacked = dict(tensors)
         for stem, layer in self.layers:
             if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (layer is not None):
@@ -123,10 +126,10 @@ class Quantization:
         return unpacked
 
     def rounding_error(self, array: mx.array) -> mx.array:
-        """Returns the maximum rounding error of each number of a matrix (rows, width), from the range of its group.
+        """Returns the maximum rounding error of each number in a matrix (rows, width), given the range of its group.
 
-        MLX shifts the ends of a group's range so that 0 is exactly representable: a number past an end is off by up to
-        one step, any other by up to half a step.
+        MLX shifts the ends of a group's range so that 0 is exactly representable. The error of a number past an end is
+        therefore up to one step, the error of any other number up to half a step.
         """
         groups = array.reshape(array.shape[0], -1, self.group_size)
         ends = groups.max(axis=-1, keepdims=True), groups.min(axis=-1, keepdims=True)
@@ -135,12 +138,12 @@ class Quantization:
         return mx.broadcast_to(step, groups.shape).reshape(array.shape)
 
     def parts(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> dict[str, mx.array]:
-        """Returns the three stored tensors of the matrix `name`, by suffix; scales and offsets in `dtype`."""
+        """Returns the three stored tensors of the matrix `name`, by suffix; casts the scales and offsets to `dtype`."""
         stem = name.removesuffix(_WEIGHT)
         return {_WEIGHT: arrays[name]} | {suffix: arrays[stem + suffix].astype(dtype) for suffix in (_SCALES, _BIASES)}
 
     def expand(self, arrays: Mapping[str, mx.array], name: str, dtype: mx.Dtype) -> mx.array:
-        """Computes the matrix `name` from its three stored tensors, lazily."""
+        """Expands the matrix `name` from its three stored tensors, lazily."""
         how = self.of(name)
         packed, scales, biases = how.parts(arrays, name, mx.float32).values()
         matrix = mx.dequantize(packed, scales, biases, group_size=how.group_size, bits=how.bits)
@@ -151,7 +154,7 @@ Storage = Quantization | Int8Rows  # packed layouts, in which several stored ten
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:
-    """Reads the parameters of weights quantized by MLX from `config.json`; `None` if it has none."""
+    """Reads the parameters of quantized weights from `config.json`; `None` if MLX did not quantize the weights."""
     settings = config.nested(KEY)
     config.only(
         THEIR_KEY,
@@ -186,9 +189,9 @@ def quantizable(network: nn.Module) -> set[str]:
     """Returns our names of the matrices to quantize, if their sizes allow it.
 
     These matrices take most of the time and the space: the word embeddings, the linear layers of the encoder, and the
-    transform layers of the heads. Position and segment embeddings are small, and so are the output layers of the heads,
-    where an error in a row shifts all scores of a class. In models with experts, neither the router is quantized, where
-    an error would select another expert, nor the matrices of the experts.
+    transform layers of the heads. Position and segment embeddings are left out because they are small. So are the
+    output layers of the heads, where an error in a row would also shift all scores of a class. In models with experts,
+    the router is left out, because an error would select another expert, and so are the matrices of the experts.
     """
     return {
         f"{path}{_WEIGHT}"
@@ -200,7 +203,10 @@ def quantizable(network: nn.Module) -> set[str]:
 
 
 def quantize_modules(network: nn.Module, quantizations: Mapping[str, Quantization]) -> None:
-    """Replaces modules by modules that compute with quantized weights, by the names of their matrices."""
+    """Replaces modules by modules that compute with quantized weights.
+
+    The keys of `quantizations` are the names of the matrices to quantize.
+    """
 
     def chosen(path: str, _: nn.Module) -> bool | dict[str, int]:
         how = quantizations.get(path + _WEIGHT)

@@ -1,8 +1,8 @@
-"""Rounds a matrix to few bits with a small error of its products, for MLX's layout `codes * scale + offset`.
+"""Rounds a matrix to few bits, such that its products with its inputs have a small error.
 
-The scale and the offset of a group of numbers in a row are fitted by least squares. The columns are then rounded one
-after the other; the remaining columns compensate the error so far, to the extent that the inputs of the matrix are
-correlated (GPTQ, arXiv:2210.17323).
+The result is in MLX's layout, `codes * scale + offset`. The scale and the offset of each group of numbers in a row are
+fitted by least squares. Then the columns are rounded from left to right; the remaining columns compensate for the error
+so far, to the extent that the inputs of the matrix are correlated (GPTQ, arXiv:2210.17323).
 
 Shapes: O rows (outputs), I columns (inputs), G groups of S numbers in a row.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range: numbers at its ends may be clipped
-_ITERATIONS = 5  # of rounding and fitting; more change next to nothing
+_ITERATIONS = 5  # of rounding and fitting; further iterations hardly change the result
 _DAMPING = 0.01  # times the mean square of the inputs: their products may be singular
 _MAX_ERROR = 0.9  # root mean square error of a row in steps; typical is 0.4, larger errors distort the row
 _BLOCK = 128  # columns whose errors are propagated at once
@@ -28,16 +28,16 @@ _MIN_SCALE = 1e-7  # the smallest scale that MLX writes; float16 can represent i
 
 
 def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None") -> tuple[mx.array, mx.array, mx.array]:
-    """Quantizes a matrix (O, I) to the format of `mx.quantize`, with better rounding.
+    """Quantizes a matrix (O, I) to the format of `mx.quantize`, but rounds it better.
 
     Args:
-        matrix: The matrix, finite; scales and offsets get its dtype.
-        bits: Bits per number, a divisor of 32.
-        size: Numbers in a group.
-        products: The sum of the products of all pairs of inputs, (I, I), finite; `None` if unknown.
+        matrix: The matrix; its numbers are finite. The scales and offsets get its dtype.
+        bits: The number of bits per number, a divisor of 32.
+        size: The number of numbers in a group.
+        products: The products of all pairs of inputs, summed over the texts, (I, I) and finite; `None` if unknown.
 
     Returns:
-        Words (O, I bits / 32), scales (O, G), offsets (O, G).
+        The words (O, I bits / 32), the scales (O, G) and the offsets (O, G).
     """
     import numpy as np
 
@@ -60,10 +60,10 @@ def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tup
     """Fits the scales and the offsets of all groups, both (O, G), in the dtype of the matrix.
 
     Args:
-        matrix: Rows (O, I).
-        bits: Bits per number.
-        size: Numbers in a group.
-        squares: The weight of an error in each column, (I,); `None` for equal weights.
+        matrix: The rows, (O, I).
+        bits: The number of bits per number.
+        size: The number of numbers in a group.
+        squares: The weight that an error has in each column, (I,); `None` if all columns have the same weight.
     """
     groups = matrix.astype(mx.float32).reshape(matrix.shape[0], -1, size)
     weights = mx.ones((1, 1, size)) if squares is None else squares.astype(mx.float32).reshape(1, -1, size)
@@ -90,7 +90,10 @@ def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tup
 
 
 def _refit(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
-    """Returns the scale and offset with the smallest error for these codes; keeps the scale if all codes are equal."""
+    """Returns the scales and offsets with the smallest error for these codes.
+
+    A group in which all codes are equal keeps its scale.
+    """
     mean = (weights * codes).sum(axis=-1, keepdims=True)
     middle = (weights * groups).sum(axis=-1, keepdims=True)
     spread = (weights * mx.square(codes - mean)).sum(axis=-1, keepdims=True)
@@ -100,12 +103,15 @@ def _refit(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array
 
 
 def _positive(scale: mx.array) -> mx.array:
-    """Replaces scales of 0, which equal numbers have, and in float16 numbers near 0, so that division is possible."""
+    """Replaces scales of 0 so that division is possible.
+
+    A scale is 0 if all numbers of a group are equal or, in float16, if they are all near 0.
+    """
     return mx.where(scale > 0, scale, _MIN_SCALE)
 
 
 def damped(products: "Floats") -> "NDArray[np.float64]":
-    """Returns the products with a larger diagonal, so that they can be inverted."""
+    """Returns the products with a larger diagonal, so that the matrix can be inverted."""
     import numpy as np
 
     products64 = products.astype(np.float64)
@@ -115,7 +121,10 @@ def damped(products: "Floats") -> "NDArray[np.float64]":
 def round_columns(
     matrix: "Floats", scales: "Floats", offsets: "Floats", bits: int, products: "Floats"
 ) -> "NDArray[np.uint32]":
-    """Rounds a matrix to codes; errors are propagated from column to column. All arrays but `products` are (O, I)."""
+    """Rounds a matrix to codes and propagates the error of each column to the following columns.
+
+    All arrays are (O, I), except `products`.
+    """
     import numpy as np
 
     # Row j of the factor holds the changes of the columns from j on that compensate an error of 1 in column j.
@@ -136,7 +145,7 @@ def round_columns(
 
 
 def packed(codes: mx.array, bits: int) -> mx.array:
-    """Packs codes (O, I) into words (O, I bits / 32), the first code in the lowest bits."""
+    """Packs codes (O, I) into words (O, I bits / 32), with the first code in the lowest bits."""
     per_word = _WORD // bits
     shifts = mx.arange(per_word, dtype=mx.uint32) * bits
     return mx.left_shift(codes.reshape(codes.shape[0], -1, per_word), shifts).sum(axis=-1).astype(mx.uint32)

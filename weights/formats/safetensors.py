@@ -1,7 +1,7 @@
-"""Reads safetensors files, single and sharded.
+"""Reads safetensors files, both single and sharded.
 
-MLX maps the data. The header is parsed here first, so that errors name the problem and no data of a damaged file is
-used. Format: https://huggingface.co/docs/safetensors.
+MLX maps the data into memory. The header is parsed here first, so that errors name the problem and no data of a
+damaged file is used. Format: https://huggingface.co/docs/safetensors.
 """
 
 import math
@@ -24,7 +24,10 @@ MAX_HEADER = 100_000_000  # bytes, the limit of the format itself
 
 
 def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo, int, int]:
-    """Checks one entry of a header; `room` is the number of bytes after the header."""
+    """Checks one entry of a header; returns its metadata and the offsets of its data.
+
+    `room` is the number of bytes after the header.
+    """
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
             pass
@@ -45,7 +48,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the header of a safetensors file; reads no tensor."""
+    """Reads and checks the header of a safetensors file, but reads no tensor."""
     try:
         total = path.stat().st_size
         with path.open("rb") as file:
@@ -55,9 +58,9 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header:
-    """Parses and checks the header of a safetensors file of `total` bytes, local or remote.
+    """Parses and checks the header of a safetensors file of `total` bytes, which may be local or remote.
 
-    `read` returns the requested number of bytes that follow; it is called twice, for the header only.
+    `read` returns the next bytes of the file, as many as requested. It is called twice, and only for the header.
     """
     start = read(8) if total >= 8 else b""
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
@@ -95,7 +98,7 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
 
 
 def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """Finds the safetensors files of a model folder: the single file, or the shards in the index; else none.
+    """Finds the safetensors files of a model folder: the single file, or the shards in the index, or none.
 
     Paths in `elsewhere` count as existing.
     """
@@ -109,9 +112,9 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
 def read_headers(
     folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
 ) -> dict[Path, Header] | None:
-    """Reads the headers of a model folder's safetensors files; `None` if it has none.
+    """Reads the headers of a model folder's safetensors files; `None` if there are no such files.
 
-    See `find_files` and `read_header`.
+    A header in `elsewhere` is used instead of reading its file, which may be missing (see `find_files`).
     """
     elsewhere = elsewhere or {}
     headers = {path: elsewhere.get(path) or read_header(path) for path in find_files(folder, elsewhere)}
@@ -121,10 +124,10 @@ def read_headers(
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the tensors of a file whose header was checked; lazy, data is read when it is used.
+    """Returns the tensors of a file whose header was checked, by name; data is read when it is used.
 
-    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned once and then
-    released here; a second access opens the file again.
+    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned only once and
+    then released here; a second access opens the file again.
     """
     fresh: dict[str, mx.array] = {}
 

@@ -1,4 +1,4 @@
-"""Sharded weights: the index that names the files."""
+"""Weights in several files (shards), with an index that names the files."""
 
 import os
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from mlxbert.weights.formats.config_json import read_json
 
 
 def find_shards(index: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
-    """Returns the files that an index names, in the order of the index; paths in `elsewhere` count as existing."""
+    """Returns the files that an index names, in the order of the index. Paths in `elsewhere` count as existing."""
     weight_map = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: expected an object 'weight_map', found {weight_map!r:.60}")

@@ -31,25 +31,25 @@ _FORMATS = {
 
 
 class WeightReader(Protocol):
-    """The interface of a module that reads a format."""
+    """The interface of a module that reads a weight format."""
 
     def read_headers(self, folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-        """Reads the headers of a folder's files in this format; `None` if there are none.
+        """Reads the headers of a folder's files in this format; `None` if there are no such files.
 
-        `classes` are the `architectures` in `config.json`, for formats that store several models in one file.
+        `classes` holds the `architectures` in `config.json`, for formats that store several models in one file.
         """
 
     def load_arrays(self, path: Path, header: Header) -> Mapping[str, mx.array]:
-        """Maps the names of a file's tensors to the tensors; each access reads the tensor again, nothing is cached."""
+        """Returns the tensors of a file by name. Each access reads the tensor again; nothing is cached."""
 
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The weights of one folder.
+    """The weight files of a folder.
 
     Attributes:
         format: The name of the format.
-        headers: The header of each file; the mapping is not empty.
+        headers: The header of each file; never empty.
     """
 
     format: str
@@ -57,7 +57,7 @@ class WeightFiles:
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Dtype, shape and file of every tensor, by name."""
+        """The dtype, shape and file of every tensor, by name."""
         merged: dict[str, TensorInfo] = {}
         for path, header in self.headers.items():
             repeated = merged.keys() & header.tensors.keys()
@@ -68,27 +68,27 @@ class WeightFiles:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Names of all other entries in the files."""
+        """The names of all entries in the files that are not tensors of the model."""
         return tuple(name for header in self.headers.values() for name in header.skipped)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that are read, each once: files with headers, and their companions."""
+        """All files that are read, each listed once: the files with headers, and their companions."""
         paths = (path for main, header in self.headers.items() for path in (main, *header.companions))
         return tuple(dict.fromkeys(paths))
 
     def arrays(self) -> Mapping[str, mx.array]:
-        """Returns all tensors by name, each read when it is used."""
+        """Returns all tensors by name; each is read when it is used."""
         mappings = self._arrays
         return LazyArrays(self.tensors, lambda name: mappings[self.tensors[name].file][name])
 
     def release(self) -> None:
-        """Frees parsed data, for example an index of tensors; a later access to a tensor parses it again."""
+        """Frees parsed data, such as an index of tensors. If a tensor is accessed later, the data is parsed again."""
         self.__dict__.pop("_arrays", None)
 
     @cached_property
     def _arrays(self) -> dict[Path, Mapping[str, mx.array]]:
-        """The tensors of each file. Metadata is parsed once; tensor data is not cached."""
+        """The tensors of each file. Their metadata is parsed once; their data is not cached."""
         reader = _reader(self.format)
         return {path: reader.load_arrays(path, header) for path, header in self.headers.items()}
 
@@ -101,12 +101,12 @@ def _reader(format: str) -> WeightReader:
 def open_weights(
     folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
 ) -> WeightFiles:
-    """Opens the weights of a folder: reads and checks the headers, but no tensor data.
+    """Opens the weights of a folder: reads and checks their headers, but no tensor data.
 
     Args:
         folder: The folder.
-        classes: `architectures` from `config.json`.
-        elsewhere: Headers of safetensors files that are not in the folder, by the path that the file would have there.
+        classes: The `architectures` in `config.json`.
+        elsewhere: The headers of safetensors files that are not in the folder, by the path that they would have there.
     """
     headers = safetensors.read_headers(folder, classes, elsewhere)
     if headers is not None:
@@ -119,7 +119,7 @@ def open_weights(
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds weights of a model, other than an adapter and `OWN_LAYERS`, judging by file names."""
+    """Whether a folder holds the weights of a model, judging by file names. Adapters and `OWN_LAYERS` do not count."""
     own_files = (ADAPTER_WEIGHTS, *(layer.file for layer in OWN_LAYERS))
     return any(holds_weights(path.name) and path.name not in own_files for path in folder.iterdir())
 
@@ -127,7 +127,7 @@ def has_weights(folder: Path) -> bool:
 def with_own_layers(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
-    """Adds the files of mlxbert's own layers that are next to the weights of a folder, if there are any."""
+    """Adds the files that hold mlxbert's own layers, if there are any next to the weights."""
     paths = [folder / layer.file for layer in layers] if weights.format == "safetensors" else []
     headers = {
         path: elsewhere.get(path) or safetensors.read_header(path)

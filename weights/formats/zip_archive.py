@@ -1,7 +1,7 @@
-"""Zip archives: the size of their directory, checked before it is parsed, and the offsets of their members.
+"""Zip archives: checks the size of the directory before it is parsed, and finds the offsets of the members.
 
-zipfile trusts the directory, and creates an object per entry before it can report their number. Torch (≥ 1.6) stores
-members uncompressed, one after another, and writes no comment; any other archive is refused.
+zipfile trusts the directory, and creates an object for every entry before it can report how many there are. Torch
+(≥ 1.6) stores members uncompressed, one after another, and writes no comment; any other archive is rejected.
 Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
@@ -23,14 +23,14 @@ _ENCRYPTED, _UTF8 = 1, 0x800  # flags
 
 @dataclass(frozen=True)
 class Member:
-    """Bytes `start` to `start + size` of a file, with their checksum if the file has one."""
+    """The bytes from `start` to `start + size` of a file, and their checksum, if there is one."""
 
     start: int
     size: int
     crc: int | None
 
     def check(self, path: Path, name: str, data: object) -> None:
-        """Refuses data that does not match its checksum."""
+        """Raises `CheckpointError` if the data does not match the checksum."""
         if self.crc is not None and zlib.crc32(data) != self.crc:  # type: ignore[arg-type]  # any object with a buffer
             raise _damaged(path, f"{name} does not match its checksum")
 
@@ -40,7 +40,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def check_directory(path: Path, file: BinaryIO, total: int) -> int:
-    """Checks the position and the size of the central directory; returns the declared number of entries."""
+    """Checks the position and the size of the central directory; returns the number of entries that it declares."""
     room = _LOCATOR.size + _END.size
     if total < room:
         raise _damaged(path, f"{total} bytes")
@@ -67,7 +67,7 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
 
 
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
-    """Refuses members that torch would not write."""
+    """Rejects members that torch would not write."""
     name = info.orig_filename
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name or "\0" in name:
         raise CheckpointError(f"{path}: the archive has a member {name[:200]!r}, expected a plain relative path")
@@ -82,7 +82,7 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 
 def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
-    """Returns the offset of a member's data, after checking the name in the local header."""
+    """Checks the name in a member's local header; returns the offset of the member's data."""
     position, name = info.header_offset, info.orig_filename
     file.seek(position)
     raw = file.read(_LOCAL.size) if position + _LOCAL.size <= end else b""
@@ -94,7 +94,7 @@ def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
 
 
 def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
-    """Reads the members of an archive, by name without the top-level folder that contains all of them."""
+    """Reads the members of an archive. Their names do not include the top-level folder that contains all of them."""
     entries = check_directory(path, file, total)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -119,7 +119,7 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
 
 
 def _check_spans(path: Path, spans: list[tuple[int, int, str]], end: int) -> None:
-    """Refuses members that overlap or extend past the data."""
+    """Rejects members that overlap each other or extend past the data."""
     position = 0
     for start, stop, name in sorted(spans):
         if start < position or stop > end:

@@ -1,1 +1,1 @@
-"""Models on the Hugging Face hub, and the hub cache, which all programs on a machine share."""
+"""Models on the Hugging Face hub, and the hub's cache, which all programs on a machine share."""

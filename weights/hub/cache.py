@@ -1,9 +1,9 @@
-"""Reads the hub cache, which all programs on a machine share, without importing huggingface_hub.
+"""Reads the hub's cache without importing huggingface_hub; all programs on a machine share the cache.
 
 The import takes half as long as a whole `mlxbert fill-mask`, and a cached model does not need it. The layout:
-`models--ORG--NAME/refs/REVISION` holds a commit hash, `snapshots/COMMIT` the files of the commit, and
-`trees/COMMIT.json` the list of all files of the commit on the hub (huggingface_hub 2 and newer also write this list
-when they download a whole snapshot).
+`models--ORG--NAME/refs/REVISION` holds the hash of a commit, `snapshots/COMMIT` holds the files of a commit, and
+`trees/COMMIT.json` lists all files that the commit has on the hub. (huggingface_hub 2 and newer also write this list
+when they download a whole snapshot.)
 """
 
 import json
@@ -29,7 +29,7 @@ _TRUE = ("1", "on", "yes", "true")
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether a string is a valid model name on the hub, `NAME` or `ORG/NAME`, as in huggingface_hub."""
+    """Whether a string can be the name of a model on the hub, `NAME` or `ORG/NAME`, by the rules of huggingface_hub."""
     return (
         _NAME.fullmatch(source) is not None
         and "--" not in source
@@ -39,12 +39,12 @@ def is_hub_name(source: str) -> bool:
 
 
 def is_offline() -> bool:
-    """Whether the environment forbids requests to the hub, as in huggingface_hub."""
+    """Whether environment variables forbid requests to the hub, by the rules of huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").lower() in _TRUE
 
 
 def cache_folder() -> Path:
-    """Returns the folder of the cache, by the environment variables and rules of huggingface_hub."""
+    """Returns the folder of the cache, by the environment variables and the rules of huggingface_hub."""
     cache = os.environ.get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache"))
     home = os.environ.get("HF_HOME", os.path.join(cache, "huggingface"))
     hub = os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
@@ -52,12 +52,12 @@ def cache_folder() -> Path:
 
 
 def repository_folder(name: str) -> Path:
-    """Returns the cache folder of a model, which need not exist."""
+    """Returns the folder of a model in the cache; it need not exist."""
     return cache_folder() / (_PREFIX + name.replace("/", "--"))
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuses a revision that cannot be a branch, tag or commit, or could point outside the folder of refs."""
+    """Raises `ArgumentError` if a revision cannot be a branch, tag or commit, or would leave the folder of refs."""
     if revision is None:
         return
     if not isinstance(revision, str):
@@ -69,7 +69,7 @@ def check_revision(revision: str | None) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A commit of a model in the cache, and the folder with its files."""
+    """A commit of a model in the cache, and the folder that holds its files."""
 
     name: str
     commit: str
@@ -77,11 +77,11 @@ class Snapshot:
 
     @property
     def listing_file(self) -> Path:
-        """The path of the list of all files of the commit on the hub; the file need not exist."""
+        """The path of the list of all files that the commit has on the hub; the list need not exist."""
         return self.folder.parents[1] / "trees" / f"{self.commit}.json"
 
     def listing(self) -> dict[str, AnnouncedFile] | None:
-        """Reads the list of all files of the commit on the hub; `None` if it is not in the cache."""
+        """Reads the list of all files that the commit has on the hub; `None` if the list is not in the cache."""
         try:
             tree = json.loads(self.listing_file.read_bytes())
             valid = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
@@ -90,9 +90,9 @@ class Snapshot:
             return None  # like huggingface_hub, ignore a list that cannot be read
 
     def missing_files(self) -> list[str] | None:
-        """Returns the needed files that are missing or have another size than on the hub.
+        """Returns the needed files that are missing or whose size differs from the size on the hub.
 
-        `None` if the cache has no list of the model's files.
+        Returns `None` if the cache has no list of the commit's files.
         """
         listed = self.listing()
         if listed is None:
@@ -104,7 +104,10 @@ class Snapshot:
         return [file for file in needed if mismatch(self.folder / file, listed[file], content=False)]
 
     def expected(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
-        """Returns the expected size and hash of a file: the name of its blob is the hash, the rest is from the list."""
+        """Returns the expected size and hash of a file.
+
+        The name of the file's blob is its hash; everything else is taken from the list.
+        """
         path = self.folder / file
         blob = Path(os.readlink(path)).name if path.is_symlink() else ""
         expected = listed.get(file, AnnouncedFile())
@@ -128,7 +131,7 @@ class Snapshot:
         )
 
     def is_complete(self) -> bool | None:
-        """Whether the cache has every file that the model needs; `None` if this cannot be decided."""
+        """Whether the cache has every file that the model needs; `None` if this is unknown."""
         try:
             missing_files = self.missing_files()
         except HubError:
@@ -138,19 +141,19 @@ class Snapshot:
         return not missing_files
 
     def is_usable(self) -> bool:
-        """Whether the folder has a configuration and weights, without consulting the list of files."""
+        """Whether the folder has a configuration and weights; the list of files is not consulted."""
         try:
             return bool(needed_files.needed_files(self.name, [*self._files()], self._read))
         except (HubError, OSError):
             return False
 
     def sizes(self) -> dict[Path, int]:
-        """Returns the size of each file in bytes, by resolved path: commits share identical files."""
+        """Returns the size of each file in bytes, by resolved path, because commits share identical files."""
         paths = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
         return {path: path.stat().st_size for path in paths}
 
     def model_type(self) -> str | None:
-        """Returns the `model_type` in the configuration; `None` if there is no readable configuration."""
+        """Returns the `model_type` in the configuration; `None` if no configuration can be read."""
         for path in (
             self.folder / needed_files.CONFIG,
             *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
@@ -184,10 +187,10 @@ class Check:
     """The result of `Snapshot.check`.
 
     Attributes:
-        checked: The files that were compared with their hash.
-        unknown: The files without a known hash.
-        damaged: The files that differ, and how they differ.
-        missing: The files that the model needs and that are missing.
+        checked: The files whose hash is known and was compared.
+        unknown: The files whose hash is unknown.
+        damaged: The files that are not as expected, and how they differ.
+        missing: The files that the model needs, but that are not in the cache.
     """
 
     checked: list[str]
@@ -197,7 +200,10 @@ class Check:
 
 
 def _from_entry(entry: Any) -> AnnouncedFile:
-    """Parses the entry of a file in huggingface_hub's list; a size of 0 without a hash means that both are unknown."""
+    """Parses the entry of a file in huggingface_hub's list.
+
+    A size of 0 without a hash means that both are unknown.
+    """
     entry = entry if isinstance(entry, dict) else {}
     size, hash = entry.get("size"), entry.get("lfs_sha256") or entry.get("blob_id")
     if hash and not is_hash(hash):
@@ -206,7 +212,7 @@ def _from_entry(entry: Any) -> AnnouncedFile:
 
 
 def _is_snapshot(name: str) -> bool:
-    """Whether a name is valid for the folder of a snapshot; it need not be a hash if the cache was filled by hand."""
+    """Whether a name is valid for the folder of a snapshot. If the cache was filled by hand, it need not be a hash."""
     return is_commit(name) or (_CUSTOM_SNAPSHOT.fullmatch(name) is not None and not is_system_file(name))
 
 
@@ -221,7 +227,7 @@ def _read_ref(path: Path) -> str | None:
 def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
     """Returns the commit that a revision referred to when it was last fetched, if its folder is in the cache.
 
-    As in huggingface_hub, a revision refers to the name of a folder; a revision without a ref is such a name itself.
+    As in huggingface_hub, a ref holds the name of a snapshot's folder; a revision without a ref is itself such a name.
     """
     check_revision(revision)
     repository = repository_folder(name)
@@ -232,15 +238,18 @@ def find_snapshot(name: str, revision: str | None) -> Snapshot | None:
 
 
 def only_snapshot(name: str) -> Snapshot | None:
-    """Returns the only commit of a model in the cache, if there are no refs and the commit may be complete."""
+    """Returns the only commit of a model in the cache, if there are no refs and the commit may be complete.
+
+    Otherwise returns `None`.
+    """
     cached, has_refs = [*snapshots(name)], any(path.is_file() for path in (repository_folder(name) / "refs").rglob("*"))
     return cached[0] if len(cached) == 1 and not has_refs and cached[0].is_complete() is not False else None
 
 
 def record(name: str, revision: str | None, commit: str, listed: Mapping[str, AnnouncedFile]) -> None:
-    """Records a commit whose needed files are all in the cache: the ref of the revision, and the files on the hub.
+    """Records a commit whose needed files are all in the cache: writes the ref of the revision and the list of files.
 
-    For files in the cache, whose hashes have been compared, the actual sizes are recorded.
+    The list states the actual sizes of the files in the cache, because their hashes have been compared.
     """
     repository = repository_folder(name)
     revision = _DEFAULT_REVISION if revision is None else revision
@@ -257,7 +266,7 @@ def record(name: str, revision: str | None, commit: str, listed: Mapping[str, An
 
 
 def _entry(announced: AnnouncedFile) -> dict[str, object]:
-    """Returns the entry of a file in huggingface_hub's list; the inverse of `_from_entry`."""
+    """Returns the entry of a file in huggingface_hub's list. This is the inverse of `_from_entry`."""
     size, digest = announced.size or 0, announced.hash or ""
     large = {"lfs_sha256": digest, "lfs_size": size} if is_sha256(digest) else {}
     return {"size": size, "blob_id": "" if large else digest, **large}
@@ -270,7 +279,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def references(name: str) -> dict[str, str]:
-    """Returns the commit of every branch and tag in the cache."""
+    """Returns the commit that each branch and tag in the cache refers to."""
     folder = repository_folder(name) / "refs"
     commits = {path.relative_to(folder).as_posix(): _read_ref(path) for path in sorted(folder.rglob("*"))}
     return {revision: commit for revision, commit in commits.items() if commit}
@@ -291,5 +300,5 @@ def cached_names() -> list[str]:
 
 
 def loading(name: str, revision: str | None) -> str:
-    """Returns the call that downloads a model, for hints."""
+    """Returns the Python call that downloads a model, for hints."""
     return f"mlxbert.load({name!r}" + (f", revision={revision!r})" if revision else ")")

@@ -1,10 +1,13 @@
-"""Downloads models from the Hugging Face hub into the shared cache, and removes them.
+"""Downloads models from the Hugging Face hub into the shared cache, and removes models from it.
 
 huggingface_hub transfers the files and manages the cache: it supports tokens, mirrors, proxies, locks and Xet. Three
-parts are ours. Only the files that a model needs are fetched, one after another in the thread of the caller, so that an
-interrupt takes effect at once: `snapshot_download` would first finish the files in progress. `transfer` compares each
-file with the announcement of the hub; a commit is recorded when all of its files are correct, and files without a
-record are compared again before they are used. `guard` limits the answers of a hub.
+parts are our own:
+
+- Only the files that a model needs are fetched. They are fetched one after another in the thread of the caller, so that
+  an interrupt takes effect at once: `snapshot_download` would first finish the files in progress.
+- `transfer` compares each file with the size and the hash that the hub announced. A commit is recorded when all of its
+  files are correct; the files of a commit without a record are compared again before they are used.
+- `guard` limits the answers of a hub.
 """
 
 import logging
@@ -36,7 +39,7 @@ _MAX_LISTING = 2**24  # bytes; about 300 per file
 def library(name: str, revision: str | None) -> Iterator[Any]:
     """Yields the module huggingface_hub with its logging silenced, and converts its errors.
 
-    Otherwise huggingface_hub would write to stderr about retries, tokens and file systems without symlinks.
+    Without this, huggingface_hub writes to stderr about retries, tokens and file systems without symlinks.
     """
     log = logging.getLogger("huggingface_hub")
     level: int | None = None
@@ -55,7 +58,7 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             yield huggingface_hub
     except MlxbertError:
         raise
-    except Exception as problem:  # huggingface_hub lets errors of four libraries through
+    except Exception as problem:  # huggingface_hub passes on errors of four libraries
         _LOG.info("%s: %s: %s", name, type(problem).__name__, problem)
         raise explain(problem, name, revision) from None
     finally:
@@ -66,9 +69,10 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
 
 
 def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
-    """Fetches the hash of a commit and its files, with their announced sizes and hashes.
+    """Fetches the hash of a commit and the list of its files, with their announced sizes and hashes.
 
-    `HfApi.model_info` ignores a busy hub's request to retry later, and its errors about unexpected JSON are unclear.
+    `HfApi.model_info` is not used: it ignores a busy hub's request to retry later, and its errors about unexpected JSON
+    are unclear.
     """
     hub.utils.validate_repo_id(name)
     at = "" if revision is None else f"/revision/{quote(revision, safe='')}"
@@ -92,7 +96,7 @@ def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict
 
 
 def _checked(name: str, entry: dict[str, Any]) -> AnnouncedFile:
-    """Parses and checks the entry of a file in the hub's list."""
+    """Checks the entry of a file in the hub's list; returns the announced size and hash."""
     file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
     if not isinstance(file, str) or leaves_folder(file):
         raise HubError(
@@ -110,13 +114,14 @@ class Commit:
 
     Attributes:
         hash: The commit hash.
-        folder: The folder of the commit's files in the cache.
+        folder: The folder that holds the commit's files in the cache.
         listed: All files of the commit, with their announced sizes and hashes.
-        needed: The files that the model needs, small files first; the files that determine them are already cached.
+        needed: The files that the model needs, small files first. The small files that determine this list are already
+            in the cache.
     """
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
-        """Resolves the revision on the hub; `hub` is the module that `library` yields."""
+        """Asks the hub for the commit of the revision; `hub` is the module that `library` yields."""
         self.hash, self.listed = _fetch_listing(hub, name, revision)
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
@@ -127,7 +132,7 @@ class Commit:
         self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._verified(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
-        """Whether a file is in the cache with the expected size, and with `content` also the expected hash."""
+        """Whether a file is in the cache with the expected size; with `content`, the hash must also be as expected."""
         expected = self._snapshot.expected(file, self.listed)
         return mismatch(self.folder / file, expected, content=content) is None
 
@@ -135,7 +140,7 @@ class Commit:
         return self.folder / file if self.has(file, content=True) else self._fetch(file, lambda received: None)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
-        """Downloads files that are not in the cache yet; with `check`, also those whose hash differs."""
+        """Downloads the files that are not in the cache; with `check`, also the files whose hash differs."""
         missing = [file for file in files if not self.has(file, content=check or not self._recorded)]
         if missing:
             total = sum(self.listed[file].size or 0 for file in missing)
@@ -161,14 +166,14 @@ def download(
 ) -> Path:
     """Downloads the files that a model needs into the shared cache, except those that are already in it.
 
-    Always resolves the revision on the hub.
+    The hub is always asked for the commit of the revision.
 
     Args:
-        name: `ORG/NAME`.
-        revision: Branch, tag or commit; the main branch if `None`.
+        name: The name of the model, `ORG/NAME`.
+        revision: A branch, tag or commit; `None` means the main branch.
         on_progress: Called with the downloaded and the total bytes; not called if all files are cached.
-        check: Whether to compare files in the cache with their hashes, and to download files that differ. Otherwise
-            only sizes are compared.
+        check: Whether to compare the hashes of files in the cache, and to download files that differ. Otherwise only
+            sizes are compared.
 
     Returns:
         The folder of the snapshot.
@@ -182,9 +187,9 @@ def download(
 
 
 def _scan(hub: Any, repository: Path) -> Any:
-    """Scans the cache with huggingface_hub, and reduces the result to one repository: forks share commits.
+    """Scans the cache with huggingface_hub; the result is limited to one repository, because forks share commits.
 
-    `None` if huggingface_hub does not find the repository, or considers it damaged.
+    Returns `None` if huggingface_hub does not find the repository or considers it damaged.
     """
     scanned = hub.scan_cache_dir(cache.cache_folder())
     for cached in scanned.repos:
@@ -196,27 +201,28 @@ def _scan(hub: Any, repository: Path) -> Any:
 def _system_files(repository: Path) -> list[Path]:
     """Finds the files that macOS wrote into a repository.
 
-    huggingface_hub considers a repository with files `._x` damaged, and fails to remove its folders.
+    huggingface_hub considers a repository with such files (`._x`) damaged, and cannot remove its folders.
     """
     return [path for path in repository.rglob("*") if is_system_file(path.name) and not path.is_dir()]
 
 
 def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
-    """Returns the bytes of the files that only removed commits have."""
+    """Returns the total size in bytes of the files that removed commits have, but kept commits do not."""
     shared = {path for snapshot in kept for path in snapshot.sizes()}
     sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
     return sum(size for path, size in sizes.items() if path not in shared and not is_system_file(path.name))
 
 
 class Removal:
-    """The planned removal of a model, or of one revision, from the shared cache.
+    """The planned removal of a model, or of one of its revisions, from the shared cache.
 
-    `folder` is the folder of the model if all its commits are removed, else of the removed commit; `size` is the number
-    of freed bytes, without files that remaining commits share.
+    Attributes:
+        folder: The folder of the model if all of its commits are removed, otherwise the folder of the removed commit.
+        size: The number of bytes that are freed. Files that remaining commits share do not count.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Plans the removal without removing anything of the model."""
+        """Plans the removal. No file of the model is removed yet."""
         self.name, self.revision = name, revision
         snapshot = cache.find_snapshot(name, revision) if revision is not None else None
         removed = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []

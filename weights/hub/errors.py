@@ -16,11 +16,11 @@ _TOO_MANY, _PROXY_LOGIN = 429, 407
 
 
 class UnreachableError(HubError):
-    """The hub did not answer, is unavailable, or another server answered; a cached copy may be used instead."""
+    """The hub did not answer or is unavailable, or another server answered. A cached copy may be used instead."""
 
 
 class UnknownRevisionError(HubError):
-    """The hub has the model, but not this revision."""
+    """The hub has the model, but not the requested revision."""
 
 
 def _endpoint() -> str:
@@ -34,7 +34,7 @@ def _first_line(problem: BaseException) -> str:
 
 
 def explain(problem: Exception, name: str, revision: str | None) -> HubError:
-    """Returns the error to raise in place of an exception of huggingface_hub."""
+    """Returns the error to raise instead of an exception of huggingface_hub."""
     if type(problem).__module__.startswith("huggingface_hub"):
         from huggingface_hub import errors
 
@@ -58,7 +58,7 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
 
 
 def retry_after(answer: Any) -> float | None:
-    """Returns the seconds that a busy hub asks clients to wait; `None` if its answer states no time."""
+    """Returns how many seconds a busy hub asks clients to wait; `None` if its answer does not say."""
     from email.utils import parsedate_to_datetime  # takes 5 ms, which is wasted if nothing is downloaded
 
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def _is_from_httpx(problem: Exception) -> bool:
 
 
 def _request(problem: Any) -> Any:
-    """Returns the request of an exception of httpx; `None` if the exception has none."""
+    """Returns the request that caused an exception of httpx; `None` if the exception does not know its request."""
     try:
         return problem.request
     except (RuntimeError, AttributeError):
@@ -172,7 +172,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
 
 
 def _is_from_hub(answer: Any) -> bool:
-    """Whether an error has the headers or the JSON that a hub sends."""
+    """Whether an error response has headers or JSON that only a hub sends."""
     hub_headers = {"x-error-code", "x-error-message"} & {key.lower() for key in answer.headers}
     return bool(hub_headers) or answer.headers.get("content-type", "").startswith("application/json")
 

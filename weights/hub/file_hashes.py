@@ -1,4 +1,4 @@
-"""The announced size and hash of a file on a hub, the comparison with a file on disk, and checks of hashes."""
+"""The announced size and hash of a file on a hub; compares them with a file on disk, and checks values from a hub."""
 
 import hashlib
 import re
@@ -14,19 +14,22 @@ _MAX_SIZE = 2**63 - 1  # bytes, the limit of file systems
 
 
 class AnnouncedFile(NamedTuple):
-    """The announced bytes and hash of a file: SHA-256 for a large file, git's blob hash for a small file."""
+    """The size in bytes and the hash that a hub announces for a file.
+
+    The hash is SHA-256 for a large file, and git's blob hash for a small file.
+    """
 
     size: int | None = None
     hash: str | None = None
 
 
 def is_commit(commit: object) -> bool:
-    """Whether a value is a full commit hash, which always refers to the same commit."""
+    """Whether a value is a full commit hash; such a hash always refers to the same commit."""
     return isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
 
 
 def is_size(size: object) -> bool:
-    """Whether a value is a number of bytes that a file can have."""
+    """Whether a value can be the size of a file in bytes."""
     return type(size) is int and 0 <= size <= _MAX_SIZE
 
 
@@ -36,17 +39,17 @@ def is_etag(etag: object) -> bool:
 
 
 def is_hash(value: object) -> bool:
-    """Whether a value, for example an ETag, is a hash that can be computed from the file."""
+    """Whether a value, such as an ETag, is a hash that can be computed from the file."""
     return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 def is_sha256(value: str) -> bool:
-    """Whether a hash is a SHA-256, the hash of a large file."""
+    """Whether a hash is a SHA-256 hash, which large files have."""
     return len(value) == 64
 
 
 def git_hash(path: Path) -> str:
-    """Returns git's blob hash of a file, in hexadecimal digits."""
+    """Returns the hash that git gives to the content of a file, in hexadecimal digits."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while piece := file.read(2**20):
@@ -55,7 +58,7 @@ def git_hash(path: Path) -> str:
 
 
 def mismatch(path: Path, known: AnnouncedFile, *, content: bool = True) -> str | None:
-    """Returns how a file differs from its expected size and, with `content`, hash; `None` if it does not differ."""
+    """Returns how a file differs from its expected size and, with `content`, its hash; `None` if it does not differ."""
     if not path.is_file():
         return "is not in the cache"
     size = path.stat().st_size

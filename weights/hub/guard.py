@@ -1,9 +1,10 @@
-"""Checks answers of a hub where huggingface_hub does not: metadata, the number of bytes, and their speed.
+"""Checks the answers of a hub where huggingface_hub does not: metadata, the number of bytes, and the speed.
 
-The library names files by headers: an ETag `/…/site-packages/evil.pth` made it write that file, which Python runs at
-startup. It reads bodies of any length at any speed, stores a web page as a file, waits as long as a hub asks it to, and
-restarts the transfer of a file without limit. The checks hook into its HTTP session, which a user may have configured,
-and into its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets them.
+huggingface_hub names files after headers: the ETag `/…/site-packages/evil.pth` made it write a file with this path,
+which Python runs at startup. It reads bodies of any length at any speed, stores a web page as a file, waits as long as
+a hub asks, and restarts the transfer of a file without limit. The checks are hooks in its HTTP session, which a user
+may have configured, and in its function that reads the metadata of a file. `AnswerLimits` apply to the thread that sets
+them.
 """
 
 import logging
@@ -30,14 +31,15 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass
 class AnswerLimits:
-    """The limits of the answers to one request: for the list of files, a file, or a part of a file.
+    """The limits for the hub's answers while one thing is fetched: the list of files, a file, or a part of a file.
 
     Attributes:
         what: The model and the file, for messages.
-        max_bytes: The maximum bytes of all bodies together: a transfer may restart after its connection broke.
+        max_bytes: The maximum number of bytes of all bodies together. There may be several bodies, because a transfer
+            restarts if its connection breaks.
         check: Called with the metadata of a file, an `HfFileMetadata`, before the file is requested.
         retried: Whether huggingface_hub repeats requests to a busy hub that does not say when to try again.
-        received: The bytes of all bodies so far.
+        received: The number of bytes of all bodies so far.
         broken: The last exception that ended a body early.
     """
 
@@ -54,7 +56,7 @@ _LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)
 
 @contextmanager
 def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
-    """Limits the answers that the module huggingface_hub receives in this thread."""
+    """Limits the answers that huggingface_hub receives in this thread; `hub` is its module."""
     guard_library()
     _watch(hub.get_session())
     token = _LIMITS.set(limits)
@@ -65,7 +67,7 @@ def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
 
 
 def _watch(session: Any) -> None:
-    """Checks each answer of a session before its body is read."""
+    """Makes a session check each answer before its body is read."""
     hooks = session.event_hooks["response"]
     if _check_answer not in hooks:
         hooks.append(_check_answer)
@@ -90,7 +92,7 @@ def _check_answer(answer: Any) -> None:
 
 
 class _LimitedBody:
-    """A body as it arrives, within its limits; the body of an error is truncated."""
+    """The body of an answer as it arrives; checks the limits, and truncates the body of an error."""
 
     def __init__(self, answer: Any, limits: AnswerLimits, resumed: type[Exception]) -> None:
         self._stream, self._is_error, self._limits, self._resumed = answer.stream, answer.is_error, limits, resumed
@@ -116,7 +118,7 @@ class _LimitedBody:
             seconds = time.monotonic() - begin  # counts if another piece arrives
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yields the pieces of the body; makes huggingface_hub resume also if the connection is reset."""
+        """Yields the pieces of the body; makes huggingface_hub resume the transfer even if the connection is reset."""
         try:
             yield from self._stream
         except Exception as problem:  # of httpx
@@ -143,7 +145,7 @@ def metadata_problem(metadata: Any) -> str | None:
 
 
 def guard_library() -> None:
-    """Makes huggingface_hub check values that it uses in paths, also for other packages that download with it."""
+    """Makes huggingface_hub check the values that it uses in paths, also if another package downloads with it."""
     from huggingface_hub import HfApi, file_download
 
     if not hasattr(file_download.get_hf_file_metadata, _GUARDED):
@@ -154,7 +156,7 @@ def guard_library() -> None:
 
 
 def _refuse(why: str | None) -> None:
-    """Raises huggingface_hub's error for invalid metadata, so that it uses its cache, as it does without a network."""
+    """Raises huggingface_hub's error for invalid metadata; it then uses its cache, as if there were no network."""
     from huggingface_hub.errors import FileMetadataError
 
     if why is not None:
@@ -162,7 +164,7 @@ def _refuse(why: str | None) -> None:
 
 
 def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `get_hf_file_metadata` to check the result."""
+    """Wraps `get_hf_file_metadata` so that its result is checked."""
     from huggingface_hub import constants, errors, get_session
 
     @wraps(real)
@@ -190,7 +192,7 @@ def _with_checks(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_commit(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `dataset_info` to check the commit."""
+    """Wraps `dataset_info` so that the commit in its result is checked."""
 
     @wraps(real)
     def info(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Determines the files of a hub repository that a model needs, by the file names and the content of a few small files.
+"""Determines which files of a hub repository a model needs, from the file names and the content of a few small files.
 
 The same rules select the files to download and decide whether the cached files are complete.
 """
@@ -52,15 +52,16 @@ ReadJson = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class _WeightFormat:
-    """A weight format, by the names of its files.
+    """A weight format, described by the names of its files.
 
     Attributes:
-        first: Pattern of the file that is opened first; there must be exactly one such file.
-        companions: Patterns of further files; `{}` is replaced by the name of the first file without `ending`.
-        ending: The suffix to remove from the name of the first file; see `companions`.
+        first: The pattern of the file that is opened first; exactly one file must match.
+        companions: The patterns of further files. `{}` stands for the name of the first file without `ending`.
+        ending: The suffix that is removed from the name of the first file for `companions`.
         self_contained: Whether the first file is complete without companions.
         sharded: Whether the first file is an index of the other files.
-        reusable: Whether a copy that another program cached is used instead of downloading a preferred format.
+        reusable: Whether weights in this format that another program cached are used, even if a preferred format could
+            be downloaded.
     """
 
     first: str
@@ -96,7 +97,7 @@ def leaves_folder(path: str) -> bool:
 
 
 def parse_json(name: str, path: Path) -> Any:
-    """Reads a JSON file of a repository."""
+    """Reads a JSON file of a repository; `name` is the repository, for messages."""
     try:
         return from_json(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -111,7 +112,7 @@ def parse_json(name: str, path: Path) -> Any:
 
 
 def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
-    """Returns the folder of each module of a sentence-transformers model, and whether the module is the encoder."""
+    """Returns the folder of each module in `modules.json`, and whether the module can be the encoder."""
     modules = read(MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise HubError(f"{name}: {MODULES} holds {modules!r:.60}, expected a list of modules")
@@ -125,7 +126,7 @@ def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
-    """Returns the names that match a pattern; unlike in fnmatch, `*` does not match a slash."""
+    """Returns the names that match a pattern. Unlike in fnmatch, `*` does not match a slash."""
     depth = pattern.count("/")
     return [name for name in names if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern)]
 
@@ -155,7 +156,7 @@ def _companions(format: _WeightFormat, first: str, inside: Collection[str]) -> l
 def _weights(
     name: str, prefix: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool]
 ) -> list[str]:
-    """Selects the weight files of one folder, in one format; empty if there are none."""
+    """Selects the weight files of a folder in one format; empty if the folder has none."""
     inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
     choices: list[tuple[_WeightFormat, list[str]]] = []
     for format in _FORMATS:
@@ -177,7 +178,7 @@ def _weights(
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:
-    """Returns the configuration of a folder: `config.json`, or else files with names that Google used."""
+    """Returns the configuration of a folder: `config.json`, or otherwise files with the names that Google used."""
     if prefix + CONFIG in listed:
         return [prefix + CONFIG]
     patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
@@ -187,14 +188,14 @@ def _configs(prefix: str, listed: Collection[str]) -> list[str]:
 def needed_files(
     name: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool] = lambda file: False
 ) -> list[str]:
-    """Returns the files that the model or adapter of a repository needs: small files first, weights in one format.
+    """Returns the files of a repository that its model or adapter needs: small files first, weights in one format only.
 
     Args:
-        name: The repository, for messages.
+        name: The name of the repository, for messages.
         listed: All files of the repository.
-        read: Returns the parsed content of a listed JSON file.
-        is_here: Whether a file is in the cache. If another program cached the weights in PyTorch's format, they are
-            used instead of downloading the safetensors next to them on the hub.
+        read: Returns the parsed content of a JSON file in `listed`.
+        is_here: Returns whether a file is in the cache. If another program cached the weights in PyTorch's format, they
+            are used, even if the hub also has safetensors.
     """
     modules = dict(_modules(name, read)) if MODULES in listed else {}
     # If a module holds the encoder, weights at the root are not part of the model.
@@ -217,7 +218,10 @@ def needed_files(
 
 
 def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
-    """Returns the files of adapters in folders (jina-embeddings-v5); other models use such folders otherwise."""
+    """Returns the files of the adapters that a checkpoint has in its own folders (jina-embeddings-v5).
+
+    In other models, folders with these names have another purpose.
+    """
     files = [
         file
         for name in (file_names.ADAPTER, file_names.ADAPTER_WEIGHTS)

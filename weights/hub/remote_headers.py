@@ -1,7 +1,8 @@
-"""Fetches the headers of weights on the hub, so that a model can be inspected without downloading the weights.
+"""Fetches the headers of weights on the hub, so that a model can be inspected without downloading its weights.
 
-huggingface_hub has a function for this, `parse_safetensors_file_metadata`, but it fetches 100 kB of every file,
-including weights, and does not return the length of the header, which is needed to check that the file is complete.
+huggingface_hub has a function for this, `parse_safetensors_file_metadata`. It is not used because it fetches 100 kB of
+every file, including weights, and does not return the length of the header, which is needed to check that the file is
+complete.
 """
 
 from collections.abc import Iterable
@@ -26,10 +27,10 @@ def fetch_headers(
 ) -> tuple[Path, dict[Path, Header]]:
     """Downloads the small files of a model into the cache, and fetches the headers of weights that are not cached.
 
-    The revision is not recorded in the cache, so that the model does not appear to be complete.
+    The revision is not recorded in the cache, because the model would then appear to be complete.
 
     Returns:
-        The folder of the snapshot, and the headers by the paths that the files would have in the cache.
+        The folder of the snapshot, and the headers by the path that each file would have in the cache.
     """
     cache.check_revision(revision)
     with library(name, revision) as hub:
@@ -41,7 +42,7 @@ def fetch_headers(
 
 
 def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> None:
-    """Refuses weights in formats whose headers cannot be fetched separately."""
+    """Rejects weights in formats whose headers cannot be fetched separately."""
     other = next((file for file in absent if not file.endswith(".safetensors")), None)
     if other is not None:
         raise HubError(

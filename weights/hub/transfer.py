@@ -1,8 +1,8 @@
-"""Transfers one file of the hub into the shared cache with huggingface_hub; keeps it if it matches the announcement.
+"""Transfers one file from the hub into the shared cache, and keeps it only if it matches the hub's announcement.
 
-huggingface_hub compares no hash, and the size only at the end. It resumes a transfer if the connection breaks, but a
-later run starts again. Files in Xet arrive by another library, which `guard` cannot limit; their sizes and hashes are
-compared as for other files.
+huggingface_hub does the transfer. It compares no hash, and compares the size only at the end. It resumes a transfer if
+the connection breaks, but a later run starts again. Files in Xet are transferred by another library, which `guard`
+cannot limit; their sizes and hashes are compared, too.
 """
 
 import logging
@@ -27,9 +27,9 @@ def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, c
 
     Args:
         hub: The module huggingface_hub.
-        snapshot: The commit, which need not be in the cache.
+        snapshot: The commit; its folder need not exist yet.
         file: The path of the file in the repository.
-        listed: The size and hash of the file in the hub's list.
+        listed: The size and the hash that the hub's list states for the file.
         count: Called with the number of bytes of the file that have arrived.
     """
     what, wrong = f"{snapshot.name}: {file}", ""
@@ -53,7 +53,7 @@ def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, c
 
 
 def _discard(snapshot: Snapshot, path: Path) -> None:
-    """Removes a file and its blob; if a link points outside the cache, its target is kept."""
+    """Removes a file and its blob. If the file is a link to a target outside the cache, the target is kept."""
     blob = Path(os.readlink(path)).name if path.is_symlink() else ""
     path.unlink(missing_ok=True)  # another process may have removed it
     if blob:
@@ -61,11 +61,11 @@ def _discard(snapshot: Snapshot, path: Path) -> None:
 
 
 class _Transfer:
-    """The announced size and hash of a file, and a progress bar for huggingface_hub that refuses other sizes.
+    """The announced size and hash of a file. Acts as huggingface_hub's progress bar to stop a transfer of another size.
 
     Attributes:
-        expected: The size and the hash that the file must have; `None` before the hub is asked.
-        limits: The limits of the hub's answers.
+        expected: The size and the hash that the file must have; `None` until the hub has been asked.
+        limits: The limits for the hub's answers.
     """
 
     def __init__(self, what: str, commit: str, listed: AnnouncedFile, count: Callable[[int], None]) -> None:
@@ -75,7 +75,7 @@ class _Transfer:
         self.limits = AnswerLimits(what, _TOKEN, self._check_metadata)
 
     def _check_metadata(self, metadata: Any) -> None:
-        """Compares the metadata of the file with its entry in the list."""
+        """Compares the metadata of the file with its entry in the hub's list."""
         size, hash = self._listed
         announced = AnnouncedFile(metadata.size, metadata.etag if is_hash(metadata.etag) else None)
         self.expected = AnnouncedFile(announced.size if size is None else size, hash or announced.hash)
@@ -98,7 +98,7 @@ class _Transfer:
         return (self.expected or self._listed).size or 0
 
     def __call__(self, **options: Any) -> "_Transfer":
-        """Creates the bar, in place of tqdm's constructor."""
+        """Returns this object in place of a new bar; huggingface_hub calls it like tqdm's constructor."""
         return self
 
     def __enter__(self) -> "_Transfer":
@@ -109,13 +109,13 @@ class _Transfer:
             raise OSError(f"has {self._received:,} bytes, expected {self._size():,}")
 
     def update(self, more: int = 1) -> None:
-        """Counts bytes before they are written; a negative number means bytes that are fetched again."""
+        """Counts bytes before they are written. A negative number means that bytes will be fetched again."""
         self._received += more
         if self._received > self._size():
             raise OSError(f"has more bytes than the {self._size():,} that the hub announces")
         self._count(self._received)
 
     def close(self, *values: Any, **options: Any) -> None:
-        """Does nothing, like the other methods that Xet calls."""
+        """Does nothing. Xet calls several methods that are not needed here."""
 
     update_transfer = set_postfix_str = set_transfer_postfix_str = close

@@ -1,1 +1,1 @@
-"""Builds a `tokenizers` object from the vocabulary files of a model folder."""
+"""Builds a `tokenizers` object from the vocabulary files in a model folder."""

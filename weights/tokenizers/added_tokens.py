@@ -1,6 +1,6 @@
-"""Added tokens, which are matched before a text is split: reads their declarations, and assigns their ids.
+"""Added tokens, which are matched before a text is split: reads their declarations and assigns their ids.
 
-The order is the same as in transformers: tokens with an id, special tokens by role, other special tokens.
+As in transformers, tokens with an id come first, then special tokens with a role, then other special tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ class Added:
     Attributes:
         token: The token with its flags.
         number: The id that the files declare for the token, if any.
-        from_class: Whether the token is a default of the tokenizer class, which the vocabulary may lack.
-        overrides: Whether the flags override the flags in a `tokenizer.json`.
+        from_class: Whether the token comes from the defaults of the tokenizer class. The vocabulary may lack it.
+        overrides: Whether the token's flags override the flags in a `tokenizer.json`.
     """
 
     token: AddedToken
@@ -42,7 +42,7 @@ def _special(content: str, entry: object) -> AddedToken:
 
 
 def _extra_special(settings: Mapping[str, Any]) -> list[AddedToken]:
-    """Returns the special tokens without a standard role: first tokens with custom names, then the tokens of a list."""
+    """Returns the special tokens without a standard role: first tokens with custom names, then the tokens in a list."""
     roles = {f"{role}_token" for role in SPECIAL_ROLES}
     by_name = {key: value for key, value in settings.items() if key.endswith("_token") and key not in roles}
     entries: list[object] = []
@@ -83,7 +83,10 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
 def collect(
     folder: Path, settings: Mapping[str, Any], roles: Mapping[str, AddedToken], defaults: Mapping[str, str]
 ) -> list[Added]:
-    """Returns all added tokens of a folder, each once, in the order to add them; `defaults` are the class's tokens."""
+    """Returns all added tokens of a folder in the order in which they are added, each once.
+
+    `defaults` holds the special tokens of the tokenizer class.
+    """
     extra = _extra_special(settings)
     special = {token.content: token for token in (*reversed(extra), *roles.values())}
     by_content = {added.token.content: added for added in _with_ids(folder, settings, special)}
@@ -101,9 +104,10 @@ def _missing(tokenizer: Tokenizer, added: Iterable[Added]) -> list[Added]:
 
 
 def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, complete: bool) -> None:
-    """Adds tokens to a tokenizer; tokens that the vocabulary has keep their ids.
+    """Adds tokens to a tokenizer. Tokens that are already in the vocabulary keep their ids.
 
-    `complete` appends default tokens of the class that the vocabulary lacks, even if no other tokens are appended.
+    With `complete`, default tokens of the class that the vocabulary lacks are always appended. Otherwise they are
+    appended only if other tokens are appended, too.
     """
     check_added(folder, [entry.token.content for entry in added if entry.token.normalized], growth_of(tokenizer).total)
     longest = max((entry.token.content for entry in added), key=len, default="")

@@ -1,7 +1,7 @@
-"""Guards against files that make the `tokenizers` library abort the process or allocate without bound.
+"""Guards against files that make the `tokenizers` library abort the process or allocate memory without bound.
 
-The bytes of a file are checked here before the library sees them. Exceptions and panics of the library become
-TokenizerErrors.
+The bytes of a file are checked here before the library reads them. Exceptions and panics of the library become
+`TokenizerError`s.
 """
 
 import base64
@@ -29,7 +29,7 @@ _ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
 
 @contextmanager
 def guarded(what: str, *, text: bool = False) -> Iterator[None]:
-    """Converts exceptions and panics of the library, and strings that cannot be encoded as UTF-8, to errors."""
+    """Converts exceptions and panics of the library, and failures to encode a string as UTF-8, to errors of mlxbert."""
     try:
         yield
     except BaseException as problem:
@@ -42,7 +42,11 @@ def guarded(what: str, *, text: bool = False) -> Iterator[None]:
 
 
 def check_charsmap(path: Path, table: bytes) -> None:
-    """Refuses a table of character replacements that declares more bytes than it has: the library allocates them."""
+    """Raises `TokenizerError` for an invalid table of character replacements.
+
+    A table must not declare more bytes than it has, because the library allocates them. A replacement must not be very
+    long.
+    """
     declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
     if declared > max(len(table) - 4, 0):
         raise TokenizerError(
@@ -57,7 +61,7 @@ def check_charsmap(path: Path, table: bytes) -> None:
 
 
 def _unescape(path: Path, data: bytes) -> bytes:
-    """Rewrites JSON without escapes of plain characters, which some writers emit and which could bypass the checks."""
+    """Rewrites JSON without escapes of plain characters; some writers emit them, and they could bypass the checks."""
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
@@ -87,7 +91,7 @@ def _check(path: Path, data: bytes) -> None:
         try:
             table = base64.b64decode(charsmap[1])
         except ValueError:
-            continue  # the library refuses it as well
+            continue  # the library rejects it, too
         check_charsmap(path, table)
     at = 0  # after a quotation mark
     while at + MAX_TOKEN < len(data):
@@ -114,7 +118,7 @@ def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
 
 
 def check_ids(tokenizer: Tokenizer) -> None:
-    """Refuses a vocabulary that the library could not write."""
+    """Raises `TokenizerError` for a vocabulary that the library could not write."""
     largest = largest_id(tokenizer)
     if largest > MAX_ID:
         raise TokenizerError(f"a token has id {largest}, expected at most {MAX_ID}")

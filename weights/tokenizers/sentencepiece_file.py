@@ -1,7 +1,7 @@
-"""Reads SentencePiece models by parsing and checking the protobuf message in the file.
+"""Reads SentencePiece models: parses and checks the protobuf message in the file.
 
-The sentencepiece library is not used: for decomposed texts its ids differ from transformers' ids, and some versions
-abort the process if a piece is too long.
+The sentencepiece library is not used: its ids for decomposed texts differ from the ids in transformers, and some
+versions abort the process if a piece is too long.
 """
 
 import math
@@ -17,15 +17,15 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of p
 MAX_PIECE = 512  # characters, the maximum of SentencePiece; the tokenizers library recurses over them
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _READ = ("unigram", "bpe")
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of the model …
-_TEXT, _SCORE, _TYPE = 1, 2, 3  # … of a piece …
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # field numbers in a model
+_TEXT, _SCORE, _TYPE = 1, 2, 3  # field numbers in a piece
 _PIECE_KEY, _TEXT_KEY = _PIECES << 3 | protobuf.BYTES, _TEXT << 3 | protobuf.BYTES
 _SCORE_KEY, _SCORE_SIZE = _SCORE << 3 | FIXED32, 5
 _NORMAL_TYPE = (b"", bytes([_TYPE << 3 | VARINT, NORMAL]))
 _FLOAT, _TAGGED = struct.Struct("<f"), struct.Struct("<xf")
-_START = struct.Struct("4B")  # of a short piece: the key and size of the piece, then of its text
-_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # … of the trainer's settings …
-_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # … and of the normalizer's
+_START = struct.Struct("4B")  # of a short piece: its key and size, then the key and size of its text
+_KIND, _SUFFIX, _BYTE_FALLBACK = 3, 24, 35  # field numbers in the trainer's settings
+_CHARSMAP, _DUMMY_PREFIX, _EXTRA_SPACES, _ESCAPE = 2, 3, 4, 5  # in the normalizer's
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class SentencePieceModel:
     """The content of a SentencePiece model.
 
     Attributes:
-        kind: `unigram` or `bpe`.
-        texts: The pieces, in order of the ids.
-        scores: The scores of the pieces.
-        types: The types of pieces that are not normal, by id.
+        kind: The type of the model, `unigram` or `bpe`.
+        texts: The texts of the pieces, in the order of their ids.
+        scores: The scores of the pieces, in the same order.
+        types: The type of each piece that is not normal, by id.
         charsmap: The compiled table of character replacements; empty if texts are not normalized.
         dummy_prefix: Whether a space is added before every text.
-        collapse_spaces: Whether spaces at the ends are removed and runs of spaces become one.
+        collapse_spaces: Whether spaces at the ends are removed and runs of spaces become one space.
         byte_fallback: Whether characters that no piece covers are encoded as bytes.
     """
 
@@ -58,16 +58,16 @@ class SentencePieceModel:
         return self.of_type(UNKNOWN)[0]
 
     def of_type(self, kind: int) -> list[str]:
-        """Returns the pieces of a type other than `NORMAL`."""
+        """Returns the texts of all pieces of a type; the type must not be `NORMAL`."""
         return [self.texts[number] for number, type_ in self.types.items() if type_ == kind]
 
 
 @dataclass
 class _PieceTable:
-    """The pieces read so far; see `SentencePieceModel`.
+    """The pieces that have been read so far (see `SentencePieceModel`).
 
     Attributes:
-        plain: Whether all calls of `add_short` succeeded; after a failure it is not tried again.
+        plain: Whether all calls of `add_short` have succeeded. After a failure, `add` reads all pieces.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -76,9 +76,9 @@ class _PieceTable:
     plain: bool = True
 
     def add_short(self, data: bytes, at: int) -> int:
-        """Reads normal pieces with a short text and a score, which are nearly all pieces; this is fast.
+        """Reads consecutive normal pieces with a short text and a score, which most pieces are. This is fast.
 
-        Returns the offset of the first other field; `at` if a piece is damaged or contains a line feed.
+        Returns the offset of the first field of another kind, or `at` if a piece is damaged or contains a line feed.
         """
         if not self.plain:
             return at
@@ -126,7 +126,7 @@ class _PieceTable:
 
 
 def _decode(texts: list[bytes]) -> list[str] | None:
-    """Decodes all texts at once; `None` if one is not UTF-8 or contains a line feed."""
+    """Decodes all texts at once; `None` if a text is not UTF-8 or contains a line feed."""
     try:
         lines = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
     except UnicodeDecodeError:
@@ -135,7 +135,7 @@ def _decode(texts: list[bytes]) -> list[str] | None:
 
 
 def _unpack(scores: list[bytes]) -> list[float] | None:
-    """Unpacks the fields of scores; `None` if a field is damaged."""
+    """Unpacks the bytes of score fields; `None` if a field is damaged."""
     content = b"".join(scores)
     if len(content) != _SCORE_SIZE * len(scores) or content[::_SCORE_SIZE].strip(bytes([_SCORE_KEY])):
         return None

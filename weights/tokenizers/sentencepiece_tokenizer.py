@@ -22,7 +22,7 @@ _SPACE = "\u2581"  # the character that SentencePiece uses for a space
 
 
 def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """Keeps the ids of the SentencePiece model."""
+    """Returns the pieces with the ids that they have in the SentencePiece model."""
     entries = list(zip(model.texts, model.scores, strict=True))
     for number, kind in model.types.items():
         if kind == USER_DEFINED:  # sentencepiece 0.2 gives it this score, whatever the file states
@@ -32,7 +32,7 @@ def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Ent
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
-    """Assigns the ids of models trained by fairseq: its special tokens first (roles or strings), the mask last."""
+    """Returns the layout of models trained by fairseq: its special tokens (roles or strings) first, the mask last."""
     expected = ("<unk>", "<s>", "</s>")
 
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
@@ -50,14 +50,17 @@ camembert_layout = _fairseq_layout(("<s>NOTUSED", "pad", "</s>NOTUSED", "unk", "
 
 
 def albert_layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
-    """Keeps the model's ids; pieces like `2019,`, which ALBERT splits, get a score so low that they are never used."""
+    """Returns the pieces with the ids that they have in the SentencePiece model.
+
+    ALBERT splits pieces like `2019,`. Their scores are made so low that they are never used.
+    """
     return [
         (text, score - 100 if re.search(r"\d,$", text) else score) for text, score in plain_layout(model, special, path)
     ]
 
 
 def _merges_of(entries: Entries) -> list[tuple[str, str]]:
-    """Returns the merges of a BPE vocabulary: every way to split a piece into two pieces, best scores first."""
+    """Returns the merges of a BPE vocabulary: every way to split a piece into two other pieces, best scores first."""
     numbers = {text: number for number, (text, _) in enumerate(entries)}
     merges = []
     for text, score in entries:
@@ -69,7 +72,7 @@ def _merges_of(entries: Entries) -> list[tuple[str, str]]:
 
 
 def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.Model:
-    """Builds the model with the ids of a layout; text that no piece covers becomes `unknown`."""
+    """Builds the model with the ids in `entries`. Text that no piece covers becomes `unknown`."""
     index = next((index for index, (text, _) in enumerate(entries) if text in (unknown, model.unknown)), 0)
     if model.kind == "unigram":
         return models.Unigram(entries, unk_id=index, byte_fallback=model.byte_fallback)
@@ -84,15 +87,15 @@ def _model(model: SentencePieceModel, entries: Entries, unknown: str) -> models.
 
 @dataclass(frozen=True)
 class PieceRules:
-    """How a class reads a SentencePiece model.
+    """How a tokenizer class reads a SentencePiece model.
 
     Attributes:
         file: The file name of the SentencePiece model.
         layout: Assigns ids to the pieces.
-        lower_case: The default of the `do_lower_case` setting; `None` if the class has no such setting.
+        lower_case: The default of the setting `do_lower_case`; `None` if the class has no such setting.
         accents_and_quotes: Whether the class removes accents by default, and replaces '' and `` by ".
-        words: Whether the class splits at spaces first, so that offsets never include a space.
-        punctuation: Whether the class has a setting to split at punctuation.
+        words: Whether the class splits texts at spaces first, so that offsets never include a space.
+        punctuation: Whether the class has a setting that splits texts at punctuation.
     """
 
     file: str
@@ -103,7 +106,7 @@ class PieceRules:
     punctuation: bool = False
 
     def _cleaning(self, folder: Path, settings: Settings) -> list[normalizers.Normalizer]:
-        """Returns the steps that settings ask for; they run before the model's own replacements."""
+        """Returns the normalization steps that the settings request; they run before the replacements of the model."""
         steps: list[normalizers.Normalizer] = []
         if self.accents_and_quotes:
             steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -114,7 +117,7 @@ class PieceRules:
         return steps
 
     def steps(self, folder: Path, settings: Settings) -> dict[str, Any]:
-        """Returns the normalizer for a `tokenizer.json` that has none."""
+        """Returns the normalizer that is used if a `tokenizer.json` has none."""
         steps = self._cleaning(folder, settings)
         if self.punctuation:  # DeBERTa
             spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
@@ -133,7 +136,7 @@ class PieceRules:
         return normalizers.Sequence(steps)
 
     def __call__(self, folder: Path, settings: Settings, special: Special) -> Tokenizer:
-        """Builds the tokenizer of a folder."""
+        """Builds the tokenizer from the SentencePiece model in a folder."""
         path = folder / self.file
         model = read_sentencepiece(path)
         check_charsmap(path, model.charsmap)
@@ -164,7 +167,10 @@ class PieceRules:
 
 
 def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenizer:
-    """Builds the tokenizer of Gemma: merges in the order of the pieces, and bytes for text that no piece covers."""
+    """Builds the tokenizer of Gemma.
+
+    Merges are in the order of the pieces. Text that no piece covers is encoded as bytes.
+    """
     path = folder / GEMMA_FILE
     model = read_sentencepiece(path, symbols=True)
     if model.kind != "bpe" or model.dummy_prefix or model.collapse_spaces or model.charsmap:

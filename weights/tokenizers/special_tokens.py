@@ -1,4 +1,4 @@
-"""The special tokens around texts: as a tokenizer class defines them, and as a `tokenizer.json` overrides them."""
+"""The special tokens around texts: as a tokenizer class defines them, or as a `tokenizer.json` overrides them."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +12,16 @@ from mlxbert.weights.tokenizers.text_growth import steps_of
 
 @dataclass(frozen=True)
 class Ends:
-    """The special tokens that a class puts around texts.
+    """The special tokens that a tokenizer class puts around texts.
 
     Attributes:
         first: The role of the token before a text.
         last: The role of the token after a text.
-        pair: The layout of two texts: `segments`, `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled`,
-            `<s> A </s></s> B </s>` in one segment; `trimmed`, like `doubled`, but offsets exclude the spaces at the
-            ends of a token; `each`, `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        used: When to use them with a `tokenizer.json`: `always`, if its post-processor is `missing`, or `never`.
+        pair: The layout of two texts: `segments` is `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled` is
+            `<s> A </s></s> B </s>` in one segment; `trimmed` is like `doubled`, but offsets exclude the spaces at the
+            ends of a token; `each` is `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
+        used: When these tokens are used with a `tokenizer.json`: `always`, only if its post-processor is `missing`, or
+            `never`.
     """
 
     first: str
@@ -29,13 +30,13 @@ class Ends:
     used: Literal["always", "missing", "never"] = "always"
 
     def applies(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> bool:
-        """Whether the tokens apply to a `tokenizer.json`, and its vocabulary has them."""
+        """Whether these tokens apply to a `tokenizer.json` and are in its vocabulary."""
         enabled = self.used == "always" or (self.used == "missing" and tokenizer.post_processor is None)
         names = [tokens[role].content for role in (self.first, self.last) if role in tokens]
         return enabled and len(names) == 2 and None not in map(tokenizer.token_to_id, names)
 
     def build(self, tokenizer: Tokenizer, tokens: Mapping[str, AddedToken], settings: Mapping[str, Any]) -> Any:
-        """Builds the post-processor with the ids of the vocabulary; `tokens` are the special tokens by role."""
+        """Builds the post-processor with the ids in the vocabulary; `tokens` holds the special tokens by role."""
         first, last = ((name := tokens[role].content, _id(tokenizer, name)) for role in (self.first, self.last))
         if self.pair == "each":
             return _around_each(first, last, settings)
@@ -55,10 +56,10 @@ def _id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def _around_each(bos: tuple[str, int], eos: tuple[str, int], settings: Mapping[str, Any]) -> Any:
-    """Builds `<bos> A <eos> <bos> B <eos>`; `add_bos_token` or `add_eos_token` can be false to omit one of the tokens.
+    """Builds the layout `<bos> A <eos> <bos> B <eos>`.
 
-    If these settings are missing, both tokens are added, as in the training of EmbeddingGemma; transformers would add
-    neither.
+    If `add_bos_token` or `add_eos_token` is false, this token is omitted. If both settings are missing, both tokens are
+    added, as in the training of EmbeddingGemma, although transformers would add neither.
     """
     before, after = (
         [end] if settings.get(f"add_{role}_token") is not False else [] for role, end in (("bos", bos), ("eos", eos))
@@ -71,13 +72,13 @@ def _around_each(bos: tuple[str, int], eos: tuple[str, int], settings: Mapping[s
 
 
 def effect(tokenizer: Tokenizer) -> tuple[list[tuple[int, int]], ...]:
-    """Returns the ids and segments of a sample text and a sample pair, to compare two post-processors."""
+    """Returns the ids and segments of a sample text and a sample pair, to compare the effect of two post-processors."""
     encodings = (tokenizer.encode("a"), tokenizer.encode("a", "a"))
     return tuple(list(zip(encoding.ids, encoding.type_ids, strict=True)) for encoding in encodings)
 
 
 def other_ids(tokenizer: Tokenizer) -> dict[str, tuple[int, int | None]]:
-    """Returns both ids of each special token whose id in the post-processor differs from the vocabulary."""
+    """Returns special tokens whose id in the post-processor differs from their id in the vocabulary, with both ids."""
     before, numbers = tokenizer.post_processor, dict[str, tuple[int, int | None]]()
     for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
         pairs = [tuple(step[role]) for role in ("cls", "sep") if role in step]

@@ -1,6 +1,7 @@
-"""Bounds how much longer the steps of a tokenizer can make a text, before the `tokenizers` library runs them.
+"""Limits how much longer the steps of a tokenizer can make a text, before the `tokenizers` library runs them.
 
-The library allocates whatever its steps need: twelve replacements of "a" by ten turn one character into 10**12.
+The library allocates as much memory as the steps need: twelve replacements of "a" by ten "a" turn one character into
+10**12.
 """
 
 import base64
@@ -16,15 +17,15 @@ from tokenizers import Tokenizer
 
 from mlxbert.errors import InputError, TokenizerError
 
-MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization: up to a kilobyte of memory each
-MAX_GROWTH = 4096  # of the bytes of a text, by a normalizer; the largest known value is ALBERT's, 1,089
-_MAX_WRITTEN = 64  # of the code points of a text, by replacements that are written in the file
-_MAX_OTHER = 16  # by a pre-tokenizer, and by a decoder
-_TYPICAL = 5  # by a pre-tokenizer
+MAX_TEXT = 2**21  # code points that are tokenized at once, also after normalization; each takes up to a kilobyte
+MAX_GROWTH = 4096  # factor for the bytes of a text, by a normalizer; the largest known is ALBERT's, 1,089
+_MAX_WRITTEN = 64  # factor for the code points of a text, by replacements that the file states
+_MAX_OTHER = 16  # factor by a pre-tokenizer or a decoder
+_TYPICAL = 5  # factor by a pre-tokenizer
 _MAX_STEPS = 64
 _MAX_ADDED = 2**24  # bytes of all added tokens, normalized
 _PIECE = 512  # code points that are normalized at once to measure the result
-# By how much steps can multiply the bytes of a character, the maximum over all characters.
+# The maximum factor by which a step can multiply the bytes of a character.
 _FACTORS = {
     **{"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 5, "ByteLevel": 2},
     "Metaspace": 5,
@@ -40,9 +41,9 @@ class Growth:
     """The factors by which the steps of a tokenizer can multiply the length of a text.
 
     Attributes:
-        total: The factor of the bytes, by all steps of the normalizer.
-        written: The factor of the code points, by replacements that are written in the file, and by a pre-tokenizer
-            with unusually many steps.
+        total: The factor for the number of bytes, by all steps of the normalizer.
+        written: The factor for the number of code points, by the replacements that the file states, and by a
+            pre-tokenizer with unusually many steps.
     """
 
     total: float
@@ -55,7 +56,7 @@ class Growth:
 
 
 def growth_of(tokenizer: Tokenizer) -> Growth:
-    """Computes the growth by a tokenizer's steps."""
+    """Computes by how much the steps of a tokenizer can make a text longer."""
     normal, before = (
         [] if step is None else list(steps_of(json.loads(step.__getstate__())))
         for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
@@ -64,12 +65,12 @@ def growth_of(tokenizer: Tokenizer) -> Growth:
 
 
 def longest_output(table: bytes) -> int:
-    """Returns the bytes of the longest string in a table of character replacements that SentencePiece compiled."""
+    """Returns the length in bytes of the longest string in a table of replacements that SentencePiece compiled."""
     return max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
 
 
 def check_growth(path: Path, data: bytes) -> None:
-    """Refuses a `tokenizer.json` whose steps could make a text too long."""
+    """Raises `TokenizerError` for a `tokenizer.json` whose steps could make a text too long."""
     normalizer, added = 1.0, list[str]()
     for name, section in _sections(path, data):
         if name == "added_tokens":
@@ -91,7 +92,7 @@ def check_growth(path: Path, data: bytes) -> None:
 
 
 def check_templates(path: Path, tokenizer: Tokenizer) -> None:
-    """Refuses a post-processor that adds many tokens or repeats a text."""
+    """Raises `TokenizerError` for a post-processor that adds many tokens or repeats a text."""
     before = tokenizer.post_processor
     added = 0
     for step in [] if before is None else steps_of(json.loads(before.__getstate__())):
@@ -108,7 +109,10 @@ def check_templates(path: Path, tokenizer: Tokenizer) -> None:
 
 
 def offsets(data: bytes, part: bytes) -> Iterator[int]:
-    """Yields the offsets of `part` in `data`; `re` is several times slower, which matters for large vocabularies."""
+    """Yields the offsets of `part` in `data`.
+
+    The module `re` is several times slower, which matters for large vocabularies.
+    """
     at = data.find(part)
     while at >= 0:
         yield at
@@ -124,7 +128,7 @@ def _sections(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _read(path: Path, data: bytes, start: int) -> Any:
-    """Parses the JSON value at an offset; reads as little as possible, as the rest of the file may be large."""
+    """Parses the JSON value at an offset. It reads as little as possible, because the rest of the file may be large."""
     for size in (2**18, 2**22, len(data)):
         try:
             return json.JSONDecoder().raw_decode(data[start : start + size].decode("utf-8", "replace"))[0]
@@ -134,7 +138,7 @@ def _read(path: Path, data: bytes, start: int) -> Any:
 
 
 def check_added(path: Path, added: Sequence[str], growth: float) -> None:
-    """Refuses added tokens that would be too long after normalization."""
+    """Raises `TokenizerError` if added tokens would be too long after normalization."""
     size = sum(map(_bytes, added))
     if size * growth > _MAX_ADDED:
         raise TokenizerError(
@@ -144,7 +148,7 @@ def check_added(path: Path, added: Sequence[str], growth: float) -> None:
 
 
 def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
-    """Refuses a text that is too long to be tokenized at once, before or after normalization."""
+    """Raises `InputError` if a text is too long to be tokenized at once, before or after normalization."""
     size, limit = len(text), growth.max_text
     normalizer = tokenizer.normalizer if size * (1 if text.isascii() else 4) * growth.total > MAX_TEXT else None
     if normalizer is not None and size <= limit:
@@ -161,7 +165,7 @@ def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
 
 
 def steps_of(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the steps of a normalizer, a pre-tokenizer or a decoder; sequences are flattened."""
+    """Yields the steps of a normalizer, pre-tokenizer, decoder or post-processor, including the steps of sequences."""
     waiting = [value]
     while waiting:
         step = waiting.pop()
@@ -201,5 +205,5 @@ def _factor(step: Mapping[str, Any]) -> float:
         try:
             return max(longest_output(base64.b64decode(step["precompiled_charsmap"])), 1.0)
         except ValueError:
-            return 1.0  # the library refuses it
+            return 1.0  # the library rejects it
     return float(_FACTORS.get(str(step.get("type")), 1))

@@ -1,4 +1,4 @@
-"""The tokenizer classes, by their names in model folders; an entry holds all properties that differ between classes."""
+"""The tokenizer classes, by their names in model folders. An entry holds all properties in which classes differ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,17 +34,17 @@ class TokenizerClass:
     """How a class builds a tokenizer from its vocabulary files.
 
     Attributes:
-        files: The required files if there is no `tokenizer.json`.
+        files: The files that are required if there is no `tokenizer.json`.
         build: Builds a tokenizer from the folder, its settings and the special tokens by role.
-        steps: Builds the steps of the class: its `normalizer`, its `pre_tokenizer`, or neither if the steps of the
-            `tokenizer.json` are used.
-        keeps_steps: Whether the steps of the class are used only if a `tokenizer.json` has none.
-        special: The default special tokens by role, bos and eos included; settings override them.
-        model: The type of the vocabulary; a `tokenizer.json` with another type does not belong to this class.
+        steps: Builds the steps that replace the steps of a `tokenizer.json`, by name (`normalizer`, `pre_tokenizer`);
+            empty if its own steps are used.
+        keeps_steps: Whether the steps of the class are used only where a `tokenizer.json` has none.
+        special: The default special tokens by role, including bos and eos; settings override them.
+        model: The type of the vocabulary. A `tokenizer.json` with another type does not belong to this class.
         ends: The special tokens around texts.
         mask_lstrip: Whether the mask token includes the spaces before it.
         appends_missing: Whether special tokens that the files lack are appended to the vocabulary.
-        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does and
+        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but
             version 5 does not.
     """
 
@@ -61,7 +61,7 @@ class TokenizerClass:
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: Any) -> TokenizerClass:
-    """Defines a class with a SentencePiece model; its replacements of characters are only in the file."""
+    """Defines a class with a SentencePiece model. Only the model's file states its replacements of characters."""
     return TokenizerClass((rules.file,), rules, special, Unigram, ends, steps=rules.steps, keeps_steps=True, **facts)
 
 
@@ -135,7 +135,7 @@ MODEL_TYPES = {
 UNCHANGED_TYPES = ("modernbert", "qwen2")
 
 _OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
-# These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json of other origin.
+# These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json with another origin.
 REFUSED = {
     "BertJapaneseTokenizer": "it splits texts into words with MeCab, Sudachi or Juman++",
     "BertweetTokenizer": "it normalizes tweets before it uses the vocabulary",

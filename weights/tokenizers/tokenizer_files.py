@@ -54,13 +54,13 @@ _LEFT_SETTINGS = {  # and what mlxbert does instead of "left"
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a vocabulary marks words: a prefix on the first token of a word ("Ġ", "▁"), or on all other tokens ("##")."""
+    """How a vocabulary marks words: with a prefix on the first token of a word ("Ġ", "▁"), or on all others ("##")."""
 
     word_start: str
     continuation_prefix: str
 
     def is_continuation(self, token: str) -> bool:
-        """Whether a token continues a word."""
+        """Whether a token continues a word, rather than starting one."""
         if self.word_start:
             return not token.startswith(self.word_start)
         return bool(self.continuation_prefix) and token.startswith(self.continuation_prefix)
@@ -72,11 +72,11 @@ class TokenizerFiles:
 
     Attributes:
         tokenizer: The tokenizer, without padding and truncation.
-        special: The special tokens in the vocabulary, by role (`unk`, `sep`, `pad`, `cls`, `mask`; without `cls` and
-            `sep` also `bos` and `eos`).
-        spelling: How tokens mark word boundaries.
+        special: The special tokens in the vocabulary, by role: `unk`, `sep`, `pad`, `cls` and `mask`. If the tokenizer
+            has neither `cls` nor `sep`, also `bos` and `eos`.
+        spelling: How tokens mark the boundaries of words.
         max_length: The maximum input length in tokens, if the files state one.
-        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does and
+        segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but
             version 5 does not.
     """
 
@@ -88,7 +88,7 @@ class TokenizerFiles:
 
     @property
     def lower_cases(self) -> bool:
-        """Whether texts are lowercased."""
+        """Whether the tokenizer lowercases texts."""
         normalizer = self.tokenizer.normalizer
         return normalizer is not None and "A" not in normalizer.normalize_str("A")
 
@@ -134,7 +134,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
 
 
 def _missing_hint(folder: Path, missing: list[str]) -> str:
-    """Returns the hint for missing files; SentencePiece models may have other names, for example 30k-clean.model."""
+    """Returns the hint for missing files. SentencePiece models may have other names, such as 30k-clean.model."""
     models_here = sorted(path for path in folder.glob("*.model") if not is_system_file(path.name))
     if len(missing) == len(models_here) == 1 and missing[0].endswith(".model"):
         return f"if {models_here[0].name} is the vocabulary of the model, copy it to {missing[0]}"
@@ -142,7 +142,7 @@ def _missing_hint(folder: Path, missing: list[str]) -> str:
 
 
 def _present(tokenizer: Tokenizer, tokens: Mapping[str, AddedToken]) -> dict[str, str]:
-    """Returns the special tokens in the vocabulary, by role; bos and eos only if there are no cls and sep instead."""
+    """Returns the special tokens in the vocabulary, by role; bos and eos only if there is neither cls nor sep."""
     roles = ROLES if {"cls", "sep"} & tokens.keys() else SPECIAL_ROLES
     contents = {role: tokens[role].content for role in roles if role in tokens}
     return {role: content for role, content in contents.items() if tokenizer.token_to_id(content) is not None}
@@ -185,7 +185,10 @@ def _read_json(path: Path) -> Tokenizer:
 
 
 def _disable_dropout(path: Path, tokenizer: Tokenizer) -> None:
-    """Disables the dropout of merges, which some vocabularies were trained with: tokens would differ in every run."""
+    """Disables the dropout of merges, which would give a text different tokens in every run.
+
+    Some vocabularies were trained with it.
+    """
     model = tokenizer.model
     if isinstance(model, models.BPE) and model.dropout:
         _LOG.warning(
@@ -198,8 +201,8 @@ def _disable_dropout(path: Path, tokenizer: Tokenizer) -> None:
 def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
     """Replaces the steps of a `tokenizer.json` by the steps of its class, as transformers does.
 
-    One exception: if the file is cased and `tokenizer_config.json` has no `do_lower_case`, texts are not lowercased;
-    transformers would lowercase them.
+    One case differs from transformers: if the file is cased and `tokenizer_config.json` has no `do_lower_case`, texts
+    are not lowercased.
     """
     for part, ours in kind.steps(folder, settings).items():
         stated = getattr(tokenizer, part)
@@ -230,7 +233,7 @@ def _state(step: Any) -> Any:
 
 
 def _apply_switches(folder: Path, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Applies the settings that override a `tokenizer.json`, as transformers does."""
+    """Applies the settings that override a `tokenizer.json`, as in transformers."""
     for part, kind, keys in (
         ("normalizer", normalizers.BertNormalizer, _BERT_SWITCHES),
         ("pre_tokenizer", pre_tokenizers.ByteLevel, _BYTE_SWITCHES),
@@ -277,9 +280,10 @@ def _apply_ends(
     tokens: Mapping[str, AddedToken],
     settings: Mapping[str, Any],
 ) -> None:
-    """Sets the special tokens around texts as transformers does.
+    """Sets the special tokens around texts, as in transformers.
 
-    The class of a `tokenizer.json` determines them, or else the file; without either, texts get no special tokens.
+    The class of a `tokenizer.json` determines them, or otherwise the file itself. If neither does, texts get no special
+    tokens.
     """
     before = tokenizer.post_processor
     if ends is not None and ends.applies(tokenizer, tokens):
@@ -304,8 +308,9 @@ def _roles(
 ) -> tuple[TokenizerClass | None, dict[str, AddedToken]]:
     """Returns the class whose default special tokens fit a `tokenizer.json`, and the special tokens by role.
 
-    Some folders name a class that does not match their file: then the first class that matches is used. But if `<bos>`
-    and `<eos>` replace `[CLS]` and `[SEP]`, no class is guessed: a `<s>` in such a vocabulary is the HTML tag.
+    Some folders name a class that does not match the file. In this case the first class that matches is used. But no
+    class is guessed if the file has `<bos>` and `<eos>` in place of `[CLS]` and `[SEP]`: an `<s>` in such a vocabulary
+    is the HTML tag.
     """
     declared = special_tokens(settings, kind.special if kind else {}, mask_lstrip=bool(kind and kind.mask_lstrip))
     if "eos" in declared and not {"cls", "sep"} & declared.keys():
@@ -322,7 +327,7 @@ def _roles(
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
-    """Returns a copy that lowercases texts first, as sentence-transformers does for `do_lower_case`."""
+    """Returns a copy that lowercases texts first, as sentence-transformers does if `do_lower_case` is set."""
     changed = _copy(tokenizer)
     steps = [normalizers.Lowercase()] if changed.normalizer is None else [normalizers.Lowercase(), changed.normalizer]
     changed.normalizer = normalizers.Sequence(steps)
@@ -343,7 +348,7 @@ def _copy(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _spelling(tokenizer: Tokenizer) -> Spelling:
-    """Finds the word markers by splitting a word after a space."""
+    """Finds out how the vocabulary marks words, by splitting a word that follows a space."""
     if isinstance(tokenizer.model, models.WordPiece):
         return Spelling("", tokenizer.model.continuing_subword_prefix)
     text = "a a"
@@ -356,9 +361,9 @@ def _spelling(tokenizer: Tokenizer) -> Spelling:
 
 
 def has_words_between_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether the tokens of a word do not depend on the text before the preceding space, as in Gemma.
+    """Whether the tokens of a word are independent of the text before the preceding space, as in Gemma.
 
-    Gemma's pieces contain a space at their start or not at all, but the library treats a whole text as one word.
+    In Gemma's vocabulary, a piece has spaces at its start only, but the library treats a whole text as one word.
     """
     if not isinstance(tokenizer.model, models.BPE) or tokenizer.normalizer is None:
         return False
@@ -378,7 +383,7 @@ def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disables Python's garbage collection, which takes a third of the time when 250,000 pieces are created."""
+    """Disables Python's garbage collection, which would take a third of the time if 250,000 pieces are created."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The settings files of a tokenizer: class, special tokens, added tokens and flags."""
+"""Reads the files with a tokenizer's settings: its class, special tokens, added tokens and flags."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,7 +39,10 @@ def _check(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Reads `tokenizer_config.json`, completed by `special_tokens_map.json`; empty if neither file exists."""
+    """Reads `tokenizer_config.json`; keys that it lacks are taken from `special_tokens_map.json`.
+
+    The settings are empty if neither file exists.
+    """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -50,7 +53,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """Returns the tokenizer class that the files name, the `model_type`, and whether a generic class is named first."""
+    """Returns the tokenizer class that the files name, the `model_type`, and whether the first class is generic."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
@@ -69,7 +72,7 @@ def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[st
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
-    """Reads a flag of `tokenizer_config.json`; `None` if it is missing or null."""
+    """Reads a flag of `tokenizer_config.json`; `None` if the flag is missing or null."""
     value = settings.get(key)
     if value is not None and not isinstance(value, bool):
         raise TokenizerError(f"{folder}/tokenizer_config.json: {key} is {value!r}, expected true, false or null")
@@ -77,20 +80,20 @@ def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
 
 
 def switch(folder: Path, settings: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    """Reads a flag of `tokenizer_config.json`, or returns its default."""
+    """Reads a flag of `tokenizer_config.json`; returns `default` if the flag is missing or null."""
     value = flag(folder, settings, key)
     return default if value is None else value
 
 
 def content_of(value: object) -> str | None:
-    """Returns the string of a token entry: the entry itself, or its `content`; `None` if the entry is invalid."""
+    """Returns the text of a token, given its entry: a string or an object with `content`; `None` for other entries."""
     if isinstance(value, Mapping):
         value = value.get("content")
     return value if isinstance(value, str) else None
 
 
 def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
-    """Creates a token that is matched before a text is split, with the flags of its entry."""
+    """Creates a token that is matched before a text is split. The flags in its entry override `flags`."""
     if isinstance(entry, Mapping):
         flags |= {key: bool(entry[key]) for key in _FLAGS if key in entry}
     return AddedToken(content, **flags)
@@ -99,7 +102,7 @@ def make_token(content: str, entry: object, **flags: bool) -> AddedToken:
 def special_tokens(
     settings: Mapping[str, Any], defaults: Mapping[str, str], *, mask_lstrip: bool
 ) -> dict[str, AddedToken]:
-    """Returns the special tokens by role, bos and eos included: from the settings, else the defaults."""
+    """Returns the special tokens by role, including bos and eos, from the settings or else from the defaults."""
     tokens = {}
     for role in SPECIAL_ROLES:
         entry = settings.get(f"{role}_token")
@@ -111,7 +114,7 @@ def special_tokens(
 
 
 def never_split(folder: Path, settings: Mapping[str, Any], vocab: Mapping[str, int]) -> list[AddedToken]:
-    """Reads the words of the vocabulary that the tokenizer must not split."""
+    """Reads the list of words that the tokenizer must not split; all of them must be in the vocabulary."""
     tokens = settings.get("never_split") or []
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise TokenizerError(f"{folder}/tokenizer_config.json: never_split is {tokens!r}, expected a list of strings")

@@ -27,7 +27,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Whether a vocabulary is cased: more than one token in a hundred contains a capital letter."""
+    """Whether a vocabulary is cased: more than one in a hundred of its tokens contain a capital letter."""
     capitals = sum(token != token.lower() for token in vocab if not token.startswith("["))
     return capitals > len(vocab) / 100
 
@@ -74,7 +74,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 
 
 def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
-    """Builds a byte-level BPE tokenizer from a `vocab.json` and a `merges.txt`, whose lines are in merge order."""
+    """Builds a byte-level BPE tokenizer from a `vocab.json` and a `merges.txt`, which lists the merges in order."""
     path = folder / "vocab.json"
     vocab = read_json(path, TokenizerError)
     numbers = sorted(number for number in vocab.values() if type(number) is int)

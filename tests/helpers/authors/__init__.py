@@ -1,6 +1,6 @@
-"""Models that transformers does not have, in torch: what their authors' code computes, with its names of tensors.
+"""Models that transformers lacks, in torch: the same computation and tensor names as in their authors' code.
 
-They have the interface of transformers' models as far as tests use it; facts have the names that transformers uses.
+Their interface is the part of transformers' interface that tests use. Facts have the names that transformers uses.
 """
 
 from typing import Any
@@ -11,5 +11,5 @@ from tests.helpers.authors import flash, jina_bert, neobert
 
 
 def class_of(name: str) -> Any:
-    """A class of transformers, or one of ours."""
+    """Returns a class of transformers, or a class of this package."""
     return next(getattr(place, name) for place in (flash, jina_bert, neobert, transformers) if hasattr(place, name))

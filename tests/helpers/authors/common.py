@@ -1,4 +1,4 @@
-"""What several of these models compute."""
+"""Parts that several of these models share."""
 
 import math
 from typing import Any
@@ -8,7 +8,10 @@ from torch.nn import functional
 
 
 def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = True) -> tuple[Any, Any]:
-    """Attention of queries, keys and values (B, H, L, d), and its weights if they are asked for; the mask is (B, L)."""
+    """Returns the attention output for queries, keys and values (B, H, L, d), and the weights if `weighed`.
+
+    The mask is (B, L).
+    """
     if mask is not None:
         mask = mask[:, None, None, :] != 0
     if not weighed:  # as fast as torch can
@@ -27,23 +30,23 @@ def mix(q: Any, k: Any, v: Any, mask: Any, bias: Any = None, *, weighed: bool = 
 
 
 class States:
-    """Hidden states and weights of attention, kept if they are asked for; `None` otherwise."""
+    """Collects hidden states and attention weights if they are requested; otherwise they are `None`."""
 
     def __init__(self, hidden: bool, attentions: bool) -> None:
         self.hidden: Any = () if hidden else None
         self.attentions: Any = () if attentions else None
 
     def enter(self, x: Any) -> None:
-        """Keeps what enters a layer, or leaves the last."""
+        """Adds the input of a layer, or the output of the last layer."""
         self.hidden = None if self.hidden is None else (*self.hidden, x)
 
     def weigh(self, weights: Any) -> None:
-        """Keeps the weights of a layer."""
+        """Adds the attention weights of a layer."""
         self.attentions = None if self.attentions is None else (*self.attentions, weights)
 
 
 def loss_of(model: Any, logits: Any, labels: Any) -> Any:
-    """The loss of classes of texts by their problem, or of tokens; `None` without labels."""
+    """Returns the loss of a text classifier, by its problem type, or of a token classifier; `None` without labels."""
     if labels is None:
         return None
     problem = getattr(model.config, "problem_type", None)

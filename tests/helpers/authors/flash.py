@@ -1,4 +1,4 @@
-"""Models after the BERT of flash-attention: nomic-embed-text-v2-moe, jina-embeddings-v3, jina-reranker-v2."""
+"""Models based on the BERT of flash-attention: nomic-embed-text-v2-moe, jina-embeddings-v3, jina-reranker-v2."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ class Config:
     """The facts of a model, as attributes.
 
     Attributes:
-        theta: The base of rotary positions; `None` for a table.
+        theta: The base of the rotary positions; `None` if the model has a table of positions.
     """
 
     theta: float | None = None
@@ -27,22 +27,19 @@ class Config:
         self.__dict__ |= facts
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts by name."""
         return dict(vars(self))
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "Config":
-        """The facts in a config.json."""
         return cls(**values)
 
     @property
     def num_labels(self) -> int:
-        """The number of classes."""
         return len(vars(self).get("id2label") or "12")
 
 
 class Attention(nn.Module):  # type: ignore[misc]
-    """Heads of one fused projection; queries and keys are rotated if the model has rotary positions."""
+    """Attention with a fused projection; queries and keys are rotated if the model has rotary positions."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -51,7 +48,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.out_proj = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, x: Any, mask: Any, *, weighed: bool) -> tuple[Any, Any]:
-        """(B, L, D) → (B, L, D) and the weights (B, H, L, L)."""
+        """Maps hidden states (B, L, D) to (B, L, D) and attention weights (B, H, L, L)."""
         rows, length, width = x.shape
         q, k, v = self.Wqkv(x).reshape(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         if self.config.theta:
@@ -69,7 +66,7 @@ def _rotated(x: Any, cosines: Any, sines: Any) -> Any:
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]
-    """Two layers."""
+    """A feed-forward of two linear layers."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -77,12 +74,11 @@ class FeedForward(nn.Module):  # type: ignore[misc]
         self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Any) -> Any:
-        """(B, L, D) → (B, L, D)."""
         return self.fc2(functional.gelu(self.fc1(x)))
 
 
 class Mixture(nn.Module):  # type: ignore[misc]
-    """Experts without biases, of which every token adds up the ones that its router prefers; one bias follows."""
+    """Experts without biases. Each token uses the experts that its router scores highest, and adds one shared bias."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -95,7 +91,6 @@ class Mixture(nn.Module):  # type: ignore[misc]
         self.experts.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Any) -> Any:
-        """(B, L, D) → (B, L, D)."""
         shares = self.router["layer"](x).softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))
         least = shares.topk(self.used, -1).values[..., -1:]
         shares = torch.where(shares >= least, shares, 0).to(x.dtype)  # those that are used keep what they have
@@ -103,13 +98,13 @@ class Mixture(nn.Module):  # type: ignore[misc]
         pairs = zip(*(matrix.chunk(self.count) for matrix in (self.experts.mlp.w1, self.experts.mlp.w2)), strict=True)
         for number, (up, down) in enumerate(pairs):
             rows = torch.nonzero(shares[..., number], as_tuple=True)
-            found = functional.gelu(x[rows] @ up.T) @ down
-            mixed = mixed.index_put(rows, found * shares[..., number][rows][:, None], accumulate=True)
+            outputs = functional.gelu(x[rows] @ up.T) @ down
+            mixed = mixed.index_put(rows, outputs * shares[..., number][rows][:, None], accumulate=True)
         return mixed + self.experts.bias
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """Attention, add, norm, feed-forward, add, norm."""
+    """A layer: attention, add, norm, feed-forward, add, norm."""
 
     def __init__(self, config: Any, attention: str, mlp: nn.Module) -> None:
         super().__init__()
@@ -120,14 +115,13 @@ class Layer(nn.Module):  # type: ignore[misc]
         self.norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, x: Any, mask: Any, *, weighed: bool) -> tuple[Any, Any]:
-        """(B, L, D) → (B, L, D) and the weights of attention."""
         attended, weights = getattr(self, self.attention)(x, mask, weighed=weighed)
         x = self.norm1(x + attended)
         return self.norm2(x + self.mlp(x)), weights
 
 
 class Encoder(nn.Module):  # type: ignore[misc]
-    """Embeddings and layers; a pooler if the configuration has one."""
+    """The embeddings and the layers of an encoder."""
 
     def __init__(self, config: Any, attention: str) -> None:
         super().__init__()
@@ -145,7 +139,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         )
 
     def has_experts(self, number: int) -> bool:
-        """Whether a layer has experts: every n-th one, from the second on."""
+        """Whether a layer has experts: every n-th layer has, starting with the second."""
         every = vars(self.config).get("moe_every_n_layers", 0)
         return bool(every) and number % every == 1
 
@@ -153,7 +147,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None, output_hidden_states: bool = False,
         output_attentions: bool = False, **_: Any,
     ) -> Any:  # fmt: skip
-        """What a model of transformers gives."""
+        """Returns the outputs that a model of transformers returns."""
         x = self.embeddings.word_embeddings(ids)
         x = x + self.embeddings.token_type_embeddings(
             torch.zeros_like(ids) if token_type_ids is None else token_type_ids
@@ -172,7 +166,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
 
 
 class Published(nn.Module):  # type: ignore[misc]
-    """An encoder alone, or with a head."""
+    """An encoder, alone or with a head."""
 
     config_class: ClassVar[type[Config]]
     base_model_prefix: ClassVar[str]
@@ -188,32 +182,32 @@ class Published(nn.Module):  # type: ignore[misc]
                 nn.init.normal_(parameter, std=config.initializer_range)
 
     def add_head(self) -> None:
-        """Adds the layers of the head."""
+        """Adds the layers of the head; overridden by classes with a head."""
 
     def logits(self, states: Any) -> Any:
-        """What the head gives; `None` without one."""
+        """Returns the scores of the head; `None` if there is no head."""
 
-    def state_dict(self, *given: Any, **options: Any) -> Any:
-        """The tensors; of an encoder alone without prefix."""
-        found = super().state_dict(*given, **options)
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        """Returns the tensors; their names have no prefix if the model is an encoder alone."""
+        tensors = super().state_dict(*arguments, **options)
         alone = type(self).__name__.endswith("Model")
-        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: found[name] for name in found}
+        return {name.removeprefix(f"{self.base_model_prefix}.") if alone else name: tensors[name] for name in tensors}
 
     def load_state_dict(self, tensors: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Loads tensors, with the prefix or without it."""
+        """Loads tensors whose names may have the prefix or not."""
         mine = super().state_dict()
         full = {name if name in mine else f"{self.base_model_prefix}.{name}": tensors[name] for name in tensors}
         return super().load_state_dict(full, strict, assign)
 
     def forward(self, input_ids: Any, labels: Any = None, **inputs: Any) -> Any:
-        """What a model of transformers gives."""
-        found = getattr(self, self.base_model_prefix)(input_ids, **inputs)
-        found.logits = logits = self.logits(found.last_hidden_state)
-        found.loss = loss_of(self, logits, labels)
-        return found
+        """Returns the outputs that a model of transformers returns."""
+        output = getattr(self, self.base_model_prefix)(input_ids, **inputs)
+        output.logits = logits = self.logits(output.last_hidden_state)
+        output.loss = loss_of(self, logits, labels)
+        return output
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes a model folder as its authors did."""
+        """Writes a model folder like the ones that the model's authors published."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file(
@@ -224,7 +218,7 @@ class Published(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def from_pretrained(cls, folder: Path, dtype: Any = torch.float32, **_: Any) -> Any:
-        """The model of a folder, and which tensors do not fit."""
+        """Loads a model from a folder; also returns which tensors are missing or unexpected."""
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         read: Any = cls.config_class
         model = cls(read.read(values))
@@ -238,7 +232,7 @@ class Published(nn.Module):  # type: ignore[misc]
 
 
 class NomicMoeConfig(Config):
-    """Nomic's own configuration; the keys are those of GPT-2."""
+    """Nomic's own configuration, which uses the keys of GPT-2."""
 
     NAMES: ClassVar[dict[str, str]] = {
         "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -254,15 +248,14 @@ class NomicMoeConfig(Config):
     }  # fmt: skip
 
     def published(self, name: str) -> dict[str, Any]:
-        """The content of a config.json."""
+        """Returns the content of the published `config.json`."""
         facts = {self.NAMES.get(key, key): value for key, value in vars(self).items() if key != "attn_implementation"}
         return facts | self.FIXED | {"architectures": [name.replace("Moe", "Bert")]}
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "NomicMoeConfig":
-        """The facts in a config.json."""
-        own = {theirs: key for key, theirs in cls.NAMES.items()}
-        return cls(**{own.get(key, key): value for key, value in values.items()})
+        standard = {theirs: key for key, theirs in cls.NAMES.items()}
+        return cls(**{standard.get(key, key): value for key, value in values.items()})
 
 
 class NomicMoeModel(Published):
@@ -272,10 +265,9 @@ class NomicMoeModel(Published):
 
 
 class NomicMoeForMaskedLM(NomicMoeModel):
-    """With the masked-LM head, whose last matrix is that of the words."""
+    """The model with the masked-LM head, whose last matrix is the matrix of the word embeddings."""
 
     def add_head(self) -> None:
-        """Adds the layers of the head."""
         width, self.cls = self.config.hidden_size, nn.Module()
         self.cls.predictions = nn.Module()
         self.cls.predictions.transform = nn.Module()
@@ -284,29 +276,26 @@ class NomicMoeForMaskedLM(NomicMoeModel):
         self.cls.predictions.bias = nn.Parameter(torch.zeros(self.config.vocab_size))
 
     def logits(self, states: Any) -> Any:
-        """The scores of words."""
         head = self.cls.predictions
         states = head.transform.layer_norm(functional.gelu(head.transform.dense(states)))
         return states @ self.bert.embeddings.word_embeddings.weight.T + head.bias
 
 
 class NomicMoeForTokenClassification(NomicMoeModel):
-    """With a layer over every token."""
+    """The model with a classifier of tokens."""
 
     def add_head(self) -> None:
-        """Adds the layer."""
         self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
     def logits(self, states: Any) -> Any:
-        """The scores of classes."""
         return self.classifier(states)
 
 
 class JinaFlashConfig(Config):
-    """XLM-RoBERTa's configuration without a `model_type`, but with the class that reads it."""
+    """XLM-RoBERTa's configuration without a `model_type`, but with the name of the class that reads it."""
 
     def published(self, name: str) -> dict[str, Any]:
-        """The content of a config.json."""
+        """Returns the content of the published `config.json`."""
         facts = {key: value for key, value in vars(self).items() if key not in ("attn_implementation", "theta")}
         base = {"rotary_emb_base": self.theta} if self.theta else {}
         code = "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.XLMRobertaFlashConfig"
@@ -316,12 +305,11 @@ class JinaFlashConfig(Config):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "JinaFlashConfig":
-        """The facts in a config.json."""
         return cls(**values, theta=values.get("rotary_emb_base"))
 
 
 class Stacked(nn.Module):  # type: ignore[misc]
-    """What the adapters of all tasks add to a weight; nothing without a task."""
+    """The adapters of all tasks for one weight. The adapter of the current task, if any, is added to the weight."""
 
     task: ClassVar[int | None] = None
 
@@ -332,7 +320,7 @@ class Stacked(nn.Module):  # type: ignore[misc]
         self.lora_A, self.lora_B = (nn.Parameter(torch.zeros(tasks, *shape)) for shape in (first, second))
 
     def forward(self, weight: Any) -> Any:
-        """The weight with the adapter of the task."""
+        """Adds the adapter of the current task to a weight."""
         if Stacked.task is None:
             return weight
         a, b = self.lora_A[Stacked.task], self.lora_B[Stacked.task]
@@ -340,29 +328,27 @@ class Stacked(nn.Module):  # type: ignore[misc]
 
 
 class JinaFlashModel(Published):
-    """jina-embeddings-v3, with adapters if the configuration names some; with absolute positions jina-reranker-v2."""
+    """jina-embeddings-v3, with adapters if the configuration names tasks; with absolute positions, jina-reranker-v2."""
 
     config_class, base_model_prefix, attention = JinaFlashConfig, "roberta", "mixer"
 
     def add_head(self) -> None:
-        """Adds the adapters."""
+        """Adds adapters to all linear layers and tables."""
         tasks = vars(self.config).get("lora_adaptations") or ()
         for module in [*self.modules()] if tasks else ():
             if isinstance(module, nn.Linear | nn.Embedding):
                 table = isinstance(module, nn.Embedding)
-                made = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
-                parametrize.register_parametrization(module, "weight", made)
+                adapter = Stacked(module.weight, len(tasks), self.config.lora_rank, table=table)
+                parametrize.register_parametrization(module, "weight", adapter)
 
 
 class JinaFlashForSequenceClassification(JinaFlashModel):
-    """With the classifier of RoBERTa."""
+    """The model with the text classifier of RoBERTa."""
 
     def add_head(self) -> None:
-        """Adds the layers of the head."""
         self.num_labels, self.classifier = self.config.num_labels, nn.Module()
         self.classifier.dense = nn.Linear(self.config.hidden_size, self.config.hidden_size)
         self.classifier.out_proj = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
     def logits(self, states: Any) -> Any:
-        """The scores of classes."""
         return self.classifier.out_proj(self.classifier.dense(states[:, 0]).tanh())

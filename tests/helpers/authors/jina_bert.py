@@ -1,4 +1,4 @@
-"""JinaBert, in both of its forms: embeddings 2, reranker 1."""
+"""JinaBERT in both of its variants: embeddings 2 and reranker 1."""
 
 import math
 from typing import Any
@@ -19,14 +19,14 @@ from tests.helpers.authors.common import States, mix
 
 
 class JinaBertConfig(BertConfig):  # type: ignore[misc]
-    """The configuration of Jina's BERT."""
+    """The configuration of JinaBERT."""
 
     feed_forward_type: str = "original"
     position_embedding_type: str = "alibi"
 
 
 def lowered(heads: int, length: int) -> Any:
-    """What ALiBi adds to the scores, (1, H, L, L)."""
+    """Returns the negative numbers that ALiBi adds to attention scores, (1, H, L, L)."""
     power = 2 ** math.floor(math.log2(heads))
     exponents = [8 * n / power for n in range(1, power + 1)]
     exponents += [4 * n / power for n in range(1, 2 * power + 1, 2)][: heads - power]
@@ -36,7 +36,7 @@ def lowered(heads: int, length: int) -> Any:
 
 
 class JinaBertLayer(nn.Module):  # type: ignore[misc]
-    """Attention, add, norm, gated feed-forward, add, norm; the names of its parts are those of the first form."""
+    """A layer of the first variant: attention, add, norm, gated feed-forward, add, norm."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -44,36 +44,35 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
             config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.hidden_dropout_prob,
         )  # fmt: skip
         self.heads = config.num_attention_heads
-        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+        projections = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
         output = {"dense": nn.Linear(width, width), "LayerNorm": nn.LayerNorm(width, eps)}
-        self.attention = nn.ModuleDict({"self": nn.ModuleDict(own), "output": nn.ModuleDict(output)})
+        self.attention = nn.ModuleDict({"self": nn.ModuleDict(projections), "output": nn.ModuleDict(output)})
         self.mlp = nn.ModuleDict(self.feed_forward(width, inner, eps))
         self.activation = {"geglu": nn.functional.gelu, "reglu": nn.functional.relu}[config.feed_forward_type]
         self.rates = config.attention_probs_dropout_prob, rate
 
     def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
-        """The layers of the feed-forward."""
+        """Returns the layers of the feed-forward, by name."""
         return {
             "gated_layers": nn.Linear(width, 2 * inner, bias=False), "wo": nn.Linear(inner, width),
             "layernorm": nn.LayerNorm(width, eps),
         }  # fmt: skip
 
     def drop(self, x: Any, rate: float) -> Any:
-        """Dropout."""
         return nn.functional.dropout(x, rate, self.training)
 
     def projected(self, x: Any) -> tuple[Any, Any]:
-        """Queries and keys (B, L, D)."""
+        """Returns the queries and the keys, (B, L, D)."""
         return self.attention["self"]["query"](x), self.attention["self"]["key"](x)
 
     def attended(self, x: Any, mask: Any, bias: Any, weighed: bool) -> tuple[Any, Any]:
-        """The input and attention, normed."""
+        """Returns the normalized sum of the input and the attention output, and the attention weights."""
         q, k = self.projected(x)
-        given = (
+        split_heads = (
             part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for part in (q, k, self.attention["self"]["value"](x))
         )
-        q, k, v = given
+        q, k, v = split_heads
         mixed, weights = mix(q, k, v, mask, bias, weighed=weighed or self.training)
         if self.training:
             mixed = self.drop(weights, self.rates[0]) @ v
@@ -89,7 +88,7 @@ class JinaBertLayer(nn.Module):  # type: ignore[misc]
 
 
 class NormedJinaBertLayer(JinaBertLayer):
-    """The second form: queries and keys are normed as a whole, and the input of the attention is added twice."""
+    """A layer of the second variant: queries and keys have a norm, and the input of the attention is added twice."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -99,13 +98,11 @@ class NormedJinaBertLayer(JinaBertLayer):
         self.layer_norm_1, self.layer_norm_2 = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
 
     def feed_forward(self, width: int, inner: int, eps: float) -> dict[str, nn.Module]:
-        """The layers of the feed-forward."""
         return {"up_gated_layer": nn.Linear(width, 2 * inner, bias=False), "down_layer": nn.Linear(inner, width)}
 
     def projected(self, x: Any) -> tuple[Any, Any]:
-        """Queries and keys (B, L, D)."""
-        own = self.attention["self"]
-        return own["layer_norm_q"](own["query"](x)), own["layer_norm_k"](own["key"](x))
+        layers = self.attention["self"]
+        return layers["layer_norm_q"](layers["query"](x)), layers["layer_norm_k"](layers["key"](x))
 
     def forward(self, x: Any, mask: Any, bias: Any, *, weighed: bool) -> tuple[Any, Any]:
         attended, weights = self.attended(x, mask, bias, weighed)
@@ -116,7 +113,7 @@ class NormedJinaBertLayer(JinaBertLayer):
 
 
 class JinaBertModel(BertModel):  # type: ignore[misc]
-    """The encoder, without a table of positions."""
+    """The encoder, which has no table of positions."""
 
     config_class = JinaBertConfig
     layer = JinaBertLayer
@@ -132,9 +129,9 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
         output_hidden_states: bool = False, output_attentions: bool = False, **options: Any,
     ) -> Any:  # fmt: skip
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        given, states = self.embeddings, States(output_hidden_states, output_attentions)
-        x = given.LayerNorm(given.word_embeddings(input_ids) + given.token_type_embeddings(segments))
-        x = given.dropout(x)
+        embeddings, states = self.embeddings, States(output_hidden_states, output_attentions)
+        x = embeddings.LayerNorm(embeddings.word_embeddings(input_ids) + embeddings.token_type_embeddings(segments))
+        x = embeddings.dropout(x)
         bias = lowered(self.config.num_attention_heads, x.shape[1]).to(x)
         for layer in self.encoder.layer:
             states.enter(x)
@@ -148,13 +145,13 @@ class JinaBertModel(BertModel):  # type: ignore[misc]
 
 
 class _NormedJinaBertModel(JinaBertModel):
-    """The encoder in its second form."""
+    """The encoder of the second variant."""
 
     layer = NormedJinaBertLayer
 
 
 def _with_head(model: Any, head: Any, *, pooler: bool) -> Any:
-    """A class of BERT with a head on another encoder."""
+    """Returns a class like transformers' class `head` of BERT, but with another encoder."""
 
     def init(self: Any, config: Any) -> None:
         head.__init__(self, config)

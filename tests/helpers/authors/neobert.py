@@ -12,7 +12,7 @@ from tests.helpers.authors.common import States, loss_of, mix
 
 
 class NeoBERTConfig(PreTrainedConfig):  # type: ignore[misc]
-    """NeoBERT's configuration."""
+    """The configuration of NeoBERT."""
 
     model_type = "neobert"
 
@@ -33,7 +33,7 @@ AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 
 
 class NeoBERTLayer(nn.Module):  # type: ignore[misc]
-    """Norm, attention, add, norm, feed-forward, add."""
+    """A layer: norm, attention, add, norm, feed-forward, add."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class NeoBERTLayer(nn.Module):  # type: ignore[misc]
         self.ffn_norm = nn.RMSNorm(width, config.norm_eps)
 
     def rotated(self, x: Any) -> Any:
-        """Elements 2n and 2n + 1 are a complex number, which is multiplied by one of length 1."""
+        """Rotates each pair of elements 2n and 2n + 1, as if it were a complex number."""
         size = x.shape[3]
         speeds = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float32) / size)
         angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float32), speeds)
@@ -78,7 +78,7 @@ class _NeoBERT(PreTrainedModel):  # type: ignore[misc]
 
 
 class NeoBERT(_NeoBERT):
-    """The encoder."""
+    """The encoder of NeoBERT."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -102,7 +102,7 @@ class NeoBERT(_NeoBERT):
 
 
 class NeoBERTLMHead(_NeoBERT):
-    """The masked-LM head: one linear function, with a matrix of its own."""
+    """The model with the masked-LM head: one linear layer with its own matrix."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -110,18 +110,18 @@ class NeoBERTLMHead(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask, **options)
-        logits = self.decoder(found.last_hidden_state)
+        output = self.model(input_ids, attention_mask, **options)
+        logits = self.decoder(output.last_hidden_state)
         return MaskedLMOutput(
             loss=loss_of(self, logits, labels),
             logits=logits,
-            hidden_states=found.hidden_states,
-            attentions=found.attentions,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
 
 
 class NeoBERTForSequenceClassification(_NeoBERT):
-    """Two linear functions of the first token, with tanh in between."""
+    """The model with the text classifier: two linear layers, with tanh between them, on the first token."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -133,12 +133,12 @@ class NeoBERTForSequenceClassification(_NeoBERT):
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None, **options: Any) -> Any:
-        found = self.model(input_ids, attention_mask, **options)
-        x = torch.tanh(self.dense(self.dropout(found.last_hidden_state[:, 0])))
+        output = self.model(input_ids, attention_mask, **options)
+        x = torch.tanh(self.dense(self.dropout(output.last_hidden_state[:, 0])))
         logits = self.classifier(self.dropout(x))
         return SequenceClassifierOutput(
-            loss=loss_of(self, logits, labels), logits=logits, hidden_states=found.hidden_states,
-            attentions=found.attentions,
+            loss=loss_of(self, logits, labels), logits=logits, hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )  # fmt: skip
 
 

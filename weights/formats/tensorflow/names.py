@@ -58,7 +58,11 @@ _GENERATOR: _Rules = {
 
 
 class Translated(NamedTuple):
-    """The names in the checkpoint of all tensors, by name in transformers, and of variables that are not weights."""
+    """The translated names of a checkpoint.
+
+    `names` holds the name in the checkpoint of each tensor, by its name in transformers; `skipped` holds the names of
+    variables that are not weights.
+    """
 
     names: dict[str, str]
     skipped: tuple[str, ...]
@@ -70,7 +74,7 @@ def is_transposed(name: str) -> bool:
 
 
 def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
-    """Returns why a checkpoint with these names is not supported, and a hint; `None` if it is supported."""
+    """Returns why mlxbert does not read a checkpoint with these names, and a hint; `None` if mlxbert reads it."""
     for name in names:
         if any(mark in name for mark in _OBJECTS):
             return (
@@ -94,7 +98,7 @@ def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Pattern[str] | None]:
-    """Returns the rules for renaming, and a pattern for the tensors of a second network that was not requested."""
+    """Returns the rules for renaming, and a pattern for the tensors of the network that was not requested, if any."""
     if not any(name.startswith(("electra/", "generator/")) for name in names):
         albert = any("/transformer/group_" in name for name in names)
         return (_HEADS | _ALBERT if albert else _HEADS | _BERT), None
@@ -115,11 +119,11 @@ def _translate_name(name: str, rules: _Rules) -> str:
 
 
 def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
-    """Translates names to the names in transformers; in unknown names only slashes become dots.
+    """Translates names to the names in transformers. In unknown names, only slashes are replaced, by dots.
 
     Args:
-        names: All tensor names of the checkpoint.
-        classes: The `architectures` of the configuration. An ELECTRA checkpoint holds two networks:
+        names: The names of all tensors in the checkpoint.
+        classes: The `architectures` of the configuration. They matter for ELECTRA, whose checkpoints hold two networks:
             `ElectraForMaskedLM` selects the generator; the default is the discriminator.
     """
     names = tuple(names)

@@ -1,6 +1,6 @@
-"""Reads the checkpoints of TensorFlow 1 of BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
+"""Reads the TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
 
-Names and shapes are the same as in transformers. Format: see `table`.
+Names and shapes are the same as in transformers. `table` describes the format.
 """
 
 import math
@@ -38,7 +38,7 @@ def _ends_as_table(path: Path) -> bool:
 
 
 def _choose(folder: Path, indexes: list[str]) -> str:
-    """Selects, from several indexes, the index that the file `checkpoint` names."""
+    """Returns the index that the file `checkpoint` names, if a folder has several indexes."""
     text = ""
     if (folder / TF_STATE).is_file():
         try:
@@ -59,7 +59,7 @@ def _choose(folder: Path, indexes: list[str]) -> str:
 
 
 def find_index(folder: Path) -> Path | None:
-    """Finds the `.index` of the folder's checkpoint; `None` if there is no TensorFlow checkpoint."""
+    """Finds the `.index` of a folder's TensorFlow checkpoint; `None` if the folder has no such checkpoint."""
     inside = [*folder.iterdir()] if folder.is_dir() else []
     names = sorted(path.name for path in inside if path.is_file() and not is_system_file(path.name))
     stems = {shard[1] for name in names if (shard := _SHARD.fullmatch(name))}
@@ -93,7 +93,7 @@ def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
 
 
 def _check_offsets(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]]) -> None:
-    """Refuses tensors that extend past their file or overlap."""
+    """Rejects tensors that overlap or extend past the end of their file."""
     position, before = (0, 0), ""
     for name, entry in sorted(bundle.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)):
         if entry.shard >= len(shards):
@@ -161,7 +161,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the tensors of a checkpoint whose header was checked; each is read on access."""
+    """Returns the tensors of a checkpoint whose header was checked, by name; each is read when it is accessed."""
     bundle = read_bundle(path)
     shards = _shards(path, bundle.shards)
 
@@ -177,7 +177,7 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
 
 
 def _read(shard: Path, name: str, entry: TensorEntry, dtype: str) -> mx.array:
-    """Reads one tensor, in the layout of transformers."""
+    """Reads one tensor, in the layout that transformers uses."""
     import numpy as np
 
     try:

@@ -1,7 +1,7 @@
-"""A decompressor for Snappy, the compression of LevelDB blocks.
+"""Decompresses Snappy, the compression of blocks in LevelDB.
 
-Forty lines replace a compiled dependency: TensorFlow writes its indexes uncompressed, and the few compressed indexes
-have a few kilobytes. Format:
+These forty lines replace a compiled dependency. Speed does not matter: TensorFlow writes its indexes uncompressed, and
+the few indexes that are compressed have a few kilobytes. Format:
 https://github.com/google/snappy/blob/main/format_description.txt.
 """
 

@@ -1,6 +1,6 @@
-"""The `.index` of a TensorFlow checkpoint: the metadata and offset of each tensor, parsed and checked.
+"""Parses and checks the `.index` of a TensorFlow checkpoint: the metadata and the offset of each tensor.
 
-The file is a LevelDB table, https://github.com/google/leveldb/blob/main/doc/table_format.md, of messages of
+The file is a LevelDB table (https://github.com/google/leveldb/blob/main/doc/table_format.md) that holds messages of
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
@@ -27,11 +27,11 @@ _BAD_ORDER = "the keys are not sorted"
 
 
 class _Unread(Exception):
-    """The index is valid, but of a kind that mlxbert does not read."""
+    """Raised if an index is valid, but of a kind that mlxbert does not read."""
 
 
 class TensorEntry(NamedTuple):
-    """The metadata of a tensor; `dtype` is a number of TensorFlow's `DataType`."""
+    """The metadata of a tensor; `dtype` is the number of a dtype in TensorFlow's `DataType`."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Bundle(NamedTuple):
 
 
 def checksum(data: Any) -> int:
-    """Returns the masked CRC-32C of bytes, as LevelDB and TensorFlow store it."""
+    """Returns the CRC-32C of bytes, masked as LevelDB and TensorFlow store it."""
     import google_crc32c
 
     crc = google_crc32c.value(data)
@@ -57,7 +57,7 @@ def checksum(data: Any) -> int:
 
 
 def _handle(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Reads the handle of a block: its offset, its size, and the offset after the handle."""
+    """Reads the handle of a block; returns the offset and the size of the block, and the offset after the handle."""
     offset, at = varint(data, at, end)
     size, at = varint(data, at, end)
     return offset, size, at
@@ -76,7 +76,7 @@ def _block(data: bytes, offset: int, size: int) -> bytes:
 
 
 def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a block; skips the restart points at its end, which are for searching."""
+    """Yields the keys and values of a block; skips the restart points at its end, which only searches need."""
     if len(block) < 4:
         raise MalformedError(f"a block of {len(block)} bytes")
     end = len(block) - 4 - 4 * _U32.unpack_from(block, len(block) - 4)[0]
@@ -115,7 +115,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _shards(message: bytes) -> int:
-    """Returns the number of data files, from the message under the empty key."""
+    """Returns the number of data files, which the message under the empty key states."""
     version = 0
     for number, wire, start, end in fields(message, 0, len(message)):
         if (number, wire) == (3, protobuf.BYTES):
@@ -165,7 +165,7 @@ def _bundle(data: bytes) -> Bundle:
             raise MalformedError(_BAD_ORDER)
         if key == b"":
             shards = _shards(value)
-        elif not key.startswith(_SLICE_KEY):  # a sliced variable is refused at its own entry, which follows
+        elif not key.startswith(_SLICE_KEY):  # a sliced variable is rejected at its own entry, which follows
             try:
                 name = key.decode("utf-8")
             except UnicodeDecodeError:
@@ -177,7 +177,7 @@ def _bundle(data: bytes) -> Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, not of the data."""
+    """Reads the `.index` of a TensorFlow checkpoint; verifies the checksums of the index, but not of the data."""
     try:
         size = path.stat().st_size
         if size > MAX_INDEX:

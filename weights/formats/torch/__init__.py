@@ -1,1 +1,1 @@
-"""Checkpoints written by torch.save, read without torch."""
+"""Reads checkpoints that torch.save wrote, without torch."""

@@ -1,7 +1,7 @@
-"""The checked content of a torch checkpoint: its tensors, and the offsets of the storages that hold their data.
+"""Reads and checks the content of a torch checkpoint: its tensors, and the storages that hold their data.
 
-There are two formats: the zip archive of torch ≥ 1.6, and the stream of pickles of older versions. Both contain a
-pickle that describes the tensors and is never executed (see pickle.py), and the storages themselves.
+There are two formats: the zip archive of torch ≥ 1.6, and the sequence of pickles of older versions. Both contain the
+storages, and a pickle that describes the tensors. The pickle is never executed (see pickle.py).
 https://docs.pytorch.org/docs/stable/notes/serialization.html
 """
 
@@ -27,12 +27,12 @@ _SAVE_AGAIN = "save the model again with a current torch, or as safetensors"
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a file.
+    """The content of a checkpoint file.
 
     Attributes:
         tensors: The tensors by name, checked against the storages.
-        skipped: Names of the other entries.
-        spans: The bytes of each storage, by the key of the storage.
+        skipped: The names of the other entries.
+        spans: The range of bytes of each storage, by the key of the storage.
         size: The size of the file in bytes.
     """
 
@@ -43,12 +43,12 @@ class Content:
 
 
 def _kind(value: object) -> str:
-    """The name of a value's type, for messages."""
+    """Returns the name of a value's type, for messages."""
     return "tensor" if isinstance(value, TorchTensor) else type(value).__name__
 
 
 def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], tuple[str, ...]]:
-    """Returns the tensors of a pickle, and the names of its other entries."""
+    """Returns the tensors in the value of a pickle, and the names of its other entries."""
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds a {_kind(value)}, expected a dict of tensors", hint=_SAVE_AGAIN)
     tensors, skipped = {}, []
@@ -120,7 +120,7 @@ def _member(file: BinaryIO, member: Member) -> bytes:
 
 
 def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
-    """Reads five pickles (two numbers, system info, the tensors, the storage keys), then the storages."""
+    """Reads the older format: five pickles (two numbers, system info, tensors, storage keys), then the storages."""
     if read_pickle(path, file)[0] != _MAGIC or read_pickle(path, file)[0] != _VERSION:
         raise CheckpointError(f"{path}: a pickle that torch.save did not write, expected a dict of tensors")
     facts, _ = read_pickle(path, file)
@@ -161,7 +161,7 @@ def _refuse_start(path: Path, start: bytes, total: int) -> None:
 
 
 def read_content(path: Path) -> Content:
-    """Reads and checks the metadata of a file's tensors; reads no tensor."""
+    """Reads and checks the metadata of the tensors in a file, but reads no tensor."""
     try:
         with path.open("rb") as file:
             total = path.stat().st_size

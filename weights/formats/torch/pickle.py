@@ -1,7 +1,7 @@
-"""A safe reader for the pickles of torch checkpoints: it never imports or calls the objects that they name.
+"""A safe reader for the pickles of torch checkpoints. It never imports or calls the objects that a pickle names.
 
 A pickle is a program, and unpickling executes it. This reader supports only the opcodes that torch writes for a dict of
-tensors; named objects (a storage, a tensor, an OrderedDict) become plain records.
+tensors. The objects that a pickle names (a storage, a tensor, an OrderedDict) become plain records.
 Opcodes: https://docs.python.org/3/library/pickletools.html. What torch writes with them:
 https://docs.pytorch.org/docs/stable/notes/serialization.html.
 """
@@ -29,7 +29,7 @@ _HINT = "nothing in it was executed; ask its author for safetensors"
 
 
 class _Limited:
-    """At most `limit` bytes of a file from its current position, with the read methods that pickletools needs."""
+    """The next bytes of a file, at most `limit`, with the methods for reading that pickletools needs."""
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class _Limited:
 
 
 class _PickleReader:
-    """The state of reading one pickle: the stack, the stacks below the marks, and the memo."""
+    """The state while a pickle is read: the current stack, the stacks below each mark, and the memo."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class _PickleReader:
         return self.stack.pop()
 
     def pop_marked(self) -> list[Any]:
-        """Pops everything above the last mark."""
+        """Pops all values above the last mark."""
         if not self.outer_stacks:
             self.raise_damaged("a mark is missing")
         items, self.stack = self.stack, self.outer_stacks.pop()
@@ -121,7 +121,7 @@ class _PickleReader:
         self.name(f"{module}.{name}")
 
     def build(self) -> None:
-        """Discards attributes: torch stores module versions as an attribute of the dict, which is not needed here."""
+        """Discards the attributes of a dict: torch stores the versions of modules there, which are not needed here."""
         self.pop()
         if not self.stack or not isinstance(self.stack[-1], OrderedDict):
             self.raise_unsupported("sets attributes of an object that is not a dict")
@@ -142,7 +142,7 @@ class _PickleReader:
             self.raise_unsupported(f"has two storages with the key {storage.key}")
 
     def push_result(self, make: Callable[..., Any], *values: object) -> Any:
-        """Pushes the record of the object that torch would have built from these values."""
+        """Pushes the result of `make`: the record of an object that torch would create from these values."""
         try:
             self.stack.append(make(*values))
         except UnsupportedError as problem:
@@ -192,10 +192,11 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any, dict[str, Storage]]:
-    """Reads one pickle of at most `limit` bytes from the file's position, which is moved to the end of the pickle.
+    """Reads one pickle of at most `limit` bytes from the file's position; moves the position to the end of the pickle.
 
     Returns:
-        The value, made of dicts, lists, tuples, strings, numbers, `Name` and `TorchTensor`; and all storages by key.
+        The value, which consists of dicts, lists, tuples, strings, numbers, `Name` and `TorchTensor`; and all storages
+        by key.
     """
     reader = _PickleReader(path)
     limited: Any = _Limited(file, limit)

@@ -1,6 +1,6 @@
-"""Reads checkpoints written by torch.save (`pytorch_model.bin`), single and sharded, without torch.
+"""Reads checkpoints that torch.save wrote (`pytorch_model.bin`), single and sharded, without torch.
 
-See content.py for the two formats.
+content.py describes the two formats.
 """
 
 import math
@@ -26,7 +26,7 @@ _CHANGED = "changed while it was read"
 
 
 def read_header(path: Path) -> Header:
-    """Reads and checks the metadata of a file's tensors; reads no tensor."""
+    """Reads and checks the metadata of the tensors in a file, but reads no tensor."""
     content = read_content(path)
     infos = {name: TensorInfo(each.storage.dtype, each.shape, path) for name, each in content.tensors.items()}
     return Header(infos, {}, content.size, content.skipped)
@@ -42,7 +42,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[Any, Any]":
-    """Returns the row-major bytes of a tensor from its storage; not copied if the storage is already row-major."""
+    """Returns the bytes of a tensor in row-major order. They are not copied if the storage has this order."""
     import numpy as np
     from numpy.lib.stride_tricks import as_strided
 
@@ -57,7 +57,7 @@ def _bytes_of(raw: "np.ndarray[Any, Any]", tensor: TorchTensor) -> "np.ndarray[A
 
 
 def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
-    """Maps the bytes of a storage; mapped pages count as memory of this process until they are released."""
+    """Maps the bytes of a storage into memory. Mapped pages count as memory of this process until they are released."""
     import numpy as np
 
     try:
@@ -67,7 +67,7 @@ def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Maps names to the tensors of a file whose header was checked; each is read on access."""
+    """Returns the tensors of a file whose header was checked, by name; each is read when it is accessed."""
     content = read_content(path)
     if {name: (each.storage.dtype, each.shape) for name, each in content.tensors.items()} != {
         name: (info.dtype, info.shape) for name, info in header.tensors.items()

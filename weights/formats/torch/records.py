@@ -1,6 +1,7 @@
-"""The objects that the pickle of a torch checkpoint may name, as plain records: storages, tensors, ordered dicts.
+"""Plain records of the objects that the pickle of a torch checkpoint may name: storages, tensors, ordered dicts.
 
-What torch writes: https://github.com/pytorch/pytorch/blob/main/torch/_utils.py, `_rebuild_tensor_v2` and similar.
+`_rebuild_tensor_v2` and similar functions show what torch writes:
+https://github.com/pytorch/pytorch/blob/main/torch/_utils.py.
 """
 
 from collections import OrderedDict
@@ -20,7 +21,7 @@ _NAMES = {*_STORAGES, *_TENSORS, _PARAMETER, _DICT}
 
 
 class UnsupportedError(Exception):
-    """A pickle does something that a dict of tensors does not need; the message completes "the pickle …"."""
+    """Raised if a pickle does something that a dict of tensors does not need; the message completes "the pickle …"."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Storage:
-    """A one-dimensional buffer that holds the data of tensors: `count` elements of a dtype of `headers.BYTES`."""
+    """A one-dimensional buffer with the data of tensors: `count` elements whose dtype is one of `headers.BYTES`."""
 
     key: str
     dtype: str
@@ -41,7 +42,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class TorchTensor:
-    """The unchecked metadata of a tensor: a view of a storage from `offset`, with `strides`, in elements."""
+    """The unchecked metadata of a tensor: a view of a storage, with `offset` and `strides` counted in elements."""
 
     storage: Storage
     offset: int
@@ -57,7 +58,7 @@ def resolve_name(text: str) -> Name:
 
 
 def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
-    """Creates an ordered dict from key-value pairs; refuses keys that no checkpoint needs."""
+    """Creates an ordered dict from key-value pairs; raises `UnsupportedError` for keys that no checkpoint needs."""
     ordered: OrderedDict[str | int, Any] = OrderedDict()
     for item in items:
         if type(item) not in (list, tuple) or len(item) != 2:
@@ -72,7 +73,7 @@ def ordered_dict(items: Iterable[Any]) -> OrderedDict[str | int, Any]:
 
 
 def apply_call(function: Name, arguments: tuple[Any, ...]) -> OrderedDict[str | int, Any] | TorchTensor:
-    """Returns the record of the object that torch would build with a call."""
+    """Returns the record of the object that torch would create by calling `function`."""
     match function.qualified, arguments:
         case "collections.OrderedDict", ():
             return OrderedDict()
