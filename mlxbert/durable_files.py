@@ -25,7 +25,7 @@ _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # the key of a record's hash, next to its values
 _BLOCK = 2**20  # bytes
-_MAX_DIGITS = 60  # of a number in JSON; a tokenizer without a length limit states 31, and Python writes at most 4,300
+_MAX_DIGITS = 60  # of a number in JSON: tokenizers without a length limit state 31 digits; Python writes up to 4,300
 # macOS denies programs access to some folders, whatever the permissions: with EPERM, where permissions give EACCES.
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # the settings of a folder's view in Finder
@@ -235,7 +235,7 @@ def fsync(descriptor: int, *, durable: bool = True) -> None:
             flushes it, too.
     """
     if durable and sys.platform == "darwin":
-        with suppress(OSError):  # a file system without it
+        with suppress(OSError):  # the file system does not support it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)

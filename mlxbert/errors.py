@@ -25,7 +25,7 @@ MlxbertError             everything below; has .message and .hint
 ```
 """
 
-INTEGER_LIMIT = 10**60  # integers from here on are not written out in a message, and are not labels
+INTEGER_LIMIT = 10**60  # integers from this size on are not written out in messages, and cannot be labels
 
 
 def shown(value: object) -> str:

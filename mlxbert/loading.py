@@ -282,7 +282,7 @@ def new_model(
         raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
     check_source(vocabulary, "vocabulary")
     devices.use(device)
-    try:  # a copy, as a file would hold it
+    try:  # a copy with the values that a file would hold
         values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
     except (TypeError, ValueError) as problem:
         raise ArgumentError(f"config is not the content of a config.json: {problem}") from None

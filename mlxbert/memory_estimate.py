@@ -43,7 +43,7 @@ def _replaced() -> int:
 
 def of_training(config: EncoderConfig, parameters: int) -> int:
     """The memory in bytes for training all weights, with 32 texts of 128 tokens per batch."""
-    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values_per_token(config, TEXT)  # + 1: the current one
+    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values_per_token(config, TEXT)  # + 1: the current layer
     activations = kept * devices.choose_dtype(training=True).size  # freed before the update
     return of_trained(parameters) + max(activations - _replaced() * parameters, 0)
 

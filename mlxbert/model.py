@@ -81,7 +81,7 @@ class Model(Brief):
     # Loads the model with another of its own adapters; `None` if the weights exist only in memory.
     _load_with_adapter: Callable[[str], "Model"] | None = field(default=None, repr=False)
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
-    _with_adapters: dict[str, "Model"] = field(default_factory=dict, repr=False)  # by prompt, see `for_prompt`
+    _with_adapters: dict[str, "Model"] = field(default_factory=dict, repr=False)  # by prompt (see `for_prompt`)
 
     # Written by scripts/signatures.py.
     answer = functions.answer

@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
 
 
 SMALLEST = 1e-6  # the lower bound of numbers that must be above 0
-COUNT = Bounds(1, 10_000_000)  # of things that memory or the data limit, too
+COUNT = Bounds(1, 10_000_000)  # of things that memory or the data also limit
 STEPS = Bounds(1, 1_000_000_000)
 LENGTH = Bounds(8, 1_000_000)  # of an input or a window, in tokens
 OVERLAP = Bounds(0, 1_000_000)  # of windows, in tokens

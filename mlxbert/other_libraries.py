@@ -47,7 +47,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "quantize": "mlxbert.convert(name, folder, quantize=8), then mlxbert.load(folder)",
 }
 
-# Keyword arguments: names in mlxbert, of which the function's first match is suggested; or a sentence.
+# Keyword arguments: their names in mlxbert (the first that the function has is suggested), or a sentence.
 ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "aggregation_strategy": ("aggregation",),
     "batch_size": ("batch_tokens",),

@@ -260,7 +260,7 @@ def dtype_name(dtype: mx.Dtype) -> str:
 def describe() -> dict[str, object]:
     """The facts about the device in use that `mlxbert doctor` shows."""
     info, this_mac = mx.device_info(), mac.read_mac()
-    on_metal = on_gpu() and mx.metal.is_available()  # only there, MLX has a kernel for the gradient of attention
+    on_metal = on_gpu() and mx.metal.is_available()  # only Metal has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),

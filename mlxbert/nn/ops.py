@@ -95,7 +95,7 @@ class RMSNorm(nn.RMSNorm):
 def activate(name: str, x: mx.array) -> mx.array:
     """Applies one of `ACTIVATIONS` elementwise."""
     function = ACTIVATIONS[name]
-    if _trains_on_gpu():  # tanh is the pooler's
+    if _trains_on_gpu():  # only the pooler uses tanh
         return (
             cast(mx.array, fused_kernels.tanh(x))
             if function is mx.tanh

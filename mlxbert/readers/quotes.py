@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-MAX_LINES = 1000  # that are examined, from the first line with a quotation mark
+MAX_LINES = 1000  # that are examined, starting with the first line with a quotation mark
 _FIELD = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"|([^"\t\n]*+)')
 _SPECIAL = re.compile(r'["\t\n\r]')
 _BARE = re.compile(r"[-+]?[0-9.]*(?:[eE][-+]?[0-9]+)?|NA|NaN|TRUE|FALSE|True|False")  # what R and pandas do not quote

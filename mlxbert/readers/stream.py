@@ -164,7 +164,7 @@ class RecordStream(Iterable[Record]):
         self.finished = 0
         self._pair, self._current = pair, sources[0]
         self._records = self._read()
-        # Records are read ahead of the model: these have no result yet. Each has the bytes up to its end.
+        # Records are read ahead of the model. These have no result yet; each with the number of bytes up to its end.
         self._waiting: deque[tuple[Record, int]] = deque()
 
     def __iter__(self) -> Iterator[Record]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-# Groups of usual names, in lower case, with underscores for spaces and hyphens. A name of an earlier group wins over
+# Groups of typical names, in lower case, with underscores for spaces and hyphens. A name of an earlier group wins over
 # later groups; several names of one group are ambiguous.
 TEXT = (
     "text",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Words as `max_words` counts them. Each ideograph or kana counts as a word, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
-_SURPLUS = 4  # candidates per kept span, as some differ only in whitespace
+_SURPLUS = 4  # candidates per kept span, because some differ only in whitespace
 _BUFFER = 4096  # spans that are added before all but the best are dropped
 _BLOCK = 2**20  # spans whose scores are in memory together
 _BITS = 32  # a place is one number, the start times 2**32 plus the end, so that places sort in the order of the text
@@ -100,7 +100,7 @@ class Spans:
         if len(self._parts) != 1 or self._size > self.count:
             places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._parts)])
             scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._parts)])
-            order = np.argsort(places, kind="stable")  # linear time, as each part is sorted
+            order = np.argsort(places, kind="stable")  # linear time, because each part is sorted
             places, first = np.unique(places[order], return_index=True)
             scores = np.maximum.reduceat(scores[order], first) if len(first) else scores
             kept = _highest(scores, self.count)

@@ -21,8 +21,8 @@ from mlxbert.text.encoding import Encoding
 # The number of items sorted by length together, on a CPU and wherever a user waits for the first results; a constant,
 # so that batches depend only on the items.
 WINDOW = 512
-# The same by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows
-# of 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
+# The same number by the size of the GPU; `None` is a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in
+# windows of 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
 WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
 BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
 OUTPUTS = 2**27  # bytes that the outputs of a window may take

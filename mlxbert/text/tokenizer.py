@@ -38,7 +38,7 @@ _SEGMENTS_KEPT = (
 _BATCH_SIZE = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3, whose text models have no embedding for it
 _MIN_ROOM = 32  # tokens of a pair and of the text in between, so that each text of the pair has some
-_MIN_CACHED = 256  # code points of a text whose tokens are cached until the next text: its questions follow each other
+_MIN_CACHED = 256  # code points; the tokens of a text this long are cached, since questions about it follow each other
 
 
 def _check_overflow(overflow: str) -> None:

@@ -88,7 +88,7 @@ def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
     """
     suffixes = [HEADS[head].class_names for head in heads] or [("Model",)]
     pretraining = [names for names in suffixes if PRETRAINING in names]
-    # The class for pre-training: for several of its heads, or for a head that no other class has.
+    # The class for pre-training, if the model has several of its heads, or a head that no other class has.
     joint = len(pretraining) > 1 or (PRETRAINING,) in pretraining
     chosen = [PRETRAINING] if joint else []
     chosen += [names[0] for names in suffixes if not (joint and names in pretraining)]
