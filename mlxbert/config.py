@@ -106,13 +106,11 @@ class Disentangled:
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
         table: The table of position vectors, if the model has one as well.
-        max_relative_positions: The maximum distance, to which longer distances are clipped. The distance table has
-            twice as many rows.
+        max_relative_positions: The maximum, to which distances are clipped; their table has twice as many rows.
         buckets: Number of logarithmic buckets for long distances on each side (version 2); 0 for none.
         content_to_position: Whether queries attend to distances.
         position_to_content: Whether distances attend to keys.
-        shared_projections: Whether the projections of the content also project the distances; otherwise distances have
-            their own.
+        shared_projections: Whether distances use the projections of the content instead of their own.
         norm: Whether the distance table is normalized.
     """
 
@@ -136,8 +134,7 @@ class PostNorm:
     """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762).
 
     Attributes:
-        adds_input_twice: Whether the input is added once more to the normalized attention, and the sum normalized again
-            (Jina v2).
+        adds_input_twice: Whether the input is added again after the attention's norm, and normalized (Jina v2).
     """
 
     adds_input_twice: bool = False
@@ -148,8 +145,7 @@ class PreNorm:
     """Norm, attention, add, norm, feed-forward, add; one more norm follows the last block.
 
     Attributes:
-        first_norm: Whether the first layer has a norm before its attention; if it has none, the embeddings are
-            normalized instead.
+        first_norm: Whether the first layer has a norm before its attention; if not, the embeddings are normalized.
         output_norms: Whether the outputs of attention and feed-forward are also normalized before they are added.
     """
 
@@ -288,14 +284,12 @@ class EncoderConfig:
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
         projection: The projection of embeddings to `hidden_size`; `None` if there is none.
-        layer_schedule: The stored layer that runs at each step: `(0, 1, 2)`, or `(0, 0, 0)` if all steps share one
-            layer.
+        layer_schedule: The stored layer that runs at each step: `(0, 1, 2)`, or `(0, 0, 0)` if steps share a layer.
         num_key_value_heads: Number of heads of keys and values, each shared by equally many query heads
             (arXiv:2305.13245); `None` if there are as many as query heads.
         own_head_size: Width of an attention head if it differs from `hidden_size / num_attention_heads`.
         attention_scale: Factor by which attention scores are multiplied; `None` for 1 / sqrt(head size).
-        query_key_norm: Norms of queries and keys, before positions are applied: over each `head`, or over `all` heads
-            together.
+        query_key_norm: Norms of queries and keys before positions: over each `head`, or over `all` heads together.
         norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm with 1 added to its weight.
         embedding_norm: Whether the embeddings are normalized.
         embedding_scale: Factor by which the embeddings are multiplied.

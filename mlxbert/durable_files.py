@@ -95,8 +95,8 @@ def is_system_file(name: str) -> bool:
 def is_from_system(path: Path) -> bool:
     """Whether a file can be removed because macOS created it by itself, judged by its name and, for `._x`, its content.
 
-    A `._x` that no longer exists counts, because macOS removes it together with `x`. An empty one also counts, because
-    nothing is lost with it.
+    A `._x` that no longer exists counts, because macOS removes it with `x`. An empty one counts: nothing is lost with
+    it.
     """
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)
@@ -231,8 +231,7 @@ def fsync(descriptor: int, *, durable: bool = True) -> None:
     Args:
         descriptor: An open file or folder.
         durable: Whether macOS also flushes the disk's own cache, which takes tens of milliseconds. On macOS, `os.fsync`
-            only moves data to that cache; the next durable write of any file flushes it. On other systems, `os.fsync`
-            flushes it, too.
+            only moves data to that cache; any file's next durable write flushes it. Elsewhere, `os.fsync` does both.
     """
     if durable and sys.platform == "darwin":
         with suppress(OSError):  # the file system does not support it
@@ -257,8 +256,7 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
 
     Args:
         path: The file (see `file_to_write`). Until it is complete, its name is `NAME.unfinished`.
-        locked: Whether a lock keeps other processes from writing the file; otherwise each process has its own
-            unfinished file.
+        locked: Whether a lock keeps other processes from writing the file; otherwise each has its own unfinished file.
         durable: See `fsync`. `False` is safe in two cases: the file's hash is checked before use, so that losing it in
             a power failure is noticed; or a durable file that names it is written later.
     """
@@ -289,8 +287,7 @@ def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *,
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
-        owner: A JSON value that must be the same when the record is read; a record with another owner counts as
-            damaged.
+        owner: A JSON value that must be the same when the record is read; otherwise, the record counts as damaged.
         durable: See `atomic_write`.
     """
     content = json.loads(json.dumps(values))

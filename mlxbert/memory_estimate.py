@@ -66,8 +66,7 @@ def _values_per_token(config: EncoderConfig, length: int) -> int:
 
     Of the model's width: two projections, sums, norms, dropout. Of all heads' width: queries, keys, values, and their
     weighted sum in two layouts. Of the feed-forward's width: its first layer and the steps of the activation. Of the
-    text's length, for each head: scores, their softmax and its dropout; with disentangled positions also the products
-    with distances.
+    text's length, per head: scores, their softmax, its dropout; products with distances for disentangled positions.
     """
     wide = (5 if config.gated else 3) * (1 if config.experts is None else config.experts.used)
     scores = 8 if isinstance(config.positions, Disentangled) else 3

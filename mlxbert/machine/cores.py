@@ -46,8 +46,7 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 def inference() -> Iterator[None]:
     """Makes this thread's forward passes on a Linux CPU run eagerly and on all cores, within the `with` block.
 
-    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside the block, a pass is an ordinary
-    MLX graph.
+    Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an ordinary MLX graph.
     """
     outside = inferring(), evaluating()
     _passes.inferring, _passes.evaluating = not on_gpu() and sys.platform == "linux", True

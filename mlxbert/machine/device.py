@@ -166,8 +166,7 @@ def _metal() -> Mapping[str, str | int]:
 def memory_limit() -> int | None:
     """Returns the memory in bytes beyond which MLX waits for running work: on Metal, the recommended working set size.
 
-    MLX's own limit is 0.95 of the machine's memory; macOS begins to swap long before. `None` on other systems, which
-    keep MLX's limit.
+    MLX's own limit is 0.95 of the machine's memory; macOS begins to swap long before. `None` keeps it on other systems.
     """
     recommended = _metal().get("max_recommended_working_set_size")
     return recommended if isinstance(recommended, int) and recommended > 0 else None

@@ -80,8 +80,7 @@ def _macos(darwin: str, product: str) -> str:
 
     A program that was built for an older system gets a masked product version: 10.16, or 16.2 for 26.2 (XNU,
     `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The kernel version is never masked: macOS 11 to 15 have Darwin
-    20 to 24, and 26.2 has 25.2. Only a masked version is derived from the kernel's, because other systems may number
-    kernels differently.
+    20 to 24, and 26.2 has 25.2. Only masked versions are replaced: other systems may number kernels differently.
 
     Args:
         darwin: The kernel version, such as `25.2.0`.

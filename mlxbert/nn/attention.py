@@ -52,8 +52,7 @@ class SelfAttention(nn.Module):
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if requested.
 
-        `ops.attention` does not return weights. They are computed separately and lazily: if they are not used, they
-        cost nothing.
+        `ops.attention` does not return weights. They are computed separately and lazily: unused weights cost nothing.
         """
         positioned = self.apply_positions(*self.queries_and_keys(x), context)
         v = self.split(self.value(x))

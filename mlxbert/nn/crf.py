@@ -38,8 +38,7 @@ class CRF(nn.Module):
         """Creates a CRF in which all scores are 0.
 
         Args:
-            names: The C tags. Tags with B- and I- are read as IOB2, because the names alone do not distinguish it from
-                IOB1.
+            names: The C tags. Tags with B- and I- are read as IOB2: names alone do not distinguish it from IOB1.
         """
         super().__init__()
         count = len(names)

@@ -56,8 +56,7 @@ def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
         rate: The share of elements to drop, at least 0 and less than 1; rounded to 1 / 65536.
 
     Returns:
-        A bool array of `shape`, false if an element is dropped, and the factor, which is the inverse of the share of
-        kept elements.
+        A bool array of `shape`, false if an element is dropped, and the inverse of the share of kept elements.
     """
     least, factor = _threshold(rate)
     return _draw_words(shape) >= mx.array(least, dtype=mx.uint16), factor

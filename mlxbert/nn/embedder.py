@@ -123,8 +123,7 @@ class Embedder(nn.Module):
 
         Args:
             pooling: One of `POOLINGS`, or several joined by `+`.
-            normalize: `True` scales vectors to length 1 at the very end; `False` leaves out the model's own
-                normalization.
+            normalize: `True` scales vectors to length 1 at the very end; `False` omits the model's own normalization.
             dimensions: Number of leading values to keep.
         """
         config, layers = self.config, list(self.layers)
@@ -149,8 +148,7 @@ class Embedder(nn.Module):
         Args:
             output: The output of the encoder; it must include attentions if `needs_attentions`.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
-            skip: The number of leading tokens that belong to a prompt; they are skipped unless the model also pools
-                prompts.
+            skip: The number of leading tokens of a prompt, which are skipped unless the model also pools prompts.
 
         Returns:
             float32 (B, W).

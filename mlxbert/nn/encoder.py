@@ -167,8 +167,7 @@ class Encoder(nn.Module):
     Attributes:
         checkpointing: Whether training computes the arrays of each layer again for its gradients: this takes less
             memory and a third more time, and gives the same gradients.
-        frozen: The number of leading stored layers without gradients; if it is not 0, the embeddings have no gradients
-            either.
+        frozen: The number of leading stored layers without gradients; unless it is 0, the embeddings have none, either.
         divisible: Whether the parts of a batch may be computed separately.
     """
 

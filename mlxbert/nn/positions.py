@@ -20,7 +20,7 @@ class Rotated(NamedTuple):
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
         mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask. The causal mask
-            is not included.
+            is separate.
         blocks: The same mask in the form of `ops.window_blocks`.
     """
 

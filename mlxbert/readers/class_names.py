@@ -18,7 +18,7 @@ def class_names(data: object) -> dict[str, list[str]]:
 
 
 def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Returns the class names of each column, which `datasets` writes into the schema; empty if there are none."""
+    """Returns the class names that `datasets` stores in a schema, by column; empty if there are none."""
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         features = json.loads((metadata or {})[_KEY])["info"]["features"]
         return dict(_named(features.items()))

@@ -28,8 +28,7 @@ def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
 
-    Quotes enclose fields if every quote in the file looks as if a program had put it around a field (see
-    `quotes.encloses`).
+    Quotes enclose fields if each of them looks as if a program had put it around a field (see `quotes.encloses`).
     """
     return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 

@@ -114,8 +114,8 @@ def open_source(
         source: The path, or a file opened in binary mode, which the caller closes.
         name: The name of the input in errors; by default its path.
         stamp: The stamp of the file when it was hashed or read before.
-        pipes: Whether to accept a pipe and wait for its input: true for paths that a user names, false for files found
-            in a folder.
+        pipes: Whether to accept a pipe and wait for its input: true for a user's paths, false for files found in a
+            folder.
     """
     if not isinstance(source, str | Path):
         plain_file = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not a decompressor

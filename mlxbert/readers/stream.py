@@ -126,8 +126,7 @@ class RecordSource:
 class RecordStream(Iterable[Record]):
     """The records of one or more sources, read lazily.
 
-    A command takes `items`, computes their results, and passes the results to `with_results`, which pairs each with its
-    record.
+    A command takes `items`, computes their results, and passes them to `with_results`, which adds the record to each.
 
     Args:
         sources: The sources, in order.
@@ -229,12 +228,10 @@ def windows(
     `size`, so that an interrupted run can resume there.
 
     Args:
-        items: A stream of records, whose items are used, or the items themselves: texts, tuples or lists of texts, or
-            others.
+        items: A stream of records, whose items are used, or items: texts, tuples or lists of texts, or others.
         size: The maximum number of items in a window.
-        usual: The number of items in a window on a CPU, `None` for `size`; a window has more only if its texts are
-            short.
-        early: Whether somebody may wait for results. If so, the first window, and each window of a pipe, has `usual`
+        usual: The number of items in a window on a CPU, `None` for `size`; only windows of short texts have more.
+        early: Whether somebody may wait for results. If so, the first window, or every window of a pipe, has `usual`
             items.
     """
     usual = min(usual or size, size)

@@ -53,14 +53,12 @@ class Lines(Opened):
     """Lines split at newlines, without a byte-order mark and the carriage returns of CRLF.
 
     If no newline follows the first carriage return, lines end with carriage returns, as on old Macs. A line that is too
-    long becomes an empty line. If it has an odd number of quotation marks, it becomes a single one, because a table row
-    may end there.
+    long becomes empty, or a single quotation mark if it has an odd number of them, because a table row may end there.
 
     Args:
         name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.
         file: The file to read.
-        lenient: Whether errors of single lines are returned by `problem` instead of raised: invalid encoding, a zero
-            byte, an excessive length.
+        lenient: Whether `problem` returns errors of lines (encoding, zero byte, length), which are raised otherwise.
         most: Maximum size of a line in bytes.
         encoding: The encoding of the text.
     """

@@ -30,8 +30,7 @@ class StoredVectors:
     """The vectors in a file.
 
     Attributes:
-        rows: The vector of each text, (W,), float32 or int8, or an error if the text has none. Iterating reads the
-            file.
+        rows: The vector of each text, (W,), float32 or int8; an error if the text has none. Iterating reads the file.
         about: The metadata of the file: `model`, and `options` as JSON.
         has_texts: Whether the file is also a file of records that include the texts.
     """

@@ -60,8 +60,7 @@ def window_size(output_bytes: int = 0) -> int:
 def padded_length(length: int, limit: int) -> int:
     """The padded length of a batch whose longest input has `length` tokens; at most `limit`.
 
-    On a CPU, it is the length itself. A GPU chooses and compiles kernels by shape, so the lengths for a GPU come from a
-    small fixed set.
+    On a CPU, it is `length`. A GPU chooses and compiles kernels by shape, so there the lengths come from a small set.
     """
     return bucket(length, limit) if on_gpu() else length
 

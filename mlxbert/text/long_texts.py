@@ -21,8 +21,7 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
     """Returns the tokens of a text; for a long text, at least the first `count + 1` tokens.
 
     A long text is truncated before it is tokenized. The tokens must be those of the full text, so only whole words that
-    end far enough before the truncation are used. A pattern with a longer lookahead may still match differently in the
-    full text.
+    end far enough before the truncation are used. Patterns with a longer lookahead may still match differently.
     """
     size = max(SIZE, _PER_TOKEN * count)
     if not isinstance(text, str) or len(text) <= size:

@@ -11,7 +11,7 @@ from mlxbert.text.tokenizer import Tokenizer
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
     """Yields the windows of `Tokenizer.windows` lazily.
 
-    Only the position of the special token after each window differs, because the length of the text is not known yet.
+    They differ only in the position of the special token after each window, because the text's length is not known yet.
     `size` code points are tokenized at a time, or more if they contain no space.
     """
     check_letters(text)  # before the first block, since an error must come before the first window

@@ -118,8 +118,7 @@ class Tokenizer:
         """Returns a copy of the tokenizer with the settings of an embedding model or of a reranker.
 
         Args:
-            max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps the
-                tokenizer's maximum.
+            max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps it.
             lower_case: Whether to lowercase texts first.
             prompt: The prompt around the texts of a pair, which takes the place of special tokens.
 
@@ -493,12 +492,11 @@ class Tokenizer:
         """Encodes every token with the id `number` together with its context.
 
         A text that fits becomes a single input for all these tokens. In a longer text, an input is centered on one of
-        these tokens. The same input also serves the following ones, as long as a quarter of it is to their right, or
-        the text ends there.
+        these tokens. It also serves the following ones, as long as a quarter of it is to their right, or the text ends
+        there.
 
         Returns:
-            The inputs, and for each of these tokens, in the order of the text, the index of its input and its index in
-            the input.
+            The inputs, and for each of these tokens, in the order of the text, its input and its index in that input.
         """
         run = self.split(text)
         places = [place for place, token in enumerate(run.ids) if token == number]

@@ -161,8 +161,7 @@ def attention(
         scale: Factor by which the products are multiplied.
         mask: bool, broadcast to (B, H, …, L, K), true if a token may be attended to.
         bias: Added to the scores, broadcast to (B, H, …, L, K).
-        kept: Dropout of the weights: bool (B, H, …, L, K), false if a weight is dropped, and the factor of the other
-            weights.
+        kept: Dropout of the weights: bool (B, H, …, L, K), false if a weight is dropped, and the factor of the others.
         weigh: A function that computes weights from scores; the default uses `exp2`.
 
     Returns:

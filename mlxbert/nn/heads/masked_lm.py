@@ -40,7 +40,7 @@ class MaskedLM(nn.Module):
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Hidden states (…, D) → logits (…, V).
 
-        The product with the vocabulary is the model's most expensive product: select the tokens that matter first, with
+        The product with the vocabulary is the model's most expensive product: first select tokens with
         `EncoderOutput.select`.
         """
         hidden = output.last_hidden_state

@@ -9,8 +9,7 @@ from mlxbert.nn.heads.head import HeadSpec, OwnLayer, TokenHead, num_labels
 class TokenClassifier(TokenHead):
     """Scores the classes of every token.
 
-    If the labels ask for a CRF, the child `crf` also scores sequences of classes: its loss and its decoding take the
-    logits of the words.
+    If the labels ask for a CRF, the child `crf` also scores sequences of classes; loss and decoding take words' logits.
     """
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:

@@ -31,8 +31,7 @@ class DocumentKind:
     Attributes:
         read: Takes the bytes and the name of a file, and yields its documents.
         endings: The file extensions, in lower case.
-        apart: Whether `read` runs in a separate process with limits. If so, it must be a module-level function, which
-            the process can import.
+        apart: Whether `read` runs in a separate process with limits. If so, it must be a module-level function.
         text: Whether the files are text; if so, a file that does not look like text is skipped.
     """
 

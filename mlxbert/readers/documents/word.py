@@ -56,8 +56,7 @@ def _declares_type(archive: "ZipFile", part: "ZipInfo") -> bool:
     """Whether a part of an archive is XML with a document type, whatever its encoding and name.
 
     mammoth reads any part that another part refers to, and uses the same parser. So a part that cannot be parsed here,
-    such as a picture, cannot harm mammoth either. Parsing stops at the first element, because a document type precedes
-    it.
+    such as a picture, cannot harm mammoth. Parsing stops at the first element: a document type precedes it.
     """
     from xml.parsers import expat
 
