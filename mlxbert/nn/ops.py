@@ -318,7 +318,8 @@ def _sloped_attention_of_gpus(qk: PositionedQK, v: mx.array, scale: float, dropo
     """Attention with slopes, for one block of queries at a time, because the slopes' bias is an array in memory.
 
     `mx.fast` does not take a bias in a wider dtype than queries and keys, and bfloat16 has only 8 bits for a distance:
-    from 2,048 to 4,096, 16 tokens share a distance. So only short texts are computed in the faster bfloat16.
+    from 2,048 to 4,096, 16 tokens share a distance. So long texts are computed in float32, others in the faster
+    bfloat16.
     """
     assert qk.slopes is not None
     if qk.q.dtype == mx.bfloat16 and v.shape[2] >= _FAR:
