@@ -28,7 +28,7 @@ def in_batch_negatives(
     Args:
         anchors: (B, W).
         candidates: (B + M, W): the positives in the order of their anchors, then the negatives.
-        excluded: Boolean (B, B + M), true for candidates that are no negatives of an anchor, like its own text.
+        excluded: Boolean (B, B + M), true for candidates that are not negatives of an anchor, like its own text.
         temperature: Divides the cosines.
         symmetric: Whether each positive must also find its anchor. If so, the loss is the mean of both directions.
     """
