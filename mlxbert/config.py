@@ -1,4 +1,4 @@
-"""The configuration of an encoder and its heads: facts are fields, different mathematics is a different type."""
+"""The configuration of an encoder and its heads. Settings are fields; a different computation is a different type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from mlxbert.labels.labels import Labels
 
 @dataclass(frozen=True)
 class Absolute:
-    """A learned vector per position, added to the word's.
+    """Absolute positions: a learned vector for each position is added to the word embedding.
 
     Attributes:
-        max_position_embeddings: Rows of the position table.
-        first_position: Row of the first token: 0 in BERT; pad id + 1 in models like RoBERTa, whose positions skip
+        max_position_embeddings: Number of rows in the position table.
+        first_position: The row of the first token: 0 in BERT; pad id + 1 in models like RoBERTa, whose positions skip
             padding.
     """
 
@@ -33,11 +33,11 @@ class Absolute:
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """A learned number per head and distance, added to the scores of every layer, besides a table of positions (MPNet).
+    """Relative positions: a learned bias per head and distance is added to the scores of every layer (MPNet).
 
     Attributes:
-        table: The table of position vectors.
-        num_buckets: Rows of the table of biases; half of them for tokens on the right.
+        table: The table of position vectors, which the model has in addition.
+        num_buckets: Number of rows in the bias table; half of them are for tokens on the right.
         max_distance: All distances from this one on share the last bucket.
     """
 
@@ -58,8 +58,8 @@ class Rotation:
     Attributes:
         theta: Base of the wavelengths.
         window: The greatest distance at which a token may be attended to; `None` for no limit.
-        wavelength_scale: Factor of every wavelength ("NTK" scaling has a factor as well as a larger base).
-        causal: Whether a token attends to itself and earlier tokens only.
+        wavelength_scale: Factor by which every wavelength is multiplied ("NTK" scaling also has a larger base).
+        causal: Whether a token attends only to itself and to earlier tokens.
     """
 
     theta: float
@@ -70,7 +70,7 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Queries and keys rotated by their position; no table.
+    """Rotary positions: queries and keys are rotated by their position; there is no position table.
 
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
@@ -83,13 +83,13 @@ class Rotary:
 
     @property
     def causal(self) -> bool:
-        """Whether a token attends to itself and earlier tokens only, in any layer."""
+        """Whether a token attends only to itself and to earlier tokens, in at least one layer."""
         return any(rotation.causal for rotation in self.rotations)
 
 
 @dataclass(frozen=True)
 class Alibi:
-    """Scores lowered in proportion to the distance, with a different slope in each head; no table (arXiv:2108.12409).
+    """ALiBi (arXiv:2108.12409): scores are lowered in proportion to the distance, with a different slope in each head.
 
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
@@ -101,17 +101,17 @@ class Alibi:
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Scores of content to content, content to position and position to content (DeBERTa, arXiv:2006.03654).
+    """DeBERTa's disentangled attention (arXiv:2006.03654): separate scores for content and for distances.
 
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
-        table: An additional table of position vectors, if there is one.
-        max_relative_positions: Distances are clipped to this; the table of distances has twice as many rows.
-        buckets: Number of logarithmic buckets for the far distances on each side (version 2); 0 for none.
+        table: The table of position vectors, if the model has one as well.
+        max_relative_positions: The maximum, to which distances are clipped; their table has twice as many rows.
+        buckets: Number of logarithmic buckets for long distances on each side (version 2); 0 for none.
         content_to_position: Whether queries attend to distances.
         position_to_content: Whether distances attend to keys.
-        shared_projections: Whether distances use the projections of the content; otherwise they have their own.
-        norm: Whether the table of distances is normed.
+        shared_projections: Whether distances use the projections of the content instead of their own.
+        norm: Whether the distance table is normalized.
     """
 
     max_length: int
@@ -125,7 +125,7 @@ class Disentangled:
 
     @property
     def rows(self) -> int:
-        """Rows of the table of distances."""
+        """Number of rows in the distance table."""
         return 2 * (self.buckets or self.max_relative_positions)
 
 
@@ -134,7 +134,7 @@ class PostNorm:
     """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762).
 
     Attributes:
-        adds_input_twice: Whether the input is added to the normed attention once more, and normed again (Jina v2).
+        adds_input_twice: Whether the input is added again after the attention's norm, and normalized (Jina v2).
     """
 
     adds_input_twice: bool = False
@@ -145,8 +145,8 @@ class PreNorm:
     """Norm, attention, add, norm, feed-forward, add; one more norm follows the last block.
 
     Attributes:
-        first_norm: Whether the first layer has a norm before its attention; without one, the embeddings are normed.
-        output_norms: Whether the outputs of attention and feed-forward are normed, too, before they are added.
+        first_norm: Whether the first layer has a norm before its attention; if not, the embeddings are normalized.
+        output_norms: Whether the outputs of attention and feed-forward are also normalized before they are added.
     """
 
     first_norm: bool = True
@@ -162,8 +162,8 @@ class Projection:
     """The projection of embeddings that are narrower than the model.
 
     Attributes:
-        before_norm: Whether it precedes the norm, which is then as wide as the model.
-        bias: Whether it has a bias.
+        before_norm: Whether the projection precedes the norm; the norm is then as wide as the model.
+        bias: Whether the projection has a bias.
     """
 
     before_norm: bool = False
@@ -177,7 +177,7 @@ class Convolution:
     Attributes:
         kernel_size: Width of the kernel in tokens, an odd number.
         groups: Number of groups of channels.
-        activation: The activation of its output.
+        activation: The activation that is applied to the output of the convolution.
     """
 
     kernel_size: int
@@ -187,7 +187,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Experts:
-    """Layers with several feed-forward networks, of which each token uses a few (arXiv:1701.06538).
+    """Layers with several feed-forward networks, the experts; each token uses a few of them (arXiv:1701.06538).
 
     Attributes:
         count: Number of experts.
@@ -213,7 +213,7 @@ class Biases:
 
 @dataclass(frozen=True)
 class Transform:
-    """A dense layer, an activation and an optional norm before the last layer of many heads."""
+    """The layers that precede the last layer in many heads: a dense layer, an activation and an optional norm."""
 
     activation: str
     norm: bool = False
@@ -222,16 +222,16 @@ class Transform:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Dropout rates in the encoder, by position; `None` where the family has none.
+    """Dropout rates in the encoder; `None` where the family has no dropout.
 
     Attributes:
-        embeddings: On the embeddings, after their norm, but before a projection that follows the norm.
-        attention: On the attention weights.
-        attention_output: On the output of the attention's last projection.
-        activation: On the input of the feed-forward's last projection.
-        feed_forward: On the output of the feed-forward.
-        distances: On the table of distances, drawn anew in every layer (DeBERTa).
-        convolution: On the output of the convolution (DeBERTa v2).
+        embeddings: Rate for the embeddings, after their norm, but before a projection that follows the norm.
+        attention: Rate for the attention weights.
+        attention_output: Rate for the output of the attention's last projection.
+        activation: Rate for the input of the feed-forward's last projection.
+        feed_forward: Rate for the output of the feed-forward.
+        distances: Rate for the distance table; every layer draws its own mask (DeBERTa).
+        convolution: Rate for the output of the convolution (DeBERTa v2).
     """
 
     embeddings: float | None = None
@@ -251,7 +251,7 @@ class Initialization:
         std: Standard deviation of the normal distribution.
         cutoff: The distribution is truncated at this number of standard deviations; `None` for no truncation.
         output_std: Standard deviation in layers that add to the residual stream, and in dense layers of heads.
-        classifier_std: Standard deviation in the last layer of a head.
+        classifier_std: Standard deviation in the last layer of each head.
         zero_pad: Whether the embeddings of padding start at 0.
         sinusoidal_positions: Whether the table of positions starts as sines and cosines.
     """
@@ -266,10 +266,10 @@ class Initialization:
 
 @dataclass(frozen=True)
 class HeadFacts:
-    """How the families' versions of a head differ; some heads have subclasses with more fields, see `mlxbert.nn.heads`.
+    """The settings of a head that differ between families; some heads have more settings (see `mlxbert.nn.heads`).
 
     Attributes:
-        transform: The layers before the head's last layer; `None` for none.
+        transform: The layers before the head's last layer; `None` if there are none.
         dropout: Rate of the dropout before the head's last layer; `None` where the family has none.
     """
 
@@ -283,28 +283,28 @@ class EncoderConfig:
 
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
-        projection: The projection; `None` if there is none.
-        layer_schedule: Which stored layer runs at each step; `(0, 1, 2)`, or `(0, 0, 0)` where layers are shared.
+        projection: The projection of embeddings to `hidden_size`; `None` if there is none.
+        layer_schedule: The stored layer that runs at each step: `(0, 1, 2)`, or `(0, 0, 0)` if steps share a layer.
         num_key_value_heads: Number of heads of keys and values, each shared by equally many query heads
-            (arXiv:2305.13245); `None` for as many as query heads.
-        own_head_size: Width of an attention head where it is not `hidden_size / num_attention_heads`.
-        attention_scale: Factor of the attention scores; `None` for 1 / sqrt(head size).
+            (arXiv:2305.13245); `None` if there are as many as query heads.
+        own_head_size: Width of an attention head if it differs from `hidden_size / num_attention_heads`.
+        attention_scale: Factor by which attention scores are multiplied; `None` for 1 / sqrt(head size).
         query_key_norm: Norms of queries and keys before positions: over each `head`, or over `all` heads together.
         norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm with 1 added to its weight.
-        embedding_norm: Whether the embeddings are normed.
-        embedding_scale: Factor of the embeddings.
+        embedding_norm: Whether the embeddings are normalized.
+        embedding_scale: Factor by which the embeddings are multiplied.
         wide_range: Whether hidden states exceed the range of float16.
         gated: Whether the feed-forward's activation gates a second projection (GLU, arXiv:2002.05202).
-        experts: The layers with several feed-forward networks; `None` for none.
+        experts: The layers with several feed-forward networks; `None` if there are none.
         pad_token_id: The token that pads the shorter inputs of a batch; masked out.
         type_vocab_size: Number of segment types; 0 where the model has no segments.
         pooler: Whether the model has a dense + tanh layer over the first token.
-        dropout: Rates of dropout.
+        dropout: The dropout rates.
         initialization: How new weights are drawn.
         heads: The configuration of each head that models of the family can have, by its name in
             `mlxbert.nn.heads.HEADS`.
-        labels: The classes of a classification head; `None` if `config.json` names them in an unusable way, which
-            matters to classification heads only.
+        labels: The classes of a classification head; `None` if the names in `config.json` cannot be used, which is an
+            error only for models with a classification head.
     """
 
     vocab_size: int

@@ -25,7 +25,7 @@ _LOG = logging.getLogger("mlxbert")
 _ON_MAC = sys.platform == "darwin"
 _DIGEST = "digest"  # the key of a record's hash, next to its values
 _BLOCK = 2**20  # bytes
-_MAX_DIGITS = 60  # of a number in JSON; a tokenizer without a length limit states 31, and Python writes at most 4,300
+_MAX_DIGITS = 60  # of a number in JSON: tokenizers without a length limit state 31 digits; Python writes up to 4,300
 # macOS denies programs access to some folders, whatever the permissions: with EPERM, where permissions give EACCES.
 PRIVACY = "System Settings > Privacy & Security > Files and Folders (or Full Disk Access): allow your terminal"
 _SYSTEM_FILES = (".DS_Store", ".localized", "Icon\r")  # the settings of a folder's view in Finder
@@ -46,7 +46,7 @@ _decode_json = json.JSONDecoder(parse_int=_parse_int).decode
 
 
 def from_json(text: str) -> Any:
-    """Parses JSON from outside; refuses integers with too many digits to compute with or to print."""
+    """Parses JSON from an outside source; rejects integers that have too many digits to compute with or to print."""
     try:
         return _decode_json(text)
     except RecursionError:
@@ -67,7 +67,7 @@ def to_path(value: str | Path, name: str) -> Path:
 
 
 def identity(path: str | Path) -> object:
-    """A value that is equal for all paths to one file or folder; the path itself if nothing exists there.
+    """Returns a value that is equal for all paths to the same file or folder; the path itself if nothing exists there.
 
     Paths cannot be compared as text: Macs ignore case and Unicode forms in names, and there are hard links.
     """
@@ -79,7 +79,7 @@ def identity(path: str | Path) -> object:
 
 
 def is_forbidden(problem: BaseException) -> bool:
-    """Whether a Mac's privacy settings deny this program access; file permissions give EACCES instead of EPERM."""
+    """Whether an error comes from a Mac's privacy settings, which cause EPERM; file permissions cause EACCES."""
     return _ON_MAC and isinstance(problem, OSError) and problem.errno == errno.EPERM
 
 
@@ -93,9 +93,10 @@ def is_system_file(name: str) -> bool:
 
 
 def is_from_system(path: Path) -> bool:
-    """Whether macOS created a file by itself, judged by its name and, for `._x`, its content; ask before removing it.
+    """Whether a file can be removed because macOS created it by itself, judged by its name and, for `._x`, its content.
 
-    A vanished `._x` counts, since macOS removes it with `x`; an empty one counts, too, as nothing is lost with it.
+    A `._x` that no longer exists counts, because macOS removes it with `x`. An empty one counts: nothing is lost with
+    it.
     """
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)
@@ -131,9 +132,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Removes a folder if it exists and is empty: what remains of a removed folder whose lock was held.
+    """Removes a folder if it exists and is empty.
 
-    Network volumes keep a removed file under another name until it is closed, and with it the file's folder.
+    Network volumes keep a removed lock file under another name until it is closed; until then, its folder is not empty.
     """
     with suppress(OSError):
         folder.rmdir()
@@ -144,7 +145,7 @@ class DamagedError(ValueError):
 
 
 class HashedFile(io.BufferedWriter):
-    """A new file that is hashed while it is written; does not follow a link."""
+    """A new file that is hashed while it is written; a link in its place is not followed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb", opener=open_unlinked))
@@ -175,7 +176,7 @@ def sha256(path: Path, size: int | None = None) -> str:
 
 
 def hashed(path: Path, size: int | None = None) -> "hashlib._Hash":
-    """A SHA-256 object fed with a file, or with its first `size` bytes; the caller may add more."""
+    """Returns a SHA-256 object that has read a file, or its first `size` bytes; the caller may add more data."""
     with open(path, "rb", opener=open_regular) as file:
         if size is None:
             return hashlib.file_digest(file, "sha256")
@@ -204,12 +205,12 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
 
 @contextmanager
 def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
-    """Converts an OSError of the block to an error that says what could not be written.
+    """Converts an OSError in the block to an error that says what could not be written.
 
     Args:
         path: The file or folder that the block writes.
-        what: What is written there, followed by a space.
-        kept: A semicolon, and what is kept and can be resumed nevertheless.
+        what: The name of the content for the error message, followed by a space.
+        kept: The end of the message, from a semicolon on: what is kept in spite of the error, and can be resumed.
     """
     try:
         yield
@@ -229,18 +230,18 @@ def fsync(descriptor: int, *, durable: bool = True) -> None:
 
     Args:
         descriptor: An open file or folder.
-        durable: Whether macOS flushes the cache of the whole disk, which takes tens of milliseconds. `os.fsync` leaves
-            its data in that cache, and the next durable write of any file flushes it. Elsewhere `os.fsync` does both.
+        durable: Whether macOS also flushes the disk's own cache, which takes tens of milliseconds. On macOS, `os.fsync`
+            only moves data to that cache; any file's next durable write flushes it. Elsewhere, `os.fsync` does both.
     """
     if durable and sys.platform == "darwin":
-        with suppress(OSError):  # a file system without it
+        with suppress(OSError):  # the file system does not support it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
 
 
 def fsync_dir(folder: Path, *, durable: bool = True) -> None:
-    """Makes the names in a folder survive a power failure, if the file system supports that; see `fsync`."""
+    """Makes the names in a folder survive a power failure, if the file system supports that (see `fsync`)."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -251,13 +252,13 @@ def fsync_dir(folder: Path, *, durable: bool = True) -> None:
 
 @contextmanager
 def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> Iterator[HashedFile]:
-    """Opens a file that gets its name once it is complete and on disk; a failed write leaves nothing behind.
+    """Writes a file that gets its name once it is complete and on disk; a failed write leaves nothing behind.
 
     Args:
-        path: The file, see `file_to_write`. Until it is complete, its name is `NAME.unfinished`.
+        path: The file (see `file_to_write`). Until it is complete, its name is `NAME.unfinished`.
         locked: Whether a lock keeps other processes from writing the file; otherwise each has its own unfinished file.
-        durable: See `fsync`. `False` for files whose hash is checked before use, so that a power failure may lose the
-            last ones; and for files that are named by a durable file that is written after them.
+        durable: See `fsync`. `False` is safe in two cases: the file's hash is checked before use, so that losing it in
+            a power failure is noticed; or a durable file that names it is written later.
     """
     path = file_to_write(path)
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
@@ -281,12 +282,12 @@ def check_hash(path: Path, digest: str, size: int | None = None) -> None:
 
 
 def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *, durable: bool = True) -> None:
-    """Writes a JSON object with a hash of its values, its file name and its owner, which `read_record` checks.
+    """Writes a JSON object with a hash of its values, file name and owner; `read_record` checks the hash.
 
     Args:
         path: The file, which is replaced.
         values: JSON values by name, such as the hashes of other files.
-        owner: A JSON value that must be the same when the record is read: a record of another owner counts as damaged.
+        owner: A JSON value that must be the same when the record is read; otherwise, the record counts as damaged.
         durable: See `atomic_write`.
     """
     content = json.loads(json.dumps(values))
@@ -295,7 +296,7 @@ def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *,
 
 
 def read_record(path: Path, owner: object = None) -> dict[str, Any]:
-    """Reads the values that `write_record` wrote under this name for this owner."""
+    """Reads the values of a record that `write_record` wrote to this file for this owner."""
     try:
         values = dict(json.loads(path.read_bytes()))
         digest = values.pop(_DIGEST)

@@ -3,15 +3,15 @@
 ```
 MlxbertError             everything below; has .message and .hint
 ├── ConfigError          config.json: a missing key, an unknown kind of value
-├── CheckpointError      weight files: damaged, missing, a tensor too many or too few
+├── CheckpointError      weight files: damaged, missing, or with missing or unexpected tensors
 │   └── MissingHeadError a head that a task needs and the checkpoint does not have
 ├── TokenizerError       vocabulary files
 ├── InputError           a text or a record that cannot be used
 │   ├── TooLongError     a text with more tokens than the model takes
 │   ├── TooLargeError    a text, or texts, whose results would take too much memory
 │   ├── ChangedError     a file that changed while it was read
-│   └── UnreadableError  a document that cannot be read, see `mlxbert.readers.documents.document`
-├── ArgumentError        an argument outside what a function takes
+│   └── UnreadableError  a document that cannot be read (see `mlxbert.readers.documents.document`)
+├── ArgumentError        an argument that a function does not accept
 │   └── UnknownArgumentError  an argument that a function does not have; a TypeError, too
 ├── HubError             a model of the hub that is unknown, not permitted, not reachable, or not cached
 ├── DeviceError          no such device, MLX not available on this platform, a device that fails
@@ -19,17 +19,17 @@ MlxbertError             everything below; has .message and .hint
 ├── StoreError           an index that is damaged, or made by another model or a newer version
 │   └── BusyError        an index that another process is updating
 ├── OverloadedError      an engine whose queue is full
-├── ModelChangedError    a model of an engine whose files have changed
+├── ModelChangedError    a model whose files have changed since the engine first loaded it
 ├── DivergedError        training whose loss or gradient is no longer finite
-└── ThreadError          a model used from another thread than its own
+└── ThreadError          a model used on a thread other than its own
 ```
 """
 
-INTEGER_LIMIT = 10**60  # integers from here on are not written out in a message, and are not labels
+INTEGER_LIMIT = 10**60  # integers from this size on are not written out in messages, and cannot be labels
 
 
 def shown(value: object) -> str:
-    """The `repr` of a value, at most 60 characters; Python refuses to write integers of thousands of digits."""
+    """Returns the `repr` of a value, truncated to 60 characters; describes integers that Python refuses to print."""
     if isinstance(value, int) and abs(value) >= INTEGER_LIMIT:
         return f"{'-' if value < 0 else ''}a number of more than 60 digits"
     try:
@@ -82,7 +82,7 @@ class TooLongError(InputError):
 
 
 class TooLargeError(InputError):
-    """A text, or texts, whose results would take more memory than is allowed."""
+    """A text, or several texts, whose results would take more memory than is allowed."""
 
 
 class ChangedError(InputError):
@@ -90,7 +90,7 @@ class ChangedError(InputError):
 
 
 class ArgumentError(MlxbertError):
-    """An argument outside what the function takes."""
+    """An argument that the function does not accept."""
 
 
 class UnknownArgumentError(ArgumentError, TypeError):
@@ -122,7 +122,7 @@ class OverloadedError(MlxbertError):
 
 
 class ModelChangedError(MlxbertError):
-    """A model that an engine loads again, and whose files have changed since."""
+    """A model whose files have changed since an engine first loaded it, so that the engine cannot load it again."""
 
 
 class DivergedError(MlxbertError):
@@ -130,4 +130,4 @@ class DivergedError(MlxbertError):
 
 
 class ThreadError(MlxbertError):
-    """A model used from another thread than its own, see `Model.adopt`."""
+    """A model used on a thread other than its own (see `Model.adopt`)."""

@@ -37,7 +37,7 @@ class FrozenDict(Mapping[str, V]):
 
 
 def frozen(value: object) -> Any:
-    """An immutable copy of a JSON value: tuples for lists, a `FrozenDict` for an object."""
+    """Returns an immutable copy of a JSON value, with tuples for lists and a `FrozenDict` for each object."""
     if isinstance(value, Mapping):
         return FrozenDict((str(key), frozen(entry)) for key, entry in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value

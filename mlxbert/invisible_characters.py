@@ -21,5 +21,5 @@ _SELECTORS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]
 
 
 def without_invisible(text: str) -> str:
-    """The text without invisible characters and variation selectors."""
+    """Returns the text without invisible characters and variation selectors."""
     return _SELECTORS.sub("", INVISIBLE.sub("", text))

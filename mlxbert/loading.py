@@ -1,4 +1,4 @@
-"""Loads a model from a folder or the hub, or makes one with fresh weights from a configuration."""
+"""Loads a model from a folder or from the hub, or creates one with fresh weights from a configuration."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ _BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a sh
 
 
 def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
-    """The checkpoint's parts that the heads consist of, and the heads that the checkpoint does not have."""
+    """Returns the checkpoint's parts that these heads consist of, and the heads that the checkpoint lacks."""
     stored = [head for head in heads if head in checkpoint.parts]
     parts = dict.fromkeys(part for head in stored for part in head_parts(head, checkpoint.config))
     return tuple(part for part in parts if part in checkpoint.parts), {
@@ -50,7 +50,7 @@ def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple
 
 
 def _check_all(checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint with a part that cannot be built; the hint names the tasks that do not need that part."""
+    """Raises an error if a part of the checkpoint cannot be built; the hint names the tasks that work without it."""
     problem = first_problem(checkpoint, checkpoint.parts)
     if problem is None:
         return
@@ -87,20 +87,20 @@ def load(
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`. Files in the hub's cache are
-            used as they are; missing ones are downloaded. The folder of an adapter loads its base model with the
+            used as they are; missing files are downloaded. The folder of an adapter loads its base model with the
             adapter. A `ModelRef` also sets the adapter, dtype, device, revision and `offline`.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or an adapter of the model's own, by its task, for example `retrieval.query` of Jina v3
-            or `retrieval` of v5.
+            name on the hub. Or the task of an adapter in the model, for example `retrieval.query` of Jina v3 or
+            `retrieval` of v5.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
-            that the task needs, and refuses a checkpoint without them. `None` loads every part.
-        new_heads: Heads with fresh weights on the loaded encoder, by their names in `mlxbert.nn.heads.HEADS`, each
-            with its labels or `None`; the checkpoint's own heads are not loaded then.
-        heads: Loads exactly these heads, which have no labels; heads missing in the checkpoint get fresh weights.
+            that the task needs; raises an error if the checkpoint lacks one. `None` loads every part.
+        new_heads: Heads to add to the loaded encoder with fresh weights, by their names in `mlxbert.nn.heads.HEADS`,
+            each with its labels or `None`; the checkpoint's own heads are not loaded then.
+        heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device.
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
-        offline: Make no requests to the hub.
+        offline: Whether to make no requests to the hub.
         quantized: Whether weights that are stored in 4 or 8 bits stay quantized in the memory of a GPU; otherwise, and
             always on a CPU, they are expanded to `dtype`. Training needs expanded weights.
         seed: Seed of the fresh weights.
@@ -124,10 +124,10 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """The files of a model, opened once, however often the model is loaded.
+    """The files of a model, which are opened once even if the model is loaded several times.
 
     Attributes:
-        ref: The name of the model, its device and its dtype.
+        ref: The model's name, device and dtype.
         folder: The model's folder, with its adapter if it has one.
     """
 
@@ -149,7 +149,7 @@ class ModelFiles:
         return tokenizer
 
     def _parts(self, task: str | None) -> tuple[str, ...]:
-        """The parts that a task needs; every part without a task."""
+        """Returns the parts that a task needs; all parts if no task is set."""
         checkpoint = self.checkpoint
         if task is None:
             return checkpoint.parts
@@ -167,7 +167,7 @@ class ModelFiles:
         quantized: bool = True,
         seed: int = 0,
     ) -> Model:
-        """Builds the network and reads its weights; see the function `load`."""
+        """Builds the network and reads its weights (see the function `load`)."""
         source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
         dtype = _choose_dtype(self.ref, checkpoint.config)
         if heads is not None:
@@ -201,7 +201,7 @@ class ModelFiles:
 
 
 def _labels_of(network: Network) -> Labels | None:
-    """The labels of a network with a classification head; `None` without such a head."""
+    """Returns the labels of a network with a classification head; `None` for other networks."""
     return network.encoder.config.labels if any(HEADS[head].labelled for head in network.heads) else None
 
 
@@ -216,7 +216,7 @@ def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
 
 
 def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
-    """The tokenizer of a reranker, with the prompt that its chat template puts around a pair, if it has one."""
+    """Adds the prompt in a reranker's chat template to its tokenizer; returns other tokenizers unchanged."""
     prompt = read_prompt(folder)
     if prompt is not None:
         has_limit = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
@@ -237,7 +237,7 @@ def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) ->
 
 
 def _ref(source: str | Path | ModelRef, *fields: Any) -> ModelRef:
-    """Returns `source` if it is a `ModelRef`, which excludes the other arguments; otherwise makes one of them all."""
+    """Returns `source` if it is a `ModelRef`; otherwise builds one. A `ModelRef` excludes the other arguments."""
     if not isinstance(source, ModelRef):
         return ModelRef(source, *fields)
     if ModelRef(BUILTIN, *fields) != ModelRef():
@@ -257,7 +257,7 @@ def new_model(
     device: str = "auto",
     seed: int = 0,
 ) -> Model:
-    """Makes a model with fresh weights from a configuration.
+    """Creates a model with fresh weights from a configuration.
 
     Example:
         >>> sizes = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 128, "num_hidden_layers": 2}
@@ -267,10 +267,10 @@ def new_model(
     Args:
         config: The content of a `config.json`, as transformers writes it: at least `model_type` and the sizes.
         vocabulary: The folder, hub name or `builtin` whose vocabulary files the model uses.
-        heads: The heads, by their names in `mlxbert.nn.heads.HEADS`, each with its labels or `None`; without heads,
-            the model is the encoder alone.
-        dtype: The dtype of the weights, see `load`.
-        device: The device, see `load`.
+        heads: The heads, by their names in `mlxbert.nn.heads.HEADS`, each with its labels or `None`; without heads, the
+            model is the encoder alone.
+        dtype: The dtype of the weights (see `load`).
+        device: The device (see `load`).
         seed: Seed of the weights.
 
     Raises:
@@ -282,7 +282,7 @@ def new_model(
         raise ArgumentError(f"config is {config!r:.60}, expected the content of a config.json")
     check_source(vocabulary, "vocabulary")
     devices.use(device)
-    try:  # a copy, as a file would hold it
+    try:  # a copy with the values that a file would hold
         values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
     except (TypeError, ValueError) as problem:
         raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
@@ -323,7 +323,7 @@ def _warn_unless_it_fits(
 
 
 def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConfig, *, stated: bool = True) -> None:
-    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` refuses one with too many tokens.
+    """Warns if the tokenizer seems to belong to another model; `load_tokenizer` rejects one with too many tokens.
 
     Args:
         source: The name of the model.
@@ -342,7 +342,7 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
 
 
 def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
-    """The embedder of a model, or the error to raise when it is used; read now, as the files may change later."""
+    """Reads a model's embedder before its files can change; if that fails, returns the error to raise on first use."""
     try:
         embedder = read_embedder(folder, config.hidden_size)
         embedding_tokenizer(tokenizer, embedder)
@@ -352,6 +352,6 @@ def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer
 
 
 def load_tokenizer_of(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, Tokenizer]:
-    """The folder of a model and its tokenizer, without the weights; see `load`."""
+    """Returns the folder and the tokenizer of a model, without loading the weights (see `load`)."""
     folder = find_model(ref, on_progress)
     return folder.path, load_tokenizer(folder, read_architecture(folder.config_json).config)

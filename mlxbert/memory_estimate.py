@@ -1,6 +1,6 @@
-"""Estimates how much memory a model takes on the device in use, from its sizes, before its weights are read.
+"""Estimates from a model's sizes how much memory it takes on the device in use, before its weights are read.
 
-`finetune --dry-run` measures it instead, on the user's data.
+`finetune --dry-run` measures the memory instead, on the user's data.
 """
 
 from mlxbert.config import Alibi, Disentangled, EncoderConfig, RelativeBias
@@ -16,12 +16,12 @@ _REPLACED = 12  # further bytes during an update on a GPU: the old weight and mo
 
 
 def of_batch(config: EncoderConfig, dtype: mx.Dtype) -> int:
-    """Bytes that a batch of the default size takes in addition to the weights, with texts of 512 tokens."""
+    """The memory in bytes, besides the weights, for a batch of the default size with texts of 512 tokens."""
     return default_batch_tokens() * dtype.size * _values_per_token(config, min(_LONGEST, config.max_length))
 
 
 def of_text(config: EncoderConfig, length: int, dtype: mx.Dtype) -> int:
-    """Bytes that one text of `length` tokens takes in addition to the weights."""
+    """The memory in bytes, besides the weights, for a single text of `length` tokens."""
     match config.positions:
         case Disentangled() | RelativeBias():  # a number for each pair of tokens is added to the scores
             rows = length
@@ -31,7 +31,7 @@ def of_text(config: EncoderConfig, length: int, dtype: mx.Dtype) -> int:
 
 
 def of_trained(trained: int, frozen: int = 0) -> int:
-    """Bytes of weights in training: trained weights also have gradients and AdamW's moments, frozen weights do not."""
+    """The memory in bytes for the weights in training; trained weights also have gradients and AdamW's moments."""
     size = devices.choose_dtype(training=True).size
     copy = 0 if size == 4 else size  # each weight once more, in the dtype of computation
     return (_ADAMW + copy + _replaced()) * trained + (4 + copy) * frozen
@@ -42,18 +42,18 @@ def _replaced() -> int:
 
 
 def of_training(config: EncoderConfig, parameters: int) -> int:
-    """Bytes that training all weights takes with 32 texts of 128 tokens per batch."""
-    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values_per_token(config, TEXT)  # + 1: the current one
+    """The memory in bytes for training all weights, with 32 texts of 128 tokens per batch."""
+    kept = TEXTS * TEXT * (len(config.layer_schedule) + 1) * _values_per_token(config, TEXT)  # + 1: the current layer
     activations = kept * devices.choose_dtype(training=True).size  # freed before the update
     return of_trained(parameters) + max(activations - _replaced() * parameters, 0)
 
 
 def warn_unless_it_fits(what: str, needed: int) -> None:
-    """Warns once if something needs more memory than the device has; it is an estimate, so nothing is refused.
+    """Warns once if something needs more memory than the device has; raises no error, because that is an estimate.
 
     Args:
         what: The beginning of the message, up to the number: `my-model: needs about`.
-        needed: Bytes.
+        needed: The memory needed, in bytes.
     """
     available = devices.available_memory()
     if available is not None and needed > available:
@@ -64,9 +64,9 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
 def _values_per_token(config: EncoderConfig, length: int) -> int:
     """The number of values that a layer computes for each token of texts of `length` tokens.
 
-    Model width: two projections, sums, norms, dropout. Width of all heads: queries, keys, values, their weighted sum
-    in two layouts. Width of the feed-forward: its first layer and the steps of the activation. Text length, for each
-    head: scores, their softmax, its dropout; with disentangled positions also the products with distances.
+    Of the model's width: two projections, sums, norms, dropout. Of all heads' width: queries, keys, values, and their
+    weighted sum in two layouts. Of the feed-forward's width: its first layer and the steps of the activation. Of the
+    text's length, per head: scores, their softmax, its dropout; products with distances for disentangled positions.
     """
     wide = (5 if config.gated else 3) * (1 if config.experts is None else config.experts.used)
     scores = 8 if isinstance(config.positions, Disentangled) else 3

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
 
     class _Method:
-        """A function of the package as a method of its first argument, imported when it is first used."""
+        """Makes a function of the package a method of its first argument; imports the function at its first use."""
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -51,7 +51,7 @@ class _OwnerThread:
 
 @dataclass(frozen=True, eq=False)
 class Model(Brief):
-    """A loaded model; see `load`. `model.embed(texts)` is short for `mlxbert.embed(model, texts)`, as are all methods.
+    """A loaded model (see `load`). Its methods are shortcuts: `model.embed(texts)` calls `mlxbert.embed(model, texts)`.
 
     Attributes:
         source: The name or path that the model was loaded from.
@@ -59,10 +59,10 @@ class Model(Brief):
         config: The configuration of the encoder and its heads.
         tokenizer: Converts text to token ids.
         network: The network, a differentiable `mlx.nn.Module` that can be used on its own.
-        labels: The classes of a classification head; `None` without one.
+        labels: The classes of a classification head; `None` if the model has no such head.
         device: The device that its tasks run on.
-        architecture: The family and the configuration file, for `save`.
-        files: The opened folder.
+        architecture: The family and the configuration file, which `save` needs.
+        files: The model's folder, opened.
     """
 
     source: str
@@ -81,7 +81,7 @@ class Model(Brief):
     # Loads the model with another of its own adapters; `None` if the weights exist only in memory.
     _load_with_adapter: Callable[[str], "Model"] | None = field(default=None, repr=False)
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
-    _with_adapters: dict[str, "Model"] = field(default_factory=dict, repr=False)  # by prompt, see `for_prompt`
+    _with_adapters: dict[str, "Model"] = field(default_factory=dict, repr=False)  # by prompt (see `for_prompt`)
 
     # Written by scripts/signatures.py.
     answer = functions.answer
@@ -127,9 +127,9 @@ class Model(Brief):
         return embedding_tokenizer(self.tokenizer, self.embedder)
 
     def for_prompt(self, name: str | None, text: str) -> "Model":
-        """The model to use for texts with a prompt: this model, or this model with its own adapter for the prompt.
+        """Returns the model for texts with a prompt: this model, or this model with its own adapter for the prompt.
 
-        A model with an adapter is loaded once and kept.
+        Each model with an adapter is loaded once and kept.
 
         Args:
             name: The name of the prompt; `None` if only its text is known.
@@ -151,7 +151,7 @@ class Model(Brief):
         return self._with_adapters[name]
 
     def _as_loaded(self) -> bool:
-        """Whether the network still has the loaded parameters; an optimizer of `mlx.optimizers` makes new arrays."""
+        """Whether the network still has the loaded parameters; `mlx.optimizers` replaces arrays that it updates."""
         current = parameters(self.network)
         return current.keys() == self._loaded.keys() and all(
             array is None or array is current[name] for name, array in self._loaded.items()
@@ -169,10 +169,10 @@ class Model(Brief):
         mx.set_default_device(self.device)  # another model may have been loaded since
 
     def check_thread(self) -> None:
-        """Refuses to be used on any thread but the owner: the thread that loaded the model, or adopted it later.
+        """Raises an error on any thread but the owner: the thread that loaded the model, or adopted it later.
 
         Raises:
-            ThreadError: This is another thread; MLX's streams and arrays that are not evaluated belong to one thread.
+            ThreadError: This is not the owner; MLX's streams and unevaluated arrays belong to one thread.
         """
         if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
@@ -182,7 +182,7 @@ class Model(Brief):
             )
 
     def adopt(self) -> None:
-        """Makes the calling thread the owner. The former owner is refused from now on, and must not be computing.
+        """Makes the calling thread the owner. The former owner must not be using the model, and no longer can.
 
         Raises:
             ThreadError: The former owner has changed weights that are not evaluated yet.
@@ -205,7 +205,7 @@ class Model(Brief):
 
 
 def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str, ...], reason: str = "") -> None:
-    """Refuses a task whose parts a checkpoint does not have; `reason` is added to the message."""
+    """Raises an error if a checkpoint lacks parts that a task needs; `reason` is added to the message."""
     missing = missing_parts(task, config, parts)
     if missing:
         tasks = [name for name in TASKS if not missing_parts(name, config, parts)]
@@ -216,5 +216,5 @@ def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str,
 
 
 def embedding_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
-    """The tokenizer with the maximum length and the lowercasing of an embedder."""
+    """Returns the tokenizer with the maximum length and the lowercasing that an embedder requires."""
     return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)

@@ -1,4 +1,4 @@
-"""Options: each is declared once, next to a field of a dataclass; the command line derives its options from them."""
+"""Options, each declared once, next to a field of a dataclass; the command line is built from the declarations."""
 
 import functools
 import math
@@ -18,30 +18,30 @@ POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token"
 
 
 class Bounds(NamedTuple):
-    """The smallest and the largest value of a number.
+    """The smallest and the largest permitted value of a number.
 
-    No sane use comes near the largest; without it, a typo would take all memory, or days. The limits of a model are
-    often narrower, and are checked where the model is known.
+    No sane use comes near the largest value. It exists because a typo could otherwise take all memory, or run for days.
+    The limits of a model are often narrower, and are checked where the model is known.
     """
 
     least: float
     most: float
 
     def check_whole(self, name: str, value: object) -> None:
-        """Refuses an argument that is not a whole number within the bounds."""
+        """Raises an ArgumentError unless an argument is a whole number within the bounds."""
         least = math.ceil(self.least)
         if type(value) is not int or not least <= value <= self.most:
             raise ArgumentError(f"{name} is {shown(value)}, expected a whole number from {least:,} to {self.most:,}")
 
     def check_number(self, name: str, value: object) -> None:
-        """Refuses an argument that is not a finite number within the bounds."""
+        """Raises an ArgumentError unless an argument is a finite number within the bounds."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not self.least <= value <= self.most:  # type: ignore[operator]
             raise ArgumentError(f"{name} is {shown(value)}, expected a number from {self.least:,} to {self.most:,}")
 
 
 SMALLEST = 1e-6  # the lower bound of numbers that must be above 0
-COUNT = Bounds(1, 10_000_000)  # of things that memory or the data limit, too
+COUNT = Bounds(1, 10_000_000)  # of things that memory or the data also limit
 STEPS = Bounds(1, 1_000_000_000)
 LENGTH = Bounds(8, 1_000_000)  # of an input or a window, in tokens
 OVERLAP = Bounds(0, 1_000_000)  # of windows, in tokens
@@ -57,18 +57,18 @@ TEXTS = tuple[str, ...]  # the type of an option that takes several texts
 
 @dataclass(frozen=True)
 class Option:
-    """What a user needs to know about a field besides its type and its default.
+    """The declaration of an option: what a user needs to know about a field besides its type and its default.
 
     Attributes:
-        help: What it does: one sentence for `--help`, which fits on its line, then details for `mlxbert help` and for
-            the documentation of the Python functions.
-        unit: The placeholder of its value; by default `N` for whole numbers, `X` for other numbers, otherwise `NAME`.
-        usual: In words, the default of an option whose default is not always the field's.
-        panel: The heading that lists it in `--help`; by default the attribute `panel` of the dataclass.
+        help: What the option does. The first sentence fits on one line of `--help`; details follow for `mlxbert help`
+            and for the documentation of the Python functions.
+        unit: The placeholder of the value; by default `N` for whole numbers, `X` for other numbers, otherwise `NAME`.
+        usual: The default in words, if the field's own default does not describe it.
+        panel: The heading under which `--help` lists the option; by default the attribute `panel` of the dataclass.
         short: A second, short name.
-        variable: The environment variable that sets it.
-        values: Values to list and to complete, if other values are possible.
-        bounds: The smallest and the largest value of a number.
+        variable: The environment variable that sets the option.
+        values: Values that the help lists and the shell completes, for an option that also accepts others.
+        bounds: The smallest and the largest permitted value of a number.
     """
 
     help: str
@@ -83,13 +83,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Written:
-    """Marks an option or an argument as a path that a command writes; stands next to the declaration.
+    """Marks an option or an argument as a path that a command writes; stands in `Annotated`, next to the declaration.
 
-    Before it does anything else, the command line refuses a path where something other than a regular file, or a
-    folder, already exists.
+    At its start, the command line checks that the path is new, or already a regular file (or a folder, for `folder`).
 
     Attributes:
-        kind: Whether a file or a folder is written.
+        kind: Whether the path is a file or a folder.
     """
 
     kind: Literal["file", "folder"]
@@ -97,7 +96,7 @@ class Written:
 
 @functools.cache
 def declared_options(options: Any) -> Mapping[str, tuple[Any, Option]]:
-    """The type and the declaration of each field of a dataclass that is an option, in the order of the fields."""
+    """Returns the type and the declaration of each field that is an option, in the order of the dataclass's fields."""
     hints = get_type_hints(options, include_extras=True)
     annotated = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
     return FrozenDict({
@@ -106,14 +105,14 @@ def declared_options(options: Any) -> Mapping[str, tuple[Any, Option]]:
 
 
 def bounds_of(options: Any, name: str) -> Bounds:
-    """The bounds of a dataclass's option."""
+    """Returns the bounds of an option of a dataclass."""
     bounds = declared_options(options)[name][1].bounds
     assert bounds is not None, name
     return bounds
 
 
 def check_fields(options: Any) -> None:
-    """Refuses values of a dataclass outside the types or the bounds of its options; several texts become a tuple."""
+    """Checks the values of a dataclass against its options' types and bounds; converts several texts to a tuple."""
     for name, (hint, _) in declared_options(cast(Any, type(options))).items():
         value, kinds = getattr(options, name), kinds_of(hint)
         if value is None and NoneType in kinds:
@@ -131,7 +130,7 @@ def check_fields(options: Any) -> None:
 
 
 def check_listed(name: str, values: Sized) -> None:
-    """Refuses a list argument with more than `MAX_LISTED` numbers or names."""
+    """Raises an ArgumentError if a list argument has more than `MAX_LISTED` numbers or names."""
     if len(values) > MAX_LISTED:
         raise ArgumentError(f"{name} has {len(values):,} values, expected at most {MAX_LISTED:,}")
 
@@ -142,7 +141,6 @@ def _check_flag(name: str, value: object, *, optional: bool) -> None:
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
-    """The texts of an iterable, which is read once."""
     expected = "expected a list of at least one text"
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ArgumentError(f"{name} is {shown(value)}, {expected}")
@@ -155,7 +153,7 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def check_choice(name: str, value: object, hint: Any) -> None:
-    """Refuses a value that is not among the choices of a type with a `Literal`."""
+    """Raises an ArgumentError if a value is not among the choices of a type with a `Literal`."""
     if (choices := choices_of(hint)) and value not in choices:
         raise not_one_of(name, value, choices)
 

@@ -1,6 +1,6 @@
-"""Names that users of transformers and sentence-transformers look for, and what mlxbert has instead.
+"""Names that users of transformers and sentence-transformers look for, and mlxbert's equivalents.
 
-They are looked up only after a name was not found in mlxbert, so none of its own names is ever hidden.
+They are looked up only if mlxbert does not have the name, so they never hide one of mlxbert's own names.
 """
 
 import difflib
@@ -47,7 +47,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "quantize": "mlxbert.convert(name, folder, quantize=8), then mlxbert.load(folder)",
 }
 
-# Keyword arguments: names in mlxbert, of which the function's first match is suggested; or a sentence.
+# Keyword arguments: their names in mlxbert (the first that the function has is suggested), or a sentence.
 ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "aggregation_strategy": ("aggregation",),
     "batch_size": ("batch_tokens",),
@@ -103,13 +103,13 @@ VALUES: Mapping[str, str] = {
 
 
 def no_attribute(owner: str, name: str) -> AttributeError:
-    """The error about an attribute that the package or a model does not have."""
+    """Returns the error for an attribute that the package or a model does not have."""
     instead = f"; here: {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
     return AttributeError(f"{owner} has no attribute {name!r}{instead}")
 
 
 def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentError:
-    """The error about a value that is not among the choices; suggests the choice that is probably meant."""
+    """Returns the error for a value that is not among the choices; suggests the choice that is probably meant."""
     names = [str(choice) for choice in choices]
     text = str(value) if isinstance(value, str) else ""
     near = [VALUES[text]] if VALUES.get(text) in names else difflib.get_close_matches(text, names, n=1)
@@ -118,7 +118,7 @@ def not_one_of(name: str, value: object, choices: Iterable[object]) -> ArgumentE
 
 
 def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumentError:
-    """The error about an unknown argument; suggests the known argument that is probably meant."""
+    """Returns the error for an unknown argument; suggests the known argument that is probably meant."""
     known, instead = sorted(known), ARGUMENTS.get(name, ())
     if isinstance(instead, str):
         return UnknownArgumentError(message, hint=instead)
@@ -127,7 +127,7 @@ def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumen
 
 
 def checks_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a function to refuse unknown keyword arguments; a function with `**options` checks them itself."""
+    """Makes a function reject unknown keyword arguments; a function with `**options` is expected to do so itself."""
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 

@@ -1,4 +1,4 @@
-"""The folder `X.partial/` in which `X` is made, by one process at a time; the same call resumes its own work."""
+"""The folder `X.partial/`, in which one process at a time builds `X`; repeating an interrupted call resumes it."""
 
 import json
 import re
@@ -26,17 +26,17 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class PartialFolder:
-    """The folder of unfinished work, with the manifest of its call.
+    """The folder of unfinished work, with the manifest of the call that does the work.
 
     Args:
         target: The path of the finished work.
-        manifest: The settings that a call must share with an interrupted call to resume its work.
+        manifest: The settings of the call; a later call resumes the work only if its settings are the same.
 
     Attributes:
-        names: A regular expression for the names of all files and folders of the work.
-        work: Globs of the files that only the call with the same manifest can use.
-        begun: A glob of files of which at least one exists if there is something to resume.
-        hint: What to do about the work of another call.
+        names: A regular expression that matches the names of all files and folders of the work.
+        work: Globs of the files that are useless to a call with another manifest.
+        begun: A glob; if no file matches it, there is nothing to resume.
+        hint: The hint for a call that finds the work of another call.
     """
 
     names: ClassVar[str]
@@ -53,10 +53,10 @@ class PartialFolder:
         """Locks the folder for this process, and removes work that this call cannot resume.
 
         Args:
-            overwrite: Whether to remove the work of another call, too, instead of raising an error.
+            overwrite: Whether to remove even the work of another call, instead of raising an error.
 
         Yields:
-            A description of the other call's work that was removed; `None` if there was none.
+            A description of the other call's work, if such work was removed; otherwise `None`.
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class PartialFolder:
         return name in (MANIFEST, LOCK) or re.fullmatch(self.names, name) is not None
 
     def _claim(self, overwrite: bool) -> str | None:
-        """Prepares the folder for this call; see `locked`."""
+        """Prepares the folder for this call (see `locked`)."""
         path, saved = self.folder / MANIFEST, None
         try:
             saved = read_record(path)
@@ -104,7 +104,7 @@ class PartialFolder:
         return not all(is_system_file(path.name) for path in self.folder.glob(self.begun))
 
     def resumable(self, manifest: Mapping[str, Any]) -> bool:
-        """Whether any call could resume the work of this manifest."""
+        """Whether work with this manifest can be resumed at all."""
         return True
 
     def clear(self) -> None:
@@ -117,19 +117,19 @@ class PartialFolder:
                     path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes the folder when the work is done: the manifest first, so that no call resumes what remains of it."""
+        """Removes the folder once the work is done: the manifest first, so that no call resumes what is left of it."""
         (self.folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def comparable(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest in the form that is compared: `sha256`, the hashes of data by name, becomes a list of hashes."""
+    """Returns a manifest in the form for comparisons: the hashes of data, `sha256`, are a list without names."""
     hashes = manifest.get("sha256")
     return {**manifest, "sha256": [*hashes.values()]} if isinstance(hashes, dict) else manifest
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    """The differences between a saved manifest and this call's, in words: `lr is 2e-05, was 5e-05`."""
+    """Describes the differences between a saved manifest and this call's: `lr is 2e-05, was 5e-05`."""
     before, now = _flat(saved), _flat(current)
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     phrases = [
@@ -144,7 +144,7 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
 
 
 def _other_data(saved: Any, current: Any) -> list[str]:
-    """The differences between the data, by their hashes: `train.csv has changed`."""
+    """Describes the differences between the data, judged by their hashes: `train.csv has changed`."""
     before, now = (hashes if isinstance(hashes, dict) else {} for hashes in (saved, current))
     changed = {*before.values()} ^ {*now.values()}
     phrases = [
@@ -157,7 +157,7 @@ def _other_data(saved: Any, current: Any) -> list[str]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested mappings in one; the hashes of the data are left out."""
+    """Flattens nested mappings into one; leaves out the hashes of the data."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

@@ -32,7 +32,7 @@ def kind_of(mode: int) -> str:
 
 
 def check_regular(path: str | Path, mode: int) -> None:
-    """Raises an OSError unless a mode is a regular file's."""
+    """Raises an OSError unless a mode belongs to a regular file."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):
@@ -40,7 +40,7 @@ def check_regular(path: str | Path, mode: int) -> None:
 
 
 def file_to_write(path: str | Path) -> Path:
-    """The real path of a file to write: a regular file, or a new file.
+    """Returns the real path of a file to write; it must be new, or a regular file.
 
     Everything that mlxbert writes or replaces goes through this function. Links are followed: a link stays a link, and
     its target is written.
@@ -51,17 +51,17 @@ def file_to_write(path: str | Path) -> Path:
 
 
 def may_write(folder: str | Path) -> bool:
-    """Whether permissions let this process create files in a folder, as its effective user."""
+    """Whether the permissions of a folder let this process, as its effective user, create files there."""
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def replace_file(new: str | Path, path: str | Path) -> None:
-    """Renames a file to a path, where it may replace a regular file only; see `file_to_write`."""
+    """Renames a file to a path; only a regular file may be replaced there (see `file_to_write`)."""
     os.replace(new, file_to_write(path))
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:
-    """Like `open_regular`, but refuses a path that is itself a link."""
+    """Like `open_regular`, but raises an error if the path itself is a link."""
     return open_regular(path, flags | os.O_NOFOLLOW)
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work: reported to a function, drawn as a bar in a notebook, and silent in a script."""
+"""Progress of long work: reported to a function, drawn as a bar in a notebook, and not shown in a script."""
 
 import sys
 import warnings
@@ -18,7 +18,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def progress(on_progress: OnProgress | None, unit: str) -> Iterator[OnProgress | None]:
-    """Yields the function for long work to call: `on_progress`, or a notebook's bar; `None` in a script without either.
+    """Yields the function to report progress with: `on_progress`, else a notebook's bar, else `None`.
 
     Args:
         on_progress: The user's function; it replaces the bar.
@@ -38,7 +38,7 @@ def progress(on_progress: OnProgress | None, unit: str) -> Iterator[OnProgress |
 
 @contextmanager
 def notebook_bar(unit: str, delay: float = 0.0) -> Iterator[Any]:
-    """A tqdm bar in a notebook, `None` elsewhere."""
+    """A tqdm bar in a notebook; `None` elsewhere."""
     if not in_notebook():
         yield None
         return

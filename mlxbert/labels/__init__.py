@@ -1,1 +1,1 @@
-"""The classes of a head, and tagging schemes."""
+"""The classes of a classification head, and the tagging schemes that classes of words may follow."""

@@ -22,12 +22,11 @@ class Labels(Brief):
         problem_type: `regression`, `single_label_classification`, `multi_label_classification`, or `None` if the
             checkpoint does not state it.
         thresholds: For `multi_label_classification`: the minimum probability to choose each class; `None` for 0.5.
-        crf: For tags of words: whether the model also has a score for every tag after every other tag, see
-            `mlxbert.nn.crf`.
+        crf: For tags of words: whether the model also scores pairs of consecutive tags (see `mlxbert.nn.crf`).
         no_answer_threshold: For question answering: the share of "no answer" above which no answer is given; `None` for
             0.5, 1 to always give an answer.
-        head_pooling: For whole texts: the pooling, or several joined by `+`, whose vector a linear layer turns into the
-            scores of the classes, see `mlxbert.nn.embedder`; `None` for the head of transformers.
+        head_pooling: For whole texts: the pooling, or several joined by `+`, that makes the vector from which a linear
+            layer computes the scores of the classes (see `mlxbert.nn.embedder`); `None` for the head of transformers.
     """
 
     names: tuple[str, ...] = ("LABEL_0", "LABEL_1")
@@ -46,7 +45,7 @@ class Labels(Brief):
         return len(self.names)
 
     def check(self) -> None:
-        """Refuses labels that a `config.json` cannot hold; files may have such labels as long as they are not used.
+        """Raises an error for labels that a `config.json` cannot hold; unused labels of a checkpoint are not checked.
 
         Raises:
             ArgumentError: The names are not distinct strings, the problem type is unknown, or the thresholds do not fit
@@ -70,7 +69,7 @@ class Labels(Brief):
             )
 
     def thresholds_problem(self) -> str | None:
-        """The expectation that the thresholds do not meet; `None` if they are valid."""
+        """Returns what is expected of the thresholds, for an error message; `None` if they are valid."""
         values = self.thresholds
         if values is None:
             return None
@@ -82,7 +81,7 @@ class Labels(Brief):
         return None
 
     def crf_problem(self) -> str | None:
-        """The expectation that `crf` does not meet; `None` if it is valid."""
+        """Returns what is expected of `crf`, for an error message; `None` if it is valid."""
         if not isinstance(self.crf, bool):
             return "true or false"
         try:
@@ -92,7 +91,7 @@ class Labels(Brief):
         return None
 
     def encode(self, name: str) -> int:
-        """The index of a class.
+        """Returns the index of a class.
 
         Raises:
             ArgumentError: No class has this name.
@@ -102,7 +101,7 @@ class Labels(Brief):
         return self.names.index(name)
 
     def decode(self, index: int) -> str:
-        """The name of a class.
+        """Returns the name of a class.
 
         Raises:
             ArgumentError: There is no such index.
@@ -112,7 +111,7 @@ class Labels(Brief):
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:
-        """The keys of `config.json` that describe the labels; `None` for a key that is omitted.
+        """Returns the keys of `config.json` that describe the labels; a key with `None` is left out of the file.
 
         The last four keys are mlxbert's own, which other programs ignore. The classes of a vector classifier are in the
         last key only: a program that does not know this head must not use their names for another head.

@@ -2,7 +2,7 @@
 
 | scheme | "New York" and "Paris" in a row, both LOC | a tag of an entity |
 |---|---|---|
-| `iob1` | `I-LOC I-LOC B-LOC` | `B-` only directly after an entity of the same type |
+| `iob1` | `I-LOC I-LOC B-LOC` | `I-`; `B-` only directly after an entity of the same type |
 | `iob2` | `B-LOC I-LOC B-LOC` | `B-` begins an entity, `I-` continues it |
 | `bioes` | `B-LOC E-LOC S-LOC` | `E-` ends an entity, `S-` is an entity of one word; also called IOBES |
 | `bilou` | `B-LOC L-LOC U-LOC` | the same with `L-` and `U-` |
@@ -44,7 +44,7 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
 
 
 def spelled(name: str, scheme: str) -> str:
-    """A model's label as a tag of a scheme; a label that is not a tag becomes a type: `PAD` becomes `I-PAD`."""
+    """Converts a model's label to a tag of a scheme; a label that is not a tag is used as a type: `I-PAD` for `PAD`."""
     if scheme == "plain":
         return name
     try:
@@ -55,7 +55,7 @@ def spelled(name: str, scheme: str) -> str:
 
 
 def scheme_of(names: Iterable[str]) -> str:
-    """The scheme of a set of tags, from their letters; `iob1` if a type has no `B-`, which `iob2` requires.
+    """Returns the scheme of a set of tags, judged by their letters; `iob1` if a type lacks `B-`, which `iob2` requires.
 
     Tags mark entities if more than half of the tags other than `O` have a letter of a scheme and a type.
     """
@@ -71,9 +71,9 @@ def scheme_of(names: Iterable[str]) -> str:
 
 
 def recognize(tags: Iterable[Sequence[str]]) -> str:
-    """The scheme of the tags of sentences, if more than half of the words not tagged `O` fit it; otherwise `plain`.
+    """Returns the scheme of the tags of sentences, if it fits more than half of the words not tagged `O`; else `plain`.
 
-    The first letter of most entities that do not follow one of the same type distinguishes `iob1` from `iob2`.
+    If most entities that do not follow one of the same type begin with `I-`, the scheme is `iob1`, otherwise `iob2`.
     """
     tags = [*tags]
     counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)
@@ -92,7 +92,7 @@ def recognize(tags: Iterable[Sequence[str]]) -> str:
 
 
 def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """The entities of a sentence: type, first word, end word (exclusive); none for `plain`."""
+    """Returns the entities of a sentence, each as type, first word and end word (exclusive); none for `plain`."""
     if scheme == "plain":
         return []
     entities: list[Entity] = []
@@ -109,7 +109,7 @@ def decode(tags: Sequence[str], scheme: str) -> list[Entity]:
 
 
 def encode(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """The tags of a sentence of `length` words with these entities, in order; the scheme must not be `plain`."""
+    """Returns the tags of a sentence of `length` words with these entities (in order). `plain` has no entities."""
     tags, last = [OUTSIDE] * length, ("", 0, 0)
     for kind, start, end in entities:
         if scheme in ("iob1", "iob2"):
@@ -145,7 +145,7 @@ def names_of(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
 
 
 def types_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The distinct entity types among the labels of a model, or the labels themselves if they are plain."""
+    """Returns the distinct entity types among a model's labels, or the labels themselves if they mark no entities."""
     scheme = scheme_of(names)
     if scheme == "plain":
         return tuple(names)
@@ -154,21 +154,22 @@ def types_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def inside(tag: str, scheme: str) -> str:
-    """The tag of a word's later sub-words if the first sub-word has `tag`: `B-PER` continues with `I-PER`."""
+    """Returns the tag of a word's later sub-words if the first has `tag`: `B-PER` continues with `I-PER`."""
     if scheme == "plain" or tag == OUTSIDE:
         return tag
     return "I" + tag[1:]
 
 
 def allowed(scheme: str, names: Sequence[str]) -> tuple[list[bool], list[list[bool]], list[bool]]:
-    """The tag sequences that a scheme allows in a sentence.
+    """Returns the tag sequences that a scheme allows in a sentence.
 
     Args:
         scheme: The scheme; `plain` allows everything.
         names: The C tags.
 
     Returns:
-        Which tags may begin a sentence, (C,); which (column) may follow which (row), (C, C); which may end it, (C,).
+        Three tables: whether a sentence may begin with each tag, (C,); whether each tag (column) may follow each tag
+        (row), (C, C); whether a sentence may end with each tag, (C,).
     """
     if scheme == "plain":
         return [True] * len(names), [[True] * len(names) for _ in names], [True] * len(names)
@@ -194,7 +195,7 @@ def _pairs(tags: Sequence[str], scheme: str) -> Iterator[tuple[tuple[str, str], 
 
 
 def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool:
-    """Whether a tag may follow another, both as letter and type; a sentence has an implicit `O` at both ends."""
+    """Whether a tag may follow another; a tag is a letter and a type. A sentence has an implicit `O` at both ends."""
     same = before[1] == tag[1]
     if scheme == "iob1":
         return tag[0] != "B" or same
@@ -204,6 +205,6 @@ def _follows(before: tuple[str, str], tag: tuple[str, str], scheme: str) -> bool
 
 
 def marks_entities(names: Iterable[str]) -> bool:
-    """Whether tags mark entities, rather than a property of every word, such as its part of speech."""
+    """Whether tags mark entities, rather than a property of every word, such as the part of speech."""
     names = {*names}
     return OUTSIDE in names or scheme_of(names) != "plain"

@@ -28,7 +28,7 @@ class Blas:
         name: `accelerate`, `scipy-openblas32` with its version, `openblas`, `mkl`, `reference`, or the requested path.
         path: The file that was loaded, if any.
         hint: How to get a faster library, if that is possible.
-        set_threads: Sets the number of threads, if the library has a function for that.
+        set_threads: Sets the number of threads; `None` if the library has no such function.
     """
 
     name: str
@@ -45,11 +45,11 @@ _SPIN_EXPONENT = "14"
 def load_blas() -> Blas:
     """Loads a fast BLAS into the global symbol scope, where MLX's own calls find it.
 
-    `MLXBERT_BLAS` is the path of a library, or `off`. Without it, the first available of: MKL in this Python
-    environment (the `mkl` extra), except on AMD processors, where it has 0.70 to 0.93 of OpenBLAS's speed; the OpenBLAS
-    that is installed with mlxbert; the system's OpenBLAS. The system's is last, since it is as fast only if it is as
-    recent, and since one library gives the same digits on every machine. The OpenBLAS in numpy's wheel takes 64-bit
-    integers, which MLX does not pass.
+    `MLXBERT_BLAS` is the path of a library, or `off`. If it is not set, the first available library is loaded: MKL in
+    this Python environment (the `mkl` extra), except on AMD processors, where it has 0.70 to 0.93 of OpenBLAS's speed;
+    the OpenBLAS that is installed with mlxbert; the system's OpenBLAS. The system's is last because only recent
+    versions are as fast, and because the same library gives the same digits on every machine. The OpenBLAS in numpy's
+    wheel cannot be used: it takes 64-bit integers, which MLX does not pass.
     """
     if sys.platform != "linux":
         return Blas("accelerate")
@@ -108,8 +108,8 @@ def _is_amd() -> bool:
 def _load_openblas() -> Blas:
     """Loads the OpenBLAS that is installed with mlxbert: SciPy's build, which needs no other library.
 
-    Its symbols begin with `scipy_`, but MLX calls the standard names. A copy with standard names is made once and kept
-    in the user's cache; if the cache is not writable, each process makes a copy in memory, in a tenth of a second.
+    Its symbols begin with `scipy_`, but MLX calls the standard names. A copy with the standard names is made once, and
+    kept in the user's cache; if the cache is not writable, each process makes a copy in memory, in a tenth of a second.
     """
     source, version, digest = _installed()
     name = f"scipy-openblas32 {version}"
@@ -133,7 +133,7 @@ def _load_openblas() -> Blas:
 
 
 def _installed() -> tuple[Path, str, str]:
-    """The library of scipy-openblas32, its version, and the start of its SHA-256.
+    """Returns the path of scipy-openblas32's library, its version, and the start of its SHA-256.
 
     All come from file names and one small file: importing `importlib.metadata` takes 17 ms, hashing the library 20 ms.
     """
@@ -147,7 +147,7 @@ def _installed() -> tuple[Path, str, str]:
 
 
 def _write_copy(source: Path, copy: Path) -> None:
-    """Writes the copy under another name, and renames it once it is complete; safe with several processes."""
+    """Writes the copy under another name and renames it once it is complete, so several processes can do so at once."""
     import tempfile
 
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def _rename_symbols(source: Path, target: str, symbols: str, *descriptors: int) 
         source: The library.
         target: The copy.
         symbols: A file for the list of symbols to rename.
-        descriptors: Open files that the paths refer to, to be inherited.
+        descriptors: Open files that the paths refer to, and that the child process inherits.
     """
     import importlib.metadata
     import subprocess

@@ -1,6 +1,6 @@
 """The cores of a Linux CPU: streams for the parts of a batch, threads for the parts of a training step.
 
-MLX computes everything but matrix products on one core. On a GPU and on a Mac there is only one stream.
+MLX computes everything but matrix products on one core. On a GPU and on a Mac, there is only one stream.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ _passes = threading.local()
 
 
 def cpu_streams(batch: int) -> list[mx.Stream]:
-    """The streams on which the parts of a batch run in parallel; also sets the number of BLAS threads accordingly.
+    """Returns the streams on which the parts of a batch run in parallel, and sets the number of BLAS threads to match.
 
-    Fewer than two streams mean: do not split the batch.
+    If there are fewer than two streams, the batch should not be split.
 
-    MLX computes everything but matrix products on one core. On a Linux CPU each core gets its own stream, and BLAS
-    one thread in each stream; a batch that cannot be split leaves all cores to BLAS.
+    MLX computes everything but matrix products on one core. On a Linux CPU, each core gets its own stream, and BLAS
+    gets one thread in each stream; a batch that cannot be split leaves all cores to BLAS.
     """
     if on_gpu() or sys.platform != "linux" or mx.default_stream(mx.cpu) in _stream_per_core():
         return []  # in the last case, this thread already computes a part of a training step
@@ -44,7 +44,7 @@ def cpu_streams(batch: int) -> list[mx.Stream]:
 
 @contextlib.contextmanager
 def inference() -> Iterator[None]:
-    """Within it, this thread's forward passes on a Linux CPU are evaluated eagerly, on all cores.
+    """Makes this thread's forward passes on a Linux CPU run eagerly and on all cores, within the `with` block.
 
     Like torch's `inference_mode`: nothing can be differentiated or compiled. Outside, a pass is an ordinary MLX graph.
     """
@@ -57,7 +57,7 @@ def inference() -> Iterator[None]:
 
 
 def inferring() -> bool:
-    """Whether this thread's passes are evaluated eagerly, see `inference`."""
+    """Whether this thread's forward passes run eagerly (see `inference`)."""
     return getattr(_passes, "inferring", False)
 
 
@@ -73,13 +73,13 @@ Stage = mx.array | Callable[[], None]
 def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
     """Collects, in order, the arrays that this thread's passes give to `staged`, to be evaluated after the passes.
 
-    When about a hundred operations wait in all streams together, MLX blocks a thread that adds another one until their
-    number has fallen: the thread may still wait when its own stream has nothing left to compute, a tenth of the time
-    with two threads. A training step that is evaluated in these stages never reaches that number.
+    MLX blocks a thread that adds an operation when about a hundred operations are waiting in all streams together. The
+    thread may then wait although its own stream has nothing left to compute: a tenth of the time with two threads. A
+    training step that is evaluated in stages never reaches that number.
 
     Args:
-        filled: Whether the stages may include functions, which compute what MLX is slow at and write the results into
-            arrays of the graph: all of these arrays take memory at once.
+        filled: Whether stages may also be functions, which compute what MLX is slow at and write the results into
+            arrays of the graph. The memory of all these arrays is in use at the same time.
     """
     collected: list[Stage] = []
     with _collecting(None if on_gpu() else (collected, filled)):
@@ -87,19 +87,19 @@ def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
 
 
 def unstaged() -> AbstractContextManager[None]:
-    """Within it, no stages are collected."""
+    """Stops collecting stages within the `with` block."""
     return _collecting(None)
 
 
 def unfilled() -> AbstractContextManager[None]:
-    """Within it, no functions are collected: where nothing needs gradients, MLX frees each array after its last use."""
+    """Stops collecting functions in the `with` block: without gradients, MLX frees each array after its last use."""
     outside = getattr(_passes, "stages", None)
     return _collecting(None if outside is None else (outside[0], False))
 
 
 @contextlib.contextmanager
 def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
-    """Within it, `staged` and `fill` append to the target's list; its flag says whether functions are allowed."""
+    """Makes `staged` and `fill` append to the target's list; its flag says whether `fill` may be called."""
     outside, _passes.stages = getattr(_passes, "stages", None), target
     try:
         yield
@@ -108,7 +108,7 @@ def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
 
 
 def staged(x: mx.array) -> mx.array:
-    """Returns `x`; where stages are collected, `x` becomes one: it is evaluated before the operations that follow."""
+    """Returns `x`. Within `stages`, also makes it a stage, which is evaluated before the operations that follow."""
     if (collected := getattr(_passes, "stages", None)) is not None:
         collected[0].append(x)
     return x
@@ -121,18 +121,18 @@ def fills() -> bool:
 
 
 def fill(function: Callable[[], None]) -> None:
-    """Has a function called before the later operations of this pass are evaluated."""
+    """Schedules a function that must run before the later operations of this pass are evaluated."""
     _passes.stages[0].append(function)
 
 
 def training_workers() -> list[ThreadPoolExecutor]:
     """The threads that compute the parts of a training batch in parallel; empty where the calling thread does it all.
 
-    Each thread has its own stream. A stream accepts few operations beyond the running one, so a single thread that
-    feeds several streams would keep only one of them busy.
+    Each thread has its own stream. A stream accepts few operations beyond the running one, so a single thread could
+    keep only one of several streams busy.
 
-    Call it before every update, since an evaluation in between changes the number of BLAS threads (see `cpu_streams`).
-    The number of workers is always the same, as the last digits of gradient sums depend on it.
+    Call this function before every update, because an evaluation in between changes the number of BLAS threads (see
+    `cpu_streams`). The number of workers is always the same, because the last digits of gradient sums depend on it.
     """
     if on_gpu() or sys.platform != "linux":
         return []
@@ -140,7 +140,7 @@ def training_workers() -> list[ThreadPoolExecutor]:
 
 
 def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
-    """Runs the jobs of a training step on `training_workers`, or in turn where there are none; results in order.
+    """Runs the jobs of a training step on `training_workers`, or one by one; returns the results in order.
 
     Jobs must take evaluated arrays and evaluate the arrays that they return: a thread cannot evaluate the lazy arrays
     of another thread.
@@ -153,9 +153,9 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """Like `in_parallel`, but a core that is done takes the next job; yields the results in order.
+    """Like `in_parallel`, but each core takes the next job as soon as it is free; yields the results in order.
 
-    To bound memory, at most half as many results as there are cores wait for an earlier result.
+    To bound memory, the results that wait for an earlier result are at most half as many as the cores.
     """
     workers = training_workers()
     if not workers:
@@ -182,7 +182,7 @@ def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
 
 
 def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
-    """Runs a job and passes its result or exception on; a function, so that no local name keeps the result alive."""
+    """Runs a job and passes on its result or exception. A separate function, so that no local name keeps the result."""
     try:
         result.set_result(job())
     except BaseException as problem:
@@ -190,14 +190,15 @@ def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
 
 
 def cores_at_hand() -> int:
-    """The number of parts that `over_cores` computes at a time on this thread: 1 within a part of a batch."""
+    """The number of parts that `over_cores` computes at once; 1 on a thread that itself computes a part of a batch."""
     return max(len(training_workers()), 1)
 
 
 def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R]:
-    """Maps a function over parts on all cores, so that one long text keeps all of them busy; results in order.
+    """Maps a function over parts on all cores, for example over the parts of a long text; returns the results in order.
 
-    Within a part of a batch, one core takes all parts. For arrays, see `in_parallel`. BLAS gets all threads back.
+    On a thread that computes a part of a batch, one core computes everything. The rules for arrays in `in_parallel`
+    apply. Afterwards, BLAS has all threads again.
     """
     count = min(cores_at_hand(), len(parts))
     shares = in_parallel([functools.partial(function, parts[number::count]) for number in range(count)])
@@ -222,7 +223,6 @@ def _cores() -> int:
 
 
 def _stream_per_core() -> list[mx.Stream]:
-    """The streams of this thread, on a Linux CPU."""
     if not hasattr(_streams, "streams"):
         _streams.streams = [mx.new_stream(mx.cpu) for _ in range(_cores())]
     streams: list[mx.Stream] = _streams.streams

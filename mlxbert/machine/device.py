@@ -1,7 +1,7 @@
 """Chooses the device and the dtype; the only file that imports MLX.
 
-All other modules write `from mlxbert.machine.device import mx, nn`. This guarantees that on Linux, where the MLX wheel
-ships the reference BLAS (5 to 8 GFLOP/s on two cores that can do 250), a fast BLAS is loaded before MLX binds its
+All other modules write `from mlxbert.machine.device import mx, nn`. On Linux, where MLX's wheel ships the reference
+BLAS (5 to 8 GFLOP/s on two cores that can do 250), this guarantees that a fast BLAS is loaded before MLX binds its
 symbols. Loading it later has no effect.
 """
 
@@ -34,9 +34,9 @@ _LOG = logging.getLogger("mlxbert")
 def _keep_freed_memory() -> None:
     """Keeps glibc from returning every large buffer to the kernel.
 
-    On a CPU, MLX allocates each intermediate array with malloc. Above 32 MB (128 KB at first) glibc maps fresh pages
-    for it, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65. With
-    one arena, all threads can reuse what one of them has freed: training takes a fifth less memory.
+    On a CPU, MLX allocates each intermediate array with malloc. For arrays above 32 MB (128 KB at first), glibc maps
+    fresh pages, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65.
+    With one arena, all threads can reuse what one of them has freed: training takes a fifth less memory.
     """
     try:
         libc = ctypes.CDLL(None)
@@ -93,7 +93,7 @@ __all__ = [
 
 
 def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
-    """Makes `device` MLX's default, and limits the memory that MLX takes and its cache of freed buffers.
+    """Makes `device` MLX's default device, and limits MLX's memory and its cache of freed buffers.
 
     Args:
         device: `gpu`, `cpu` or `auto`: the device in `MLXBERT_DEVICE`, else the GPU if there is one.
@@ -139,7 +139,7 @@ _tf32_chosen: list[bool] = []
 
 
 def _choose_tf32(fast: bool, *, gpu: bool) -> None:
-    """Switches TF32 on, unless MLX may have read the setting: on a GPU, the first call decides for the process."""
+    """Applies the choice of TF32. On a GPU, only the first call in a process can choose: MLX reads the setting once."""
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
             "fast_float32 is True, but this process already computes float32 products in float32",
@@ -159,15 +159,14 @@ def hint_once(text: str) -> None:
 
 
 def _metal() -> Mapping[str, str | int]:
-    """Metal's description of the GPU and its memory; empty on other systems."""
+    """Metal's description of the GPU and its memory; empty if there is no Metal."""
     return mx.device_info(mx.gpu) if mx.metal.is_available() else {}
 
 
 def memory_limit() -> int | None:
-    """The memory limit in bytes, beyond which MLX waits for running work: on Metal, the recommended working set size.
+    """Returns the memory in bytes beyond which MLX waits for running work: on Metal, the recommended working set size.
 
-    By default MLX waits at 0.95 of the machine's memory, when macOS has long begun to swap. `None` on other systems,
-    which keep MLX's own limit.
+    MLX's own limit is 0.95 of the machine's memory; macOS begins to swap long before. `None` keeps it on other systems.
     """
     recommended = _metal().get("max_recommended_working_set_size")
     return recommended if isinstance(recommended, int) and recommended > 0 else None
@@ -180,7 +179,7 @@ def reset_cache() -> None:
 
 
 def fit_cache() -> None:
-    """On Metal, lets MLX cache as much freed memory as was in use at the peak: the next update needs it again."""
+    """On Metal, lets MLX cache as much freed memory as the peak used, because the next update needs it again."""
     if (limit := memory_limit()) is not None:
         mx.set_cache_limit(max(min(mx.get_peak_memory(), limit - mx.get_active_memory()), 0))
 
@@ -219,7 +218,7 @@ def tf32() -> bool:
 
 
 def _is_off(variable: str, default: str) -> bool:
-    """Whether an environment variable is 0 or not a number, as MLX reads it."""
+    """Whether an environment variable is 0 or not a number, which MLX reads as 0."""
     number = re.match(r"\s*[-+]?[0-9]+", os.environ.get(variable, default))
     return number is None or float(number[0]) == 0  # not int(): Python refuses integers of thousands of digits
 
@@ -230,7 +229,7 @@ def fused_attention_gradient() -> bool:
 
 
 def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool = False) -> mx.Dtype:
-    """The dtype to compute in: the named one; `auto` is the best for the device in use.
+    """Returns the dtype to compute in: the named one, or for `auto` the best one for the device in use.
 
     `auto` is float32 on a CPU (half precision is emulated there) and bfloat16 on CUDA. On an Apple GPU it is float32 in
     training, otherwise float16 (M1 and M2 have no bfloat16 units), or bfloat16 for a model whose values float16 cannot
@@ -260,7 +259,7 @@ def dtype_name(dtype: mx.Dtype) -> str:
 def describe() -> dict[str, object]:
     """The facts about the device in use that `mlxbert doctor` shows."""
     info, this_mac = mx.device_info(), mac.read_mac()
-    on_metal = on_gpu() and mx.metal.is_available()  # only there, MLX has a kernel for the gradient of attention
+    on_metal = on_gpu() and mx.metal.is_available()  # only Metal has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),
@@ -280,13 +279,13 @@ def describe() -> dict[str, object]:
 
 
 def mac_problems() -> list[str]:
-    """Problems of a Mac to fix, each with advice; empty on other systems."""
+    """The problems of a Mac that its user can fix, each with advice; empty on other systems."""
     this_mac = mac.read_mac()
     return [] if this_mac is None else mac.problems(this_mac, metal=mx.is_available(mx.gpu))
 
 
 def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32) -> float:
-    """Billions of operations per second in a square matrix product, the best of a few runs."""
+    """Measures a square matrix product, in billions of operations per second; returns the best of a few runs."""
     a, b = (mx.random.normal((size, size)).astype(dtype) for _ in range(2))
     mx.eval(a @ b)
     seconds = []
@@ -298,9 +297,9 @@ def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32
 
 
 def available_memory() -> int | None:
-    """Bytes of memory for computing on the device in use: the GPU's recommended limit, or the machine's memory.
+    """The memory for computing on the device in use, in bytes: the GPU's recommended limit, or the machine's memory.
 
-    A container may be limited to a part of the machine's memory.
+    In a container, only the container's share of the machine's memory counts.
     """
     memory = memory_limit() or mx.device_info().get("total_memory")
     if on_gpu() and isinstance(memory, int):
@@ -313,7 +312,7 @@ def available_memory() -> int | None:
 
 
 def _container_limits() -> Iterator[int]:
-    """The container's memory limits in bytes, if the kernel states them; from versions 1 and 2 of control groups."""
+    """The container's memory limits in bytes, if the kernel states them (cgroups, versions 1 and 2)."""
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             yield int((_CONTAINER / name).read_text())

@@ -6,7 +6,7 @@ failed, the device can be used again.
 
 Metal's errors come late: an array whose command failed can be read without an error, and its content is undefined. MLX
 raises the error at its next operation, or when it waits for all operations (`metal/device.cpp`; ml-explore/mlx#3979 and
-#4174). So the device is checked after each piece of work, and an error may come from any work that was started earlier.
+#4174). So the device is checked after each piece of work, and the cause of an error may be any earlier work.
 """
 
 import re
@@ -34,7 +34,7 @@ _seen = 0
 
 
 def errors_seen() -> int:
-    """The number of device errors so far; work that was started before the last error may not have been computed."""
+    """The number of device errors so far; the results of work that was started before the last error may be wrong."""
     return _seen
 
 
@@ -42,12 +42,12 @@ def errors_seen() -> int:
 def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator[None]:
     """Converts the device's errors in the block to DeviceErrors; other RuntimeErrors are raised unchanged.
 
-    Releases the arrays of the failed frames, so that there is memory for another attempt.
+    Releases the arrays that the frames of the traceback hold, so that there is memory for another attempt.
 
     Args:
-        smaller: The hint if less work at a time would help.
-        wait: Whether to wait at the end until a GPU has finished all its work. Otherwise only errors that are known by
-            then are raised, which suffices if the block has read the results of its work.
+        smaller: The hint for errors that less work at a time may avoid.
+        wait: Whether to wait at the end of the block until a GPU has finished all its work. Without waiting, only
+            errors that are known by then are raised, which suffices if the block has read the results of its work.
     """
     global _seen
     try:
@@ -69,13 +69,13 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
 
 
 def _on_gpu() -> Any:
-    """MLX, if it is imported and computes on a GPU; it is not imported here, as programs start faster without it."""
+    """MLX, if it has been imported and computes on a GPU. Does not import MLX: programs start faster without it."""
     device = sys.modules.get("mlxbert.machine.device")
     return device.mx if device is not None and device.on_gpu() else None
 
 
 def is_of_device(problem: Exception) -> bool:
-    """Whether an error of MLX means that the device failed, and not that an argument was wrong."""
+    """Whether an error of MLX means that the device failed, rather than that an argument was wrong."""
     return isinstance(problem, RuntimeError) and _DEVICE.match(_one_line(problem)) is not None
 
 

@@ -45,7 +45,7 @@ class ProcessGroup:
     size: int = 1
 
     def sum(self, arrays: Arrays) -> Arrays:
-        """Sums arrays of one dtype over all processes, by name, in one message; the sums are evaluated."""
+        """Sums each array, by name, over all processes; all arrays have the same dtype. The sums are evaluated."""
         if self.size == 1:
             return arrays
         names = sorted(arrays)  # a state from disk and a new one have different orders
@@ -73,14 +73,14 @@ class ProcessGroup:
         return json.loads(bytes(cast(list[int], self.sum({"": codes})[""].tolist())))
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
-        """The float32 arrays of the first process, bit by bit; other processes only pass names and shapes."""
+        """Sends the first process's float32 arrays to all processes, bit for bit; others pass only names and shapes."""
         bits = {name: array.view(mx.int32) for name, array in arrays.items()}
         terms = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
         return {name: array.view(mx.float32) for name, array in self.sum(terms).items()}
 
     @contextmanager
     def raise_together(self) -> Iterator[None]:
-        """Raises an error of one process, such as a missing file, in all of them, so that the whole run ends."""
+        """Raises an error of one process, such as a missing file, in all processes, so that the whole run ends."""
         problem: MlxbertError | None = None
         try:
             yield
@@ -110,10 +110,10 @@ class ProcessGroup:
 
 
 class Turns:
-    """Batches that processes compute in turn; batches and results are the same, bit for bit, as with one process.
+    """Lets the processes compute batches in turn; batches and results are bit for bit the same as with one process.
 
     Args:
-        group: The processes.
+        group: The processes of the run.
     """
 
     def __init__(self, group: ProcessGroup) -> None:
@@ -121,11 +121,11 @@ class Turns:
         self._turns = itertools.cycle(range(group.size))
 
     def is_mine(self) -> bool:
-        """Whether this process computes the next batch; call it once for each batch."""
+        """Whether this process computes the next batch; must be called once for each batch."""
         return next(self._turns) == self.group.rank
 
     def all_gather(self, rows: Sequence[Any]) -> list[Any]:
-        """Collects the rows of all batches, float32 arrays, in every process.
+        """Collects the rows of all batches in every process; rows are float32 arrays.
 
         Args:
             rows: The rows that this process computed, with `None` in place of other processes' rows.
@@ -149,7 +149,7 @@ class Turns:
 
 @contextmanager
 def _timeout() -> Iterator[None]:
-    """Ends this process if the block takes too long: MLX cannot be interrupted while it waits."""
+    """Ends this process if the block takes too long, because MLX cannot be interrupted while it waits."""
 
     def give_up() -> None:
         _LOG.error("another process of this run has not responded for %.0f s; %s", _TIMEOUT, _RESUMES)

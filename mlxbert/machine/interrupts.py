@@ -1,4 +1,4 @@
-"""Delays interrupts while something runs that must not stop halfway."""
+"""Delays interrupts while something runs that must not stop halfway through."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delays signals until the end of the block; does nothing off the main thread, as only that one gets signals."""
+    """Delays signals until the end of the block; does nothing outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

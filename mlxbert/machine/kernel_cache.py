@@ -2,11 +2,13 @@
 
 By default, MLX stores them in the system's folder for temporary files, by kernel name only, whatever the GPU. It writes
 them in place: a process may read a file that another process has not finished, or that a killed process left behind
-(mlx/backend/cuda/jit_module.cpp). Here each version of MLX and kind of GPU has a folder of kept kernels. In it, each
-process has its own folder, with links to the kept kernels. It moves the kernels that it has compiled to the kept ones,
-each file complete: after the first update of a training, with each saved state, and when the program ends.
+(mlx/backend/cuda/jit_module.cpp). Here, each version of MLX and kind of GPU has a folder of kept kernels. In this
+folder, each process has its own folder, with links to the kept kernels. When the process has compiled kernels, it moves
+them to the kept kernels, as complete files: after the first update of a training, with each saved state, and when the
+program ends.
 
-A kernel is a `.ptx`, its code, and a `.txt`, the list of its functions; MLX splits long names into folders.
+A kernel consists of a `.ptx` file with its code and a `.txt` file with the list of its functions. MLX splits long names
+into folders.
 """
 
 import atexit
@@ -58,7 +60,7 @@ def keep_kernels(version: str, gpu: Mapping[str, object]) -> None:
 
 
 def move_compiled() -> None:
-    """Moves the kernels that this process has compiled to the kept kernels; must not run during a compilation."""
+    """Moves this process's compiled kernels to the kept kernels; must not run during a compilation."""
     if _process is None or _process[2] != os.getpid():  # a fork, which uses the folder of its parent
         return
     own, kept, _ = _process
@@ -72,14 +74,14 @@ def move_compiled() -> None:
 
 
 def end() -> None:
-    """Moves compiled kernels, see `move_compiled`, and removes the folder of this process."""
+    """Moves compiled kernels (see `move_compiled`), and removes the folder of this process."""
     move_compiled()
     if _process is not None and _process[2] == os.getpid():
         shutil.rmtree(_process[0], ignore_errors=True)
 
 
 def builds_first(what: str) -> bool:
-    """Whether the kernels of `what` (a word) are still to be compiled; true only once, as they then count as built."""
+    """Whether the kernels for `what`, a single word, still have to be compiled; later calls return false."""
     if _process is None or _process[2] != os.getpid() or (mark := _process[0] / f"built-{what}").exists():
         return False
     try:
@@ -90,19 +92,19 @@ def builds_first(what: str) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files in a folder of kernels, except those in the folders of processes."""
+    """Yields the files in a folder of kernels, except those in the folders of processes."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.relative_to(folder).parts[0].startswith(_PREFIX):
             yield path
 
 
 def _is_own(folder: Path, cache: Path) -> bool:
-    """Whether a folder is a process's: of this process, or of the process that started it."""
+    """Whether a folder belongs to this process, or to the process that started it."""
     return folder.name.startswith(_PREFIX) and cache / "ptx" in folder.parents
 
 
 def _kind(gpu: Mapping[str, object]) -> str:
-    """The compute capability, such as `9.0`, or else the name of the GPU as a file name."""
+    """The GPU's compute capability, such as `9.0`, or else its name in the form of a file name."""
     numbers = [gpu.get(f"compute_capability_{part}") for part in ("major", "minor")]
     if all(isinstance(number, int) for number in numbers):
         return ".".join(map(str, numbers))
@@ -114,7 +116,7 @@ def _machine() -> str:
 
 
 def _remove_abandoned(kept: Path) -> None:
-    """Removes the folders of killed processes: at once for processes of this machine, later for other machines'."""
+    """Removes the folders of killed processes: those of this machine at once, those of others once they are old."""
     for folder in kept.glob(f"{_PREFIX}*"):
         number, _, machine = folder.name.removeprefix(_PREFIX).rpartition("-")[0].partition("@")
         is_local = machine == _machine() and number.isdecimal()

@@ -1,6 +1,6 @@
 """Reads the facts about a Mac, and finds problems that keep mlxbert from being correct and fast on it.
 
-Nothing here imports MLX, which does not exist for a Python for Intel.
+Nothing here imports MLX, which is not available for Intel builds of Python.
 """
 
 import ctypes
@@ -27,10 +27,10 @@ class Mac:
 
     Attributes:
         chip: The chip, such as `Apple M4 Pro` or `Intel(R) Core(TM) …`.
-        macos: The true version of macOS, even if the system tells this Python another, such as 16.2 for 26.2.
+        macos: The true version of macOS; to some builds of Python, the system reports another, such as 16.2 for 26.2.
         python: The architecture that this Python is built for: `arm64` or `x86_64`.
         translated: Whether Rosetta translates this Python.
-        virtual: Whether it is a virtual machine.
+        virtual: Whether the Mac is a virtual machine.
         wheel: The system that the installed wheel of MLX is for, such as `macosx_26_0_arm64`; `None` if unknown.
     """
 
@@ -43,7 +43,7 @@ class Mac:
 
 
 def read_mac() -> Mac | None:
-    """Reads the facts about this Mac; `None` on another system."""
+    """Returns the facts about this Mac; `None` on another system."""
     if sys.platform != "darwin":
         return None
     return Mac(
@@ -57,7 +57,7 @@ def read_mac() -> Mac | None:
 
 
 def sysctl(name: str) -> bytes | None:
-    """A kernel value as raw bytes; `None` if no value has this name."""
+    """Returns a kernel value as raw bytes; `None` if no value has this name."""
     call, key, size = ctypes.CDLL(None).sysctlbyname, name.encode(), ctypes.c_size_t(0)
     if call(key, None, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return None
@@ -76,11 +76,11 @@ def _is_set(name: str) -> bool:
 
 
 def _macos(darwin: str, product: str) -> str:
-    """The version of macOS.
+    """Returns the version of macOS.
 
     A program that was built for an older system gets a masked product version: 10.16, or 16.2 for 26.2 (XNU,
     `sysctl_osproductversion` in bsd/kern/kern_sysctl.c). The kernel version is never masked: macOS 11 to 15 have Darwin
-    20 to 24, and 26.2 has 25.2. It replaces masked versions only, since other systems may number kernels differently.
+    20 to 24, and 26.2 has 25.2. Only masked versions are replaced: other systems may number kernels differently.
 
     Args:
         darwin: The kernel version, such as `25.2.0`.
@@ -131,13 +131,13 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
 
 
 def gpu_size(chip: str, memory: int) -> GpuSize:
-    """The size of a Mac's GPU, by the name of its chip: no system call returns the number of GPU cores.
+    """The size of a Mac's GPU, judged by the name of its chip, because no system call returns the number of GPU cores.
 
     An M chip has 7 to 10 GPU cores, a Pro 14 to 20, a Max 24 and more.
 
     Args:
         chip: The name, such as `Apple M4 Pro`; chips with other names count as small.
-        memory: Bytes of the machine's memory, which the GPU shares: with 8 GB, the GPU counts as small.
+        memory: The machine's memory in bytes, which the GPU shares: with 8 GB, the GPU counts as small.
     """
     match = re.match(r"Apple M\d+ (Pro|Max|Ultra)\b", chip)
     if match is None or memory <= _SMALL:
@@ -146,7 +146,7 @@ def gpu_size(chip: str, memory: int) -> GpuSize:
 
 
 def _matrix_unit_advice(mac: Mac) -> str | None:
-    """Advice if MLX does not use the matrix units of the chip, or if the system does not support them."""
+    """The advice if MLX does not use the chip's matrix units, or if the system does not support them."""
     new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
     if _version(mac.macos) >= _UNITS:
         if new_wheel or mac.wheel is None:

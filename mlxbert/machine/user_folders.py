@@ -20,7 +20,7 @@ def cache_folder() -> Path | None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether only this user can have written a file and its folder; checked before code is loaded from the file."""
+    """Whether only this user can have written a file and its folder; checked before code in the file is loaded."""
     stats = [checked.stat() for checked in (path, path.parent)]
     return all(stat.st_uid == os.geteuid() and not stat.st_mode & 0o022 for stat in stats)
 
@@ -35,7 +35,7 @@ def data_folder() -> Path:
 
 
 def is_due(name: str, seconds: float = DAY) -> bool:
-    """Whether an occasional action should run again; if so, the action counts as run now.
+    """Whether an occasional action should run again; if so, records that it runs now.
 
     Args:
         name: The file in the data folder whose modification time is the time of the last run. If the file cannot be

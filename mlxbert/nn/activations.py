@@ -56,7 +56,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def check_activation(name: str) -> str:
-    """Returns `name` if mlxbert knows this activation."""
+    """Returns `name`, or raises an error if mlxbert does not know this activation."""
     if name not in ACTIVATIONS:
         names = ", ".join(ACTIVATIONS)
         raise ConfigError(f"hidden_act is {name!r}, expected one of {names}")

@@ -46,13 +46,13 @@ class SelfAttention(nn.Module):
         return self.split(q), self.split(k)
 
     def apply_positions(self, q: mx.array, k: mx.array, context: Context) -> PositionedQK:
-        """Queries and keys (B, H, L, d) with positions applied."""
+        """Returns queries and keys (B, H, L, d) with positions applied."""
         return PositionedQK(q, k, context.bias, context.mask, slopes=context.slopes)
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
         """(B, L, D) → (B, L, D), and the weights (B, H, L, L) if requested.
 
-        `ops.attention` does not return weights. They are computed separately and lazily: unused, they cost nothing.
+        `ops.attention` does not return weights. They are computed separately and lazily: unused weights cost nothing.
         """
         positioned = self.apply_positions(*self.queries_and_keys(x), context)
         v = self.split(self.value(x))
@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
 
 
 def _normed(norm: Norm, x: mx.array) -> mx.array:
-    """Applies a norm to each part of `x` (B, L, D) that is as wide as the norm."""
+    """Applies a norm to each part of `x` (B, L, D); a part is as wide as the norm."""
     return norm(x.reshape(*x.shape[:2], -1, norm.weight.size)).reshape(x.shape)
 
 
@@ -82,7 +82,7 @@ class RotaryAttention(SelfAttention):
 
 
 class DisentangledAttention(SelfAttention):
-    """The sum of content-to-content, content-to-position and position-to-content scores (DeBERTa)."""
+    """DeBERTa's attention: the sum of content-to-content, content-to-position and position-to-content scores."""
 
     def __init__(self, config: EncoderConfig, positions: Disentangled) -> None:
         super().__init__(config)
@@ -116,9 +116,10 @@ class DisentangledAttention(SelfAttention):
         return PositionedQK(q, k, bias, context.mask)
 
     def _project_distances(self, project: nn.Linear, distances: Distances, *, from_keys: bool) -> mx.array:
-        """The projected vectors for tokens at the offsets -(L - 1) … L from a key or a query, (H, 2 L, d).
+        """Returns the projected vectors for tokens at the offsets -(L - 1) … L from a key or a query, (H, 2 L, d).
 
-        A distance is the query's position minus the key's: the offset as seen from a key, its negative from a query.
+        A distance is the query's position minus the key's position. So it is the offset of the query from the key, and
+        minus the offset of the key from the query.
         """
         vectors, rows = distances
         rows = rows if from_keys else mx.concatenate([rows[-2::-1], rows[-1:]])
@@ -128,7 +129,7 @@ class DisentangledAttention(SelfAttention):
 
 
 def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
-    """The products of each token with the vectors of its distances to all tokens.
+    """Returns the products of each token with the vectors of its distances to all tokens.
 
     Args:
         x: (B, H, L, d).
@@ -144,7 +145,7 @@ def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
 def _shifted(products: mx.array) -> mx.array:
     """(B, H, L, 2 L) → (B, H, L, L): row i keeps the columns from L - 1 - i on.
 
-    The product of token i for token j is in column j - i + L - 1: each row starts one column further left, so a strided
+    Column j - i + L - 1 holds the product of token i for token j. Each row starts one column further left, so a strided
     view is enough.
     """
     batch, heads, length, row = products.shape

@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 
 
 class ExpertMatrices(nn.Module):
-    """The two matrices of all experts, each stacked to (E I, D)."""
+    """The two matrices of each expert; the matrices of all experts are stacked to (E I, D)."""
 
     def __init__(self, config: EncoderConfig, count: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class ExpertMatrices(nn.Module):
 
 
 class ExpertFeedForward(nn.Module):
-    """Several feed-forward networks, of which each token uses a few. Shapes: E experts, N tokens."""
+    """Several feed-forward networks, the experts; each token uses a few of them. Shapes: E experts, N tokens."""
 
     def __init__(self, config: EncoderConfig, experts: Experts) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class PostNormBlock(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """Norm, attention, add, norm, feed-forward, add; the outputs of attention and feed-forward may be normed, too."""
+    """Norm, attention, add, norm, feed-forward, add; the outputs of attention and feed-forward may have norms."""
 
     def __init__(self, config: EncoderConfig, layer: int, block: PreNorm) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class EmbeddingConvolution(nn.Module):
         self.dropout = KeyedDropout(config.dropout.convolution)
 
     def __call__(self, embedded: mx.array, x: mx.array, mask: mx.array | None) -> mx.array:
-        """Embeddings and the output of the first layer, both (B, L, D) → (B, L, D)."""
+        """Embeddings (B, L, D) and the first layer's output (B, L, D) → the layer's new output (B, L, D)."""
         if mask is not None:  # padding must not leak into its neighbours
             embedded = mx.where(mask[:, 0, 0, :, None], embedded, 0)
         return self.norm(x + ops.activate(self.activation, self.dropout(self.conv(embedded))))

@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: scores for every tag after every other, in addition to each word's scores.
+"""A linear-chain conditional random field: scores pairs of consecutive tags, in addition to the tags of each word.
 
 Lafferty, McCallum, Pereira (2001), "Conditional random fields"; over the output of an encoder as in arXiv:1603.01360.
 
@@ -26,19 +26,19 @@ FORBIDDEN = -1e4  # far below all sums of other scores, and float32 still has di
 
 
 class CRF(nn.Module):
-    """Scores of sequences of tags; sequences that the tagging scheme forbids are never decoded, nor trained.
+    """Scores sequences of tags; sequences that the tagging scheme forbids are neither decoded nor trained.
 
     Attributes:
-        start: (C,), the score of each tag at the beginning, divided by `SCALE`.
+        start: (C,), the score of each tag at the beginning of a sentence, divided by `SCALE`.
         transitions: (C, C), the score of each tag (column) after each tag (row), divided by `SCALE`.
-        end: (C,), the score of each tag at the end, divided by `SCALE`.
+        end: (C,), the score of each tag at the end of a sentence, divided by `SCALE`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Makes a CRF with all scores 0.
+        """Creates a CRF in which all scores are 0.
 
         Args:
-            names: The C tags. Tags with B- and I- are read as IOB2, as names do not distinguish it from IOB1.
+            names: The C tags. Tags with B- and I- are read as IOB2: names alone do not distinguish it from IOB1.
         """
         super().__init__()
         count = len(names)
@@ -46,7 +46,7 @@ class CRF(nn.Module):
         self._allowed = allowed(scheme_of(names), names)
 
     def scores(self) -> tuple[mx.array, mx.array, mx.array]:
-        """Scores of the start (C,), of transitions (C, C) from row to column, and of the end (C,), in float32."""
+        """The scores of the start (C,), of transitions (C, C) from row to column, and of the end (C,), in float32."""
         may_begin, may_follow, may_end = self._allowed
 
         def scores(stored: mx.array, allowed: list[Any]) -> mx.array:
@@ -56,7 +56,7 @@ class CRF(nn.Module):
         return scores(self.start, may_begin), scores(self.transitions, may_follow), scores(self.end, may_end)
 
     def loss(self, emissions: mx.array, tags: mx.array, mask: mx.array) -> mx.array:
-        """The sum over sentences of the negative log-likelihood of their tags, float32.
+        """Returns the negative log-likelihood of each sentence's tags, summed over the sentences, float32.
 
         Args:
             emissions: (B, W, C), the score of each tag of each word.
@@ -82,7 +82,7 @@ class CRF(nn.Module):
         return mx.where(words[:, 0], total - score, 0.0).sum()
 
     def decode(self, emissions: "NDArray[np.floating]") -> list[int]:
-        """The most likely tags of a sentence (Viterbi).
+        """Returns the most likely tags of a sentence (Viterbi).
 
         Args:
             emissions: (W, C); W may be 0.
@@ -104,7 +104,7 @@ class CRF(nn.Module):
         return tags[::-1]
 
     def marginals(self, emissions: "NDArray[np.floating]") -> "Array":
-        """The probability of each tag of each word, over all sequences of tags (forward-backward).
+        """Returns the probability of each tag for each word, over all sequences of tags (forward-backward).
 
         Args:
             emissions: (W, C); W may be 0.
@@ -120,7 +120,7 @@ class CRF(nn.Module):
         return rows
 
     def shares(self, emissions: "NDArray[np.floating]", tags: Sequence[int]) -> "Array":
-        """The probability of one tag of each word, over all sequences of tags, (W,).
+        """Returns the probability of a single tag for each word, over all sequences of tags, (W,).
 
         Args:
             emissions: (W, C); W may be 0.
@@ -136,7 +136,7 @@ class CRF(nn.Module):
     def _backward(self, emissions: "NDArray[np.floating]") -> "Iterator[tuple[int, Array]]":
         """Yields the number and the marginals of each word, from the last word to the first.
 
-        Keeps the forward scores only for the beginning of each section, and computes them again within a section.
+        To save memory, the forward scores are kept only at the beginning of each section, and computed again within it.
         """
         import numpy as np
 
@@ -157,7 +157,7 @@ class CRF(nn.Module):
 
     @staticmethod
     def _forward(before: "Array", rows: "NDArray[np.floating]", transitions: "Array") -> "Iterator[Array]":
-        """Yields, after each word, the logarithm of the sum over all paths that end in each tag."""
+        """Yields, for each word and tag, the logarithm of the sum over all paths that end there."""
         for row in rows:
             scores = row + before
             yield scores
@@ -171,7 +171,7 @@ class CRF(nn.Module):
 
 
 def _log_sum(scores: "Array") -> "Array":
-    """The logarithm of the sum of the exponentials of each column."""
+    """Returns the logarithm of the sum of the exponentials in each column."""
     import numpy as np
 
     largest = scores.max(axis=0)

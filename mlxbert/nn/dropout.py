@@ -3,8 +3,8 @@
     with dropout.seeded(key):
         loss = ...network.logits("sequence_classifier", batch)...
 
-Inside the block, each layer in turn takes its own key from `key`; outside, from MLX's global random state. In
-evaluation mode, and at a rate of 0, nothing is drawn.
+Inside the block, the keys of all layers come from `key`, in the order of the calls; outside, from MLX's global random
+state. In evaluation mode, and at a rate of 0, nothing is drawn.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ _source = threading.local()
 
 @contextlib.contextmanager
 def seeded(key: mx.array | None) -> Iterator[None]:
-    """Within it, this thread draws masks from `key` (see `mx.random.key`), in the order of the calls.
+    """Makes this thread draw masks from `key` (see `mx.random.key`) within the `with` block, in the order of the calls.
 
-    `None` changes nothing.
+    With `None`, the block changes nothing.
     """
     if key is None:
         yield
@@ -40,7 +40,7 @@ def seeded(key: mx.array | None) -> Iterator[None]:
 
 
 def next_key() -> mx.array:
-    """A fresh key, used only once."""
+    """Returns a fresh key, to be used only once."""
     key = getattr(_source, "key", None)
     if key is None:
         return mx.view(mx.random.randint(-(2**31), 2**31 - 1, (2,)), mx.uint32)
@@ -56,7 +56,7 @@ def draw_mask(shape: tuple[int, ...], rate: float) -> tuple[mx.array, float]:
         rate: The share of elements to drop, at least 0 and less than 1; rounded to 1 / 65536.
 
     Returns:
-        A bool array of `shape`, false where an element is dropped, and the inverse of the share of kept elements.
+        A bool array of `shape`, false if an element is dropped, and the inverse of the share of kept elements.
     """
     least, factor = _threshold(rate)
     return _draw_words(shape) >= mx.array(least, dtype=mx.uint16), factor
@@ -70,7 +70,7 @@ def _draw_words(shape: tuple[int, ...]) -> mx.array:
 
 
 def _threshold(rate: float) -> tuple[int, float]:
-    """The smallest word that keeps an element, and the factor of kept elements."""
+    """Returns the smallest word that keeps an element, and the factor by which kept elements are multiplied."""
     least = min(round(rate * _WORD), _WORD - 1)
     return least, _WORD / (_WORD - least)
 
@@ -94,7 +94,7 @@ class KeyedDropout(nn.Module):
     """Sets elements to 0 at random in training, and scales the others so that the mean stays the same.
 
     Args:
-        rate: The share of elements to drop; `None` where the family has no dropout, which `set_rate` does not change.
+        rate: The share of elements to drop; `None` if the family has no dropout here, so that `set_rate` has no effect.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -103,11 +103,11 @@ class KeyedDropout(nn.Module):
 
     @property
     def drops(self) -> bool:
-        """Whether a forward pass drops anything now."""
+        """Whether this layer drops anything in a forward pass now."""
         return bool(self.training and self.rate)
 
     def draw(self, shape: tuple[int, ...]) -> tuple[mx.array, float] | None:
-        """See `draw_mask`; `None` if nothing is dropped."""
+        """Draws a mask (see `draw_mask`); returns `None` if nothing is dropped."""
         return draw_mask(shape, self.rate or 0.0) if self.drops else None
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -123,12 +123,12 @@ class KeyedDropout(nn.Module):
 
 
 def drops(network: nn.Module) -> bool:
-    """Whether a forward pass drops anything now."""
+    """Whether the network drops anything in a forward pass now."""
     return any(isinstance(module, KeyedDropout) and module.drops for module in network.modules())
 
 
 def set_rate(network: nn.Module, rate: float) -> None:
-    """Sets the rate of all dropout layers that the model's family has, in the encoder and in the heads."""
+    """Sets the rate of all dropout layers, in the encoder and in the heads, that exist in the model's family."""
     RATE.check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, KeyedDropout) and module.rate is not None:

@@ -1,6 +1,6 @@
-"""Turns hidden states into the vector of a text: pooling, the modules after it, truncation and normalization.
+"""Turns hidden states into the vector of a text: pooling, the layers after the pooling, truncation and normalization.
 
-Shapes: B batch, L length, D hidden size, W size of a vector. Everything here runs in float32.
+Shapes: B batch, L length, D hidden size, W size of a vector. All computations are in float32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,15 +51,15 @@ class EmbeddingConfig:
     """How a model turns a text into one vector.
 
     Attributes:
-        poolings: Names of `POOLINGS`; the vectors of several poolings are concatenated.
-        include_prompt: Whether the tokens of a prompt are pooled, too.
+        poolings: Keys of `POOLINGS`; the vectors of several poolings are concatenated.
+        include_prompt: Whether the tokens of a prompt are also pooled.
         dimensions: Number of leading values to keep (Matryoshka); `None` for all.
         normalize: Whether vectors are scaled to length 1 at the very end, after truncation.
         prompts: Prefixes for texts, by name.
         default_prompt_name: The name of the default prompt.
-        max_length: Maximum input length in tokens, if embeddings have their own limit.
+        max_length: Maximum input length in tokens, if the limit for embeddings differs from the model's.
         lower_case: Whether texts are lowercased before anything else.
-        similarity: How vectors are compared, one of `SIMILARITIES`.
+        similarity: How to compare vectors, one of `SIMILARITIES`.
         stated: Whether the model's files define the pooling; otherwise it is the default of the model's family.
     """
 
@@ -119,11 +119,11 @@ class Embedder(nn.Module):
     def variant(
         self, *, pooling: str | None = None, normalize: bool | None = None, dimensions: int | None = None
     ) -> "Embedder":
-        """The same embedder with other options; `None` keeps the model's option.
+        """Returns the same embedder with other options; `None` keeps the model's option.
 
         Args:
             pooling: One of `POOLINGS`, or several joined by `+`.
-            normalize: True scales vectors to length 1 at the very end; False omits the model's own normalization.
+            normalize: `True` scales vectors to length 1 at the very end; `False` omits the model's own normalization.
             dimensions: Number of leading values to keep.
         """
         config, layers = self.config, list(self.layers)
@@ -146,9 +146,9 @@ class Embedder(nn.Module):
         """Pools the output of the encoder and applies the layers after the pooling.
 
         Args:
-            output: The output of the encoder, with attentions if `needs_attentions`.
+            output: The output of the encoder; it must include attentions if `needs_attentions`.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
-            skip: The number of leading tokens of a prompt; skipped unless the model pools prompts, too.
+            skip: The number of leading tokens of a prompt, which are skipped unless the model also pools prompts.
 
         Returns:
             float32 (B, W).

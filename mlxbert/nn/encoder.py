@@ -25,7 +25,7 @@ class Batch:
         input_ids: int32 (B, L).
         attention_mask: bool (B, L), or `None` when nothing is padded.
         token_type_ids: int32 (B, L), or `None` when every segment is 0.
-        ids: The ids in Python, if they are known without waiting for the device.
+        ids: The ids as Python numbers, if they are known without waiting for the device.
     """
 
     input_ids: mx.array
@@ -47,20 +47,20 @@ class KnownIds:
     last_segment: int = 0
 
     def check(self, config: EncoderConfig) -> None:
-        """Refuses ids outside a model's tables: MLX would read past their ends."""
+        """Raises an InputError if ids are outside a model's tables, because MLX would read past their ends."""
         check_rows("input_ids", min(self.tokens), max(self.tokens), config.vocab_size, "vocabulary")
         if config.type_vocab_size:  # a model without segments ignores them
             check_rows("token_type_ids", 0, self.last_segment, config.type_vocab_size, "table of segments")
 
 
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
-    """Refuses ids, from `low` to `high`, if any of them is not a row of the table."""
+    """Raises an InputError if ids from `low` to `high` are not all rows of the table."""
     if not 0 <= low <= high < rows:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
 
 def real_tokens(mask: mx.array) -> mx.array:
-    """Converts a mask to bool: true where it is not 0."""
+    """Converts a mask to bool: true if it is not 0."""
     return mask if mask.dtype == mx.bool_ else mask != 0
 
 
@@ -70,8 +70,8 @@ class EncoderOutput:
 
     Attributes:
         last_hidden_state: (B, L, D).
-        pooler_output: (B, D), the first token through the pooler; `None` if the model has no pooler. Lazy, like every
-            MLX array: it costs nothing if it is not used.
+        pooler_output: (B, D), the pooler's output for the first token; `None` if the model has no pooler. It is lazy,
+            like every MLX array, and costs nothing if it is not used.
         hidden_states: The embeddings and the output of every layer, each (B, L, D), if requested.
         attentions: The attention weights of every layer, each (B, H, L, L), if requested.
         attention_mask: The attention mask of the input, (B, L); `None` when nothing is padded.
@@ -86,13 +86,13 @@ class EncoderOutput:
     input_ids: mx.array | None = None
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
-        """Selects the hidden states (N, D) of single tokens, for heads over tokens: `columns[i]` of input `rows[i]`."""
+        """Selects the hidden states (N, D) of single tokens, for heads over tokens: `columns[i]` in input `rows[i]`."""
         hidden = self.last_hidden_state[rows, columns]
         return replace(self, last_hidden_state=hidden, pooler_output=None, hidden_states=None, attentions=None)
 
 
 class Embeddings(nn.Module):
-    """The normalized sum of word, position and segment vectors, projected if it is narrower than the model."""
+    """The normalized sum of word, position and segment vectors, projected if the model is wider than the sum."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Embeddings(nn.Module):
         return (token_type_ids[:, :, None] == mx.arange(table.shape[0])).astype(table.dtype) @ table
 
     def normalized(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
-        """(B, L) → (B, L, E), the input of a projection; (B, L, D) if the projection is before the norm."""
+        """(B, L) → (B, L, E), the normalized input of a projection; (B, L, D) if the projection precedes the norm."""
         x = self.word(input_ids)
         if self.scale is not None:
             x = x * mx.array(self.scale, dtype=x.dtype)  # the factor is rounded, too
@@ -150,7 +150,7 @@ class Embeddings(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token through a dense layer and tanh."""
+    """Applies a dense layer and tanh to the first token's hidden state."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -165,10 +165,10 @@ class Encoder(nn.Module):
     """Turns token ids into hidden states.
 
     Attributes:
-        checkpointing: Whether training recomputes the arrays of each layer for its gradients: less memory, a third more
-            time, the same gradients.
-        frozen: The number of leading stored layers without gradients; the embeddings then have none, either.
-        divisible: Whether parts of a batch may be computed separately.
+        checkpointing: Whether training computes the arrays of each layer again for its gradients: this takes less
+            memory and a third more time, and gives the same gradients.
+        frozen: The number of leading stored layers without gradients; unless it is 0, the embeddings have none, either.
+        divisible: Whether the parts of a batch may be computed separately.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -236,7 +236,7 @@ class Encoder(nn.Module):
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None
     ) -> tuple[mx.array, mx.array | None]:
-        """Runs a stored layer; its dropout masks come from `key`."""
+        """Runs a stored layer, whose dropout masks are drawn from `key`."""
         if self.training and self.checkpointing:
             return checkpointed(self.layers[stored], x, context, key)
         with dropout.seeded(key), ops.unfilled() if stored < self.frozen else contextlib.nullcontext():

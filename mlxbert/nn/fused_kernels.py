@@ -1,9 +1,9 @@
 """Kernels of training on a GPU: the slowest elementwise functions, each fused in the same way wherever it is called.
 
-A training step is traced by `mx.compile`, which fuses neighboring elementwise operations, also those of functions that
+A training step is traced by `mx.compile`, which fuses neighboring elementwise operations, even across functions that
 are compiled by themselves; under `mx.grad`, MLX fuses nothing else. Each new combination of operations and numbers is
 another kernel library that the first update waits for: 0.1 s on Metal, more than a second on CUDA. So these functions
-are isolated from their neighbors, and take numbers that differ between runs as arrays.
+are isolated from their neighbors, and numbers that differ between runs are passed as arrays.
 """
 
 import functools
@@ -21,7 +21,7 @@ def applies() -> bool:
 
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
-    """Makes a scalar that is an argument of kernels.
+    """Makes a scalar array, to be an argument of kernels.
 
     `mx.compile` would write a Python number, or the value of an evaluated scalar, into the kernel's code.
     """
@@ -29,12 +29,12 @@ def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
 
 
 def fusion_barrier(x: mx.array) -> mx.array:
-    """Returns `x`, without a copy; `mx.compile` does not fuse the operations before it with those after it."""
+    """Returns `x` without a copy; `mx.compile` does not fuse the operations before this call with those after it."""
     return cast_to(mx.array, mx.depends([x], [])[0])
 
 
 def one_kernel(function: Function) -> Function:
-    """Decorates an elementwise function of arrays so that its kernel is the same wherever it is called."""
+    """Decorates an elementwise function of arrays so that it has the same kernel wherever it is called."""
 
     @functools.wraps(function)
     def separate(*arrays: mx.array) -> mx.array:
@@ -45,7 +45,7 @@ def one_kernel(function: Function) -> Function:
 
 @functools.cache
 def cast(dtype: mx.Dtype) -> Function:
-    """Returns a function that casts float32 to a dtype; the sum of its gradients is not fused with their cast."""
+    """Returns a function that casts float32 to a dtype; its derivative is not fused with earlier operations."""
 
     @mx.custom_function
     def differentiable(x: mx.array) -> mx.array:
@@ -60,7 +60,7 @@ def cast(dtype: mx.Dtype) -> Function:
 
 @functools.cache
 def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """An elementwise function as one kernel, and its derivative as another kernel, which keeps only the input."""
+    """Returns an elementwise function as one kernel, and its derivative as another one, which needs only the input."""
     forward, backward = one_kernel(function), one_kernel(lambda x, up: mx.vjp(function, [x], [up])[1][0])
 
     @mx.custom_function
@@ -76,7 +76,7 @@ def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array],
 
 @mx.custom_function
 def tanh(x: mx.array) -> mx.array:
-    """The hyperbolic tangent of a few rows, in float32, in separate operations, which need no compiled kernel."""
+    """The hyperbolic tangent of a few rows in float32, as separate operations, which need no compiled kernel."""
     return fusion_barrier(mx.tanh(fusion_barrier(x.astype(mx.float32)))).astype(x.dtype)
 
 
@@ -89,7 +89,7 @@ def _tanh_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
 
 @mx.custom_function
 def times(x: mx.array, factor: mx.array) -> mx.array:
-    """`x` times a scalar, which gets no gradient."""
+    """Multiplies `x` by a scalar, which gets no gradient."""
     return _times(x, factor)
 
 
@@ -106,7 +106,7 @@ def _times(x: mx.array, factor: mx.array) -> mx.array:
 
 @mx.custom_function
 def dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
-    """`x` times the scalar `factor` where `words`, of the same shape, are at least the scalar `least`; 0 elsewhere.
+    """Keeps the elements of `x` whose word in `words` is at least `least`, times `factor`; sets the others to 0.
 
     Only `x` gets a gradient. Only the words are kept for the backward pass.
     """
@@ -130,7 +130,7 @@ def softmax(scores: mx.array, masks: list[mx.array]) -> mx.array:
 
     Args:
         scores: (…, L).
-        masks: An empty list, or one mask: bool, broadcast to the scores, true where they count.
+        masks: An empty list, or one mask: bool, broadcast to the scores, true if a score counts.
     """
     for mask in masks:
         scores = _masked(scores, mask)
@@ -178,7 +178,7 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> tuple[mx.a
 
 
 def _column_sums(rows: mx.array) -> mx.array:
-    """(N, D) → (D,). MLX sums half precision in half precision, but matrix products accumulate in float32."""
+    """(N, D) → (D,): sums as matrix products, which accumulate half precision in float32; MLX's sums do not."""
     if rows.dtype == mx.float32:
         return rows.sum(axis=0)
     return (mx.ones((1, len(rows)), rows.dtype) @ rows).reshape(-1)

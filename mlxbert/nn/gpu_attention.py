@@ -31,9 +31,9 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
         head_size: d, also the head size of values.
         queries: The number of queries.
         dtype: The dtype of queries, keys and values.
-        mask: The dtype of a mask array: bool, or the dtype of an additive mask; MLX refuses a wider dtype than the
+        mask: The dtype of a mask array: bool, or the dtype of an additive mask; MLX rejects a wider dtype than the
             queries' (`mlx/fast.cpp`). `None` for no mask.
-        gradient: Whether a gradient is taken, as in `mx.grad`; see `differentiates_attention`.
+        gradient: Whether a gradient is computed, as in `mx.grad` (see `differentiates_attention`).
     """
     if gradient or (mask is not None and mx.result_type(mx.zeros(0, mask), mx.zeros(0, dtype)) != dtype):
         return False
@@ -41,21 +41,21 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
 
 
 def differentiates_attention(dtype: mx.Dtype) -> bool:
-    """Whether the gradient of attention in this dtype may use a kernel: cuDNN's for half precision, or Metal's."""
+    """Whether a kernel may compute the gradient of attention: cuDNN's, in half precision only, or Metal's."""
     return fused_attention_gradient() if on_metal() else dtype != mx.float32
 
 
 def differentiates_norms(width: int, dtype: mx.Dtype) -> bool:
     """Whether the gradient of MLX's layer norm is correct for rows of `width` numbers.
 
-    On CUDA a thread reads 16 bytes. If they go beyond the end of a row, the numbers there are added to the sums over
-    the row (mlx/backend/cuda/layer_norm.cu, `layer_norm_vjp`, up to 0.32.4 at least).
+    On CUDA a thread reads 16 bytes. If some of these lie beyond the end of a row, the numbers there are added to the
+    sums over the row (mlx/backend/cuda/layer_norm.cu, `layer_norm_vjp`, up to 0.32.4 at least).
     """
     return on_metal() or width % (16 // dtype.size) == 0
 
 
 def padded_head_size(head_size: int, keys: int) -> int:
-    """The head size to pad queries, keys and values to for Metal's kernel; `head_size` if padding does not pay."""
+    """The head size to which to pad queries, keys and values for Metal's kernel; `head_size` if that is not faster."""
     if keys < PADDED_FROM or 2 * head_size < _HEAD_SIZES[0]:
         return head_size
     return min((size for size in _HEAD_SIZES if size >= head_size), default=head_size)
@@ -70,15 +70,15 @@ def attention(
     *,
     gradient: bool,
 ) -> mx.array:
-    """Scaled dot-product attention, in one kernel if there is one for the shape.
+    """Scaled dot-product attention, in a single kernel if there is one for the shape.
 
     Args:
         q: (B, H, L, d).
         k: (B, H, K, d).
         v: (B, H, K, d).
-        scale: Factor of the products.
+        scale: Factor by which the products are multiplied.
         mask: The mask of `mx.fast.scaled_dot_product_attention`.
-        gradient: Whether a gradient is taken: then there is no fused kernel, and padding is useless.
+        gradient: Whether a gradient is computed. If so, there is no fused kernel, and padding is useless.
     """
     size = q.shape[-1]
     wide = size if gradient or not on_metal() else padded_head_size(size, k.shape[2])
@@ -88,7 +88,7 @@ def attention(
 def padded_attention(
     q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | Literal["causal"] | None, wide: int
 ) -> mx.array:
-    """`attention` with heads padded to `wide` values."""
+    """`attention` with heads that are padded to `wide` values."""
     size = q.shape[-1]
     if wide != size:
         q, k, v = (mx.pad(x, [(0, 0)] * 3 + [(0, wide - size)]) for x in (q, k, v))
@@ -99,7 +99,7 @@ def padded_attention(
 def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
     """Whether one kernel computes attention over a text of `length` tokens, without a mask array.
 
-    On CUDA it is cuDNN's kernel: mlx/backend/cuda/scaled_dot_product_attention.cpp, `supports_sdpa_cudnn`.
+    On CUDA, it is cuDNN's kernel (mlx/backend/cuda/scaled_dot_product_attention.cpp, `supports_sdpa_cudnn`).
     """
     if on_metal():
         return is_fused(padded_head_size(head_size, length), length, dtype, None, gradient=False)
@@ -107,7 +107,7 @@ def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
 
 
 def blocks_pay(length: int, window: int) -> bool:
-    """Whether attention in blocks of `window` tokens and their neighbours is faster than masked attention to all."""
+    """Whether attention from blocks of `window` tokens to neighbouring blocks is faster than to all tokens, masked."""
     return length >= BLOCKS_FROM * window
 
 
@@ -118,17 +118,17 @@ def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx
         q: (B, H, L, d).
         k: (B, H, L, d).
         v: (B, H, L, d).
-        blocks: The mask, see `mlxbert.nn.cpu.window_attention.blocks`: (B or 1, 1, N blocks, size, 3 * size).
+        blocks: The mask of N blocks (see `mlxbert.nn.cpu.window_attention.blocks`), (B or 1, 1, N, size, 3 * size).
 
     Returns:
-        Queries (B * N, H, size, d), the keys and the values around them (B * N, H, 3 * size, d), and their mask
-        (B * N, 1, size, 3 * size).
+        Queries (B * N, H, size, d), the keys and the values around them (B * N, H, 3 * size, d), and their mask (B * N,
+        1, size, 3 * size).
     """
     size, padding = blocks.shape[3], -q.shape[2] % blocks.shape[3]
     mask = mx.broadcast_to(blocks, (len(q), *blocks.shape[1:])).swapaxes(1, 2).flatten(0, 1)
 
     def parts(x: mx.array, outside: int) -> mx.array:
-        """(B, blocks, size, H, d), in the memory order of the values and of the kernel's output."""
+        """Splits (B, H, L, d) into (B, blocks, size, H, d), the memory order of the values and of the output."""
         padded = mx.pad(x.swapaxes(1, 2), [(0, 0), (outside, padding + outside), (0, 0), (0, 0)])
         return padded.reshape(len(x), -1, size, *padded.shape[2:])
 
@@ -145,6 +145,6 @@ def joined(x: mx.array, batch: int, length: int) -> mx.array:
 
 
 def attention_in_blocks(q: mx.array, k: mx.array, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Attention in blocks, to the neighbours that the mask of blocks allows, (B, H, L, d); see `divided`."""
+    """Attention of each block to itself and its neighbours, within the mask `blocks`, (B, H, L, d); see `divided`."""
     parts, keys, values, mask = divided(q, k, v, blocks)
     return joined(attention(parts, keys, values, scale, mask, gradient=False), len(v), v.shape[2])

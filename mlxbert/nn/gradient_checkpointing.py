@@ -1,4 +1,4 @@
-"""Gradient checkpointing (arXiv:1604.06174): recomputes a layer's arrays for its gradients instead of keeping them."""
+"""Gradient checkpointing (arXiv:1604.06174): a layer's arrays are computed again for its gradients instead of kept."""
 
 from dataclasses import replace
 
@@ -13,10 +13,10 @@ Arrays = dict[str, mx.array]
 def checkpointed(
     layer: PostNormBlock | PreNormBlock, x: mx.array, context: Context, key: mx.array | None
 ) -> tuple[mx.array, mx.array | None]:
-    """`layer(x, context)` with the masks of `key`; only its inputs and outputs are kept for the gradients.
+    """Runs `layer(x, context)` with dropout masks from `key`; keeps only the inputs and outputs for the gradients.
 
     All arrays that need gradients, and the random key, are arguments of the function that is computed twice: gradients
-    do not flow into arrays of its closure, and another random state would draw other masks.
+    do not flow into arrays of a closure, and the second call must draw the same masks as the first.
     """
     learned = _learned(context)
     trainable = layer.trainable_parameters()
@@ -35,7 +35,7 @@ def checkpointed(
 
 
 def _learned(context: Context) -> Arrays:
-    """The arrays of a context that come from parameters."""
+    """The arrays of a context that were computed from parameters."""
     arrays = {} if context.bias is None else {"bias": context.bias}
     return arrays if context.distances is None else {**arrays, "distances": context.distances.vectors}
 

@@ -2,8 +2,9 @@
 
     y = x Wᵀ + b + scale · dropout(x) Aᵀ Bᵀ        DoRA: the rows of W + scale · B A have learned norms
 
-The weights of the layer do not change and keep their names; next to them are `lora_a`, `lora_b` and, for DoRA,
-`magnitude`. Layers whose weights are one matrix in transformers share A, as that matrix has one A and a B for all rows.
+The weights of a layer do not change and keep their names; `lora_a`, `lora_b` and, for DoRA, `magnitude` are stored next
+to them. Layers whose weights form a single matrix in transformers share A, because that matrix has one A, and one B for
+all rows.
 
 Shapes: I inputs, O outputs, r rank.
 """
@@ -27,8 +28,8 @@ class LoraSettings:
     Attributes:
         rank: The rank r of the update.
         alpha: The update is multiplied by alpha / r.
-        dropout: The rate of the dropout of the input of A.
-        rslora: Whether the factor is alpha / √r instead (rsLoRA).
+        dropout: The dropout rate for the input of A.
+        rslora: Whether the update is multiplied by alpha / √r instead (rsLoRA).
         dora: Whether the norm of each row of the adapted matrix is learned separately from its direction (DoRA).
     """
 
@@ -45,18 +46,18 @@ class LoraSettings:
 
 
 def scale_of(rank: int, alpha: float, *, rslora: bool) -> float:
-    """The factor of an update of this rank, see `LoraSettings`."""
+    """The factor of an update of this rank (see `LoraSettings`)."""
     return alpha / (math.sqrt(rank) if rslora else rank)
 
 
 class LoraLinear(nn.Module):
-    """An adapted linear layer.
+    """A linear layer with an adapter.
 
     Args:
         base: The layer, plain or quantized; its parameters are not trained.
-        settings: How it is adapted.
-        key: The random key of A's initial values.
-        shared: The layer whose A it shares; `None` for an A of its own.
+        settings: The settings of the adapter.
+        key: The random key for the initial values of A.
+        shared: The layer whose A is shared; `None` if this layer has its own A.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class LoraLinear(nn.Module):
         return y + (factor - 1) * seen + factor * update
 
     def _factor(self) -> mx.array:
-        """The factor of each row's norm, float32 (O,); no gradient flows through the norm itself."""
+        """The factor that gives each row its learned norm, float32 (O,); no gradient flows through the current norm."""
         rows = self._weight().astype(mx.float32) + self.scale * (self.lora_b @ self._down()).astype(mx.float32)
         return self.magnitude.astype(mx.float32) / mx.stop_gradient(_row_norms(rows))
 
@@ -124,12 +125,12 @@ def _row_norms(matrix: mx.array) -> mx.array:
 
 
 def merged(weight: mx.array, update: mx.array, magnitude: mx.array | None) -> mx.array:
-    """An adapted matrix, float32 (O, I).
+    """Returns the adapted matrix, float32 (O, I).
 
     Args:
         weight: The base matrix.
         update: scale · B A.
-        magnitude: The norms of the rows, (O,), for DoRA.
+        magnitude: The norms of the adapted matrix's rows, (O,); only for DoRA.
     """
     rows = weight.astype(mx.float32) + update.astype(mx.float32)
     if magnitude is None:
@@ -143,8 +144,8 @@ def adapt(network: nn.Module, groups: Iterable[Sequence[str]], settings: LoraSet
     Args:
         network: The network.
         groups: Paths of linear layers; the layers of a group share A.
-        settings: How they are adapted.
-        seed: Determines A, together with the paths.
+        settings: The settings of the adapter.
+        seed: Determines the initial values of A, together with the paths.
 
     Returns:
         The names of the new parameters.

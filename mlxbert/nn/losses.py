@@ -1,6 +1,7 @@
-"""Losses for training: sums over the rows, in float32, whatever the dtype of the logits.
+"""Losses for training: sums over the rows, computed in float32 for any dtype of the logits.
 
-They are sums, not means, as the parts of a batch are computed separately and divided by the weight of the whole batch.
+They are sums rather than means because the parts of a batch are computed separately, and divided by the whole batch's
+weight.
 
 Shapes: N rows, C classes or words.
 """
@@ -15,12 +16,12 @@ def cross_entropy(
 ) -> mx.array:
     """The sum of `-log softmax(logits)[target]`, like `torch.nn.functional.cross_entropy` with `reduction="sum"`.
 
-    Accurate for rows as long as a vocabulary, see `ops.log_sum_exp`.
+    Accurate for rows as long as a vocabulary (see `ops.log_sum_exp`).
 
     Args:
         logits: (N, C).
         targets: Integers (N,), the right class of each row.
-        weights: (C,), the weight of each class; `None` for 1.
+        weights: (C,), the weight of each class; `None` if all weights are 1.
         label_smoothing: The share of each target that is spread evenly over all classes, 0 to 1.
     """
     losses, wide, log_sum = _cross_entropies(logits, targets)
@@ -34,7 +35,7 @@ def cross_entropy(
 
 
 def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """The cross-entropy of each row, float32 (N,), see `cross_entropy`.
+    """Returns the cross-entropy of each row, float32 (N,) (see `cross_entropy`).
 
     Args:
         logits: (N, C).
@@ -44,11 +45,11 @@ def cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """The Kullback-Leibler divergence of each row's distribution from a target distribution, float32 (N,).
+    """Returns the Kullback-Leibler divergence of each row from its target distribution, float32 (N,).
 
     Args:
         logits: (N, C).
-        targets: (N, C), the logits of the target distribution; they get no gradient.
+        targets: (N, C), the logits of each row's target distribution; they get no gradient.
     """
     _check_shapes(logits, targets)
     wide, target_logits = logits.astype(mx.float32), mx.stop_gradient(targets.astype(mx.float32))
@@ -59,7 +60,7 @@ def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-    """The losses of the rows, (N,); the logits as float32, (N, C); the log-sum-exp of each row, (N, 1)."""
+    """Returns the losses of the rows, (N,), the logits as float32, (N, C), and the log-sum-exp of each row, (N, 1)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
     wide = logits.astype(mx.float32)
@@ -68,12 +69,12 @@ def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.
 
 
 def binary_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
-    """The sum of the cross-entropies of independent labels, see `binary_cross_entropies`."""
+    """The cross-entropies of independent labels, summed over all of them (see `binary_cross_entropies`)."""
     return binary_cross_entropies(logits, targets).sum()
 
 
 def binary_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
-    """The cross-entropy of each of several independent labels, float32 of the same shape.
+    """Returns the cross-entropy of each of several independent labels, float32, in the shape of the logits.
 
     Args:
         logits: Of any shape.
@@ -85,11 +86,11 @@ def binary_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def mean_squared_error(logits: mx.array, targets: mx.array) -> mx.array:
-    """The sum over the rows of squared differences; a row of several numbers counts as their mean.
+    """Returns the squared differences, averaged within each row and summed over the rows.
 
     Args:
         logits: (N,) or (N, C).
-        targets: The same shape.
+        targets: The same shape as the logits.
     """
     _check_shapes(logits, targets)
     squares = mx.square(logits.astype(mx.float32) - targets.astype(mx.float32))

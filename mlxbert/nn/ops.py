@@ -1,4 +1,4 @@
-"""The operations of layers, each in its fastest form on the device in use; other files of layers ignore the device.
+"""The operations of layers, each in its fastest form on the device in use; other files need not know the device.
 
 A GPU has fused kernels: `mlxbert.nn.gpu_attention`, and for training `mlxbert.nn.fused_kernels`. On a CPU,
 `mlxbert.nn.cpu` computes the same numbers up to their last digits.
@@ -35,7 +35,7 @@ _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
 
 
 class Linear(nn.Linear):
-    """A dense layer. `mx.addmm` copies the bias into every row, 1.1 ns per element; adding it later takes 0.2 ns."""
+    """A dense layer. `mx.addmm` copies the bias into every row, 1.1 ns per element; a later addition takes 0.2 ns."""
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
@@ -95,7 +95,7 @@ class RMSNorm(nn.RMSNorm):
 def activate(name: str, x: mx.array) -> mx.array:
     """Applies one of `ACTIVATIONS` elementwise."""
     function = ACTIVATIONS[name]
-    if _trains_on_gpu():  # tanh is the pooler's
+    if _trains_on_gpu():  # only the pooler uses tanh
         return (
             cast(mx.array, fused_kernels.tanh(x))
             if function is mx.tanh
@@ -114,7 +114,7 @@ def _fused(function: Activation) -> Activation:
 
 @functools.cache
 def _wide(function: Activation) -> Activation:
-    """Computes the function in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
+    """Makes a function compute in float32: in half precision, near -3, GELU's `1 + erf` has no digits left."""
 
     def wide(x: mx.array) -> mx.array:
         return function(x.astype(mx.float32)).astype(x.dtype)
@@ -154,7 +154,7 @@ def log_sum_exp(x: mx.array) -> mx.array:
 
 @mx.custom_function
 def _log_sum_exp(x: mx.array) -> Any:
-    """`log_sum_exp`, and two arrays that its derivative needs."""
+    """Returns `log_sum_exp`, and two arrays that its derivative needs."""
     largest = x.max(axis=-1, keepdims=True)
     shares = exponentials(x - largest)
     total = _tree_sum(shares)
@@ -168,10 +168,10 @@ def _log_sum_exp_vjp(x: mx.array, cotangents: Any, outputs: Any) -> mx.array:
 
 
 def _tree_sum(x: mx.array) -> mx.array:
-    """The sum over the last axis, which is kept with length 1, accurate to the last digits of float32.
+    """The sum over the last axis, which is kept with length 1; accurate to the last digits of float32.
 
-    MLX's CPU backend sums a row in order: of a vocabulary's probabilities, 30,000 small ones would be below the last
-    digit of the sum. A GPU sums in trees.
+    MLX's CPU backend adds up a row in order. In a vocabulary's probabilities, 30,000 small numbers could then be lost
+    below the last digit of the sum. A GPU sums in trees.
     """
     while x.shape[-1] > 1:
         x = mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % _FAN_IN)])
@@ -193,12 +193,12 @@ class PositionedQK:
 
     Attributes:
         q: (B, H, L, d).
-        k: (B, K, L, d); each key head serves H / K heads of queries.
+        k: (B, K, L, d); H / K query heads share each key head.
         bias: Added to the scores, broadcast to (B, H, L, L); `None` for no bias.
-        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask.
+        mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask.
         blocks: The same mask in the form of `window_blocks`.
-        causal: Whether tokens may only attend to themselves and earlier tokens; there is no mask then.
-        slopes: (H,); the slope times the distance is subtracted from each score; `None` for no slopes.
+        causal: Whether tokens may attend only to themselves and to earlier tokens; if so, there is no mask.
+        slopes: (H,); the distance times the head's slope is subtracted from each score; `None` for no slopes.
     """
 
     q: mx.array
@@ -211,7 +211,7 @@ class PositionedQK:
 
     @property
     def dense(self) -> "PositionedQK":
-        """The same with `causal` and `slopes` replaced by arrays of (L, L)."""
+        """Returns a copy with arrays of shape (L, L) in place of `causal` and `slopes`."""
         positions = mx.arange(self.q.shape[-2])
         if self.causal:
             return replace(self, causal=False, mask=(positions[:, None] >= positions)[None, None])
@@ -221,7 +221,7 @@ class PositionedQK:
 
 
 def _slope_bias(slopes: mx.array, queries: mx.array, keys: mx.array) -> mx.array:
-    """The bias that slopes add to the scores of queries and keys at these positions, float32 (1, H, L, K)."""
+    """The bias that the slopes add to the scores of queries and keys at these positions, float32 (1, H, L, K)."""
     distances = mx.abs(queries[:, None] - keys).astype(mx.float32)
     return (-slopes[:, None, None] * distances)[None]
 
@@ -232,17 +232,17 @@ def scaled(x: mx.array, factor: float) -> mx.array:
 
 
 def fusion_barrier(x: mx.array) -> mx.array:
-    """Returns `x`; on a GPU, keeps cheap operations before it from being fused with the operations after it."""
+    """Returns `x`; on a GPU, cheap operations before this call are not fused with the operations after it."""
     return fused_kernels.fusion_barrier(x) if on_gpu() else x
 
 
 def _trains_on_gpu() -> bool:
-    """Whether to use `mlxbert.nn.fused_kernels`: a GPU computes, and gradients may be needed."""
+    """Whether to use `mlxbert.nn.fused_kernels`: on a GPU, if gradients may be needed."""
     return on_gpu() and not evaluating()
 
 
 def attention_weights(qk: PositionedQK, scale: float) -> mx.array:
-    """The softmax of the products of queries and keys times `scale`, (B, H, L, L)."""
+    """Returns the softmax of the products of queries and keys times `scale`, (B, H, L, L)."""
     qk = qk.dense
     k = mx.repeat(qk.k, qk.q.shape[1] // qk.k.shape[1], axis=1)
     scores = scaled(qk.q, scale) @ k.swapaxes(-1, -2)
@@ -257,7 +257,7 @@ def attention_weights(qk: PositionedQK, scale: float) -> mx.array:
 
 
 def attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
-    """`dropout(attention_weights(qk, scale)) @ v`, values (B, K, L, d) and result (B, H, L, d)."""
+    """Computes `dropout(attention_weights(qk, scale)) @ v` from values (B, K, L, d); the result is (B, H, L, d)."""
     if on_gpu():
         return _attention_of_gpus(qk, v, scale, dropout)
     length = v.shape[2]
@@ -272,7 +272,7 @@ def attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout
 
 
 def _grouped_attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
-    """Attention with shared keys: queries that share a key get an axis of their own, over which keys are broadcast."""
+    """Attention with shared keys: the queries that share a key get an axis, over which the keys are broadcast."""
     shared, groups = qk.k.shape[1], qk.q.shape[1] // qk.k.shape[1]
     q = qk.q.reshape(len(qk.q), shared, groups, *qk.q.shape[2:])
     k, v = (mx.broadcast_to(x[:, :, None], (*q.shape[:3], *x.shape[2:])) for x in (qk.k, v))
@@ -315,10 +315,11 @@ def _masked_bias(bias: mx.array, mask: mx.array | None) -> mx.array:
 
 
 def _sloped_attention_of_gpus(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
-    """Attention with slopes, for one block of queries at a time, as the bias of the slopes is an array in memory.
+    """Attention with slopes, for one block of queries at a time, because the slopes' bias is an array in memory.
 
-    The bias must not have a wider dtype than queries and keys (`mx.fast`), and bfloat16 has 8 bits for a distance: from
-    2,048 to 4,096, 16 tokens share a distance. So long texts are computed in float32, others in the faster bfloat16.
+    `mx.fast` does not take a bias in a wider dtype than queries and keys, and bfloat16 has only 8 bits for a distance:
+    from 2,048 to 4,096, 16 tokens share a distance. So long texts are computed in float32, others in the faster
+    bfloat16.
     """
     assert qk.slopes is not None
     if qk.q.dtype == mx.bfloat16 and v.shape[2] >= _FAR:
@@ -336,13 +337,13 @@ def _sloped_attention_of_gpus(qk: PositionedQK, v: mx.array, scale: float, dropo
 
 
 def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
-    """The number of rows of a head's scores that are in memory at once: 0 if a kernel or small blocks compute them.
+    """The number of rows of a head's scores in memory at the same time; 0 if a kernel or small blocks compute them.
 
     Args:
         head_size: d.
         length: L.
         dtype: The dtype of the scores.
-        sloped: Whether the scores have slopes, see `PositionedQK`.
+        sloped: Whether the scores have slopes (see `PositionedQK`).
     """
     if not on_gpu():
         return 0 if sys.platform == "linux" else length  # see `inference`
@@ -354,13 +355,13 @@ def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) ->
 def mixture(
     tokens: mx.array, up: mx.array, down: mx.array, chosen: mx.array, weights: mx.array, activation: str
 ) -> mx.array:
-    """The weighted outputs of the experts that each token has chosen. Shapes: N tokens, E experts, K used per token.
+    """Sums the weighted outputs of each token's experts. Shapes: N tokens, E experts, K experts per token.
 
     Args:
         tokens: (N, D).
         up: (E, I, D).
         down: (E, I, D).
-        chosen: Integers (N, K).
+        chosen: Integers (N, K), the experts of each token.
         weights: (N, K).
         activation: One of `ACTIVATIONS`.
 
@@ -384,7 +385,7 @@ def mixture(
 
 
 def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array, activation: str) -> mx.array:
-    """Computes all tokens of an expert in one product: on a CPU, products of single tokens are slow."""
+    """Computes all tokens of an expert in a single product, because products of single tokens are slow on a CPU."""
     counts = Counter(cast(list[int], experts.tolist()))
     outputs, start, layer = [], 0, Linear(1, 1, bias=False)
     for expert, count in counts.items():
@@ -396,12 +397,12 @@ def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array
 
 
 def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
-    """The mask of a sliding window in blocks, if `attention` is faster with them; otherwise `None`.
+    """Returns a sliding window's mask in blocks if `attention` is faster with blocks; otherwise `None`.
 
     Args:
         length: L.
         window: The maximum distance of tokens on each side.
-        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded.
+        mask: bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded.
     """
     return (
         None
@@ -438,9 +439,9 @@ def _fused_rotate_halves() -> Callable[..., tuple[mx.array, mx.array]]:
 def by_rows(run: Pass) -> Pass:
     """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
 
-    The pass is a method of a module with the attribute `divisible`; it takes arrays (B, …) and returns arrays (B, …) in
-    a dataclass. In training, a batch is not split here, and BLAS gets back the threads that an earlier pass took from
-    it; a training loop that splits batches itself has `training_workers`.
+    The pass is a method of a module with the attribute `divisible`. It takes arrays (B, …) and returns arrays (B, …) in
+    a dataclass. In training, batches are not split here, and BLAS gets all its threads back, which an earlier pass may
+    have taken; a training loop that splits batches itself has `training_workers`.
     """
 
     @functools.wraps(run)
@@ -483,7 +484,7 @@ def _computed(job: Callable[[], T]) -> T:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Concatenates the arrays of the parts' outputs to one output."""
+    """Concatenates the arrays of the parts' outputs into a single output."""
 
     def join(*arrays: mx.array | None) -> mx.array | None:
         present = [array for array in arrays if array is not None]

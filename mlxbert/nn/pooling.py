@@ -1,4 +1,4 @@
-"""Pools the vectors of tokens to one vector per text: the modes of sentence-transformers, and attention weights.
+"""Pools the vectors of tokens to one vector per text, by the modes of sentence-transformers or by attention weights.
 
 Shapes: B batch, L length, D hidden size, H heads. All sums are in float32: float16 has too few digits for 512 tokens.
 """
@@ -32,7 +32,7 @@ def _mean_sqrt_len(hidden: mx.array, real: mx.array, output: EncoderOutput) -> m
 
 
 def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Token number n, from 1, has the weight n (SGPT, arXiv:2202.08904)."""
+    """Weights token number n, counted from 1, by n (SGPT, arXiv:2202.08904)."""
     weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]
     return (hidden * weights).sum(axis=1) / weights.sum(axis=1)
 
@@ -43,7 +43,7 @@ def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.a
 
 
 def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Weights tokens by the first token's attention to them in the last layer, averaged over heads."""
+    """Weights each token by the first token's attention to it in the last layer, averaged over the heads."""
     if output.attentions is None:
         raise ArgumentError(
             "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"
@@ -64,13 +64,13 @@ POOLINGS: dict[str, Pooling] = {
 
 
 def pool(mode: str, output: EncoderOutput, attention_mask: mx.array | None = None, *, skip: int = 0) -> mx.array:
-    """Pools hidden states to one vector per text, without padding.
+    """Pools hidden states to one vector per text; padding is left out.
 
     Args:
-        mode: One of `POOLINGS`.
+        mode: A key of `POOLINGS`.
         output: The output of the encoder, with attentions for the mode `attention`.
         attention_mask: (B, L), nonzero at real tokens; by default the mask of `output`.
-        skip: Number of leading tokens to skip.
+        skip: Number of leading tokens to leave out.
 
     Returns:
         float32 (B, D).

@@ -19,8 +19,8 @@ class Rotated(NamedTuple):
     Attributes:
         cosines: (L, head size / 2).
         sines: (L, head size / 2).
-        mask: bool, broadcast to (B, 1, L, L), true where a token may be attended to; `None` for no mask. It does not
-            include the causal mask.
+        mask: bool, broadcast to (B, 1, L, L), true if a token may be attended to; `None` for no mask. The causal mask
+            is separate.
         blocks: The same mask in the form of `ops.window_blocks`.
     """
 
@@ -31,11 +31,11 @@ class Rotated(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """Vectors of the distances -(L - 1) … L, as rows of a table.
+    """The vectors of the distances -(L - 1) … L, as rows of a table.
 
     Attributes:
         vectors: (R, D), the table.
-        rows: int32 (2 L), the row of each distance.
+        rows: int32 (2 L), the table's row for each distance.
     """
 
     vectors: mx.array
@@ -47,13 +47,13 @@ class Context:
     """The inputs that all layers share in one forward pass.
 
     Attributes:
-        mask: bool (B, 1, 1, L), true at real tokens; `None` when nothing is padded. Bool, so that it neither promotes a
-            half-precision model to float32 nor overflows.
+        mask: bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded. The dtype is bool because a float
+            mask could promote a half-precision model to float32, or overflow.
         output_attentions: Whether layers also return their attention weights.
         bias: (1, H, L, L), added to the scores of every layer; `None` for no bias.
         rotated: The rotations of layers with rotary positions.
         distances: The distances of layers with disentangled attention.
-        slopes: float32 (H,), the factors of the distances that are subtracted from the scores; `None` for none.
+        slopes: float32 (H,); the distance times the head's slope is subtracted from each score; `None` for no slopes.
     """
 
     mask: mx.array | None
@@ -65,7 +65,7 @@ class Context:
 
 
 class EmbeddedPositions(nn.Module):
-    """Positions that are only in the embeddings."""
+    """Positions that are encoded in the embeddings only."""
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
@@ -73,7 +73,7 @@ class EmbeddedPositions(nn.Module):
 
 
 class BiasTable(nn.Module):
-    """A learned bias for every head and distance."""
+    """A learned bias for each pair of a head and a distance."""
 
     def __init__(self, positions: RelativeBias, num_heads: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class BiasTable(nn.Module):
 
 @functools.cache
 def _bias_row(distance: int, num_buckets: int, max_distance: int) -> int:
-    """The bucket of a distance (positive for keys on the right): exact if near, logarithmic if far, as in T5."""
+    """The bucket of a distance (positive for keys on the right): exact if short, logarithmic if long, as in T5."""
     half = num_buckets // 2
     first = half if distance > 0 else 0
     far, exact = abs(distance), half // 2
@@ -116,7 +116,7 @@ class AlibiSlopes(nn.Module):
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """The slopes for the largest power of two up to `num_heads`, then every other slope for twice that power."""
+    """The slopes for the largest power of two up to `num_heads`, followed by every other slope for twice that power."""
     power = 1 << (num_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
@@ -171,7 +171,7 @@ class DistanceTable(nn.Module):
 
 @functools.cache
 def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> int:
-    """The table row of a distance; with buckets, far distances are logarithmic, up to `max_relative_positions`."""
+    """The table row of a distance; with buckets, logarithmic for long distances, up to `max_relative_positions`."""
     middle = buckets // 2
     far = abs(distance)
     if buckets and far > middle:

@@ -1,4 +1,4 @@
-"""Losses over the vectors of texts, in float32, which compare the texts of a whole batch with each other.
+"""Losses over the vectors of texts, in float32; they compare the texts of a whole batch with each other.
 
 Shapes: B examples, M negatives, W size of a vector.
 """
@@ -14,23 +14,23 @@ _unit = Normalize()
 
 
 def cosines(first: mx.array, second: mx.array) -> mx.array:
-    """The cosine of each pair of rows: (B, W) and (B, W) → (B,)."""
+    """Returns the cosine of each pair of rows: (B, W) and (B, W) → (B,)."""
     return (_unit(first) * _unit(second)).sum(axis=-1)
 
 
 def in_batch_negatives(
     anchors: mx.array, candidates: mx.array, excluded: mx.array, *, temperature: float, symmetric: bool = False
 ) -> mx.array:
-    """The sum over the anchors of the cross-entropy of their positive among all candidates of the batch.
+    """Returns the cross-entropy of each anchor's positive among all candidates of the batch, summed over the anchors.
 
     Also known as multiple negatives ranking loss (arXiv:1705.00652) and InfoNCE.
 
     Args:
         anchors: (B, W).
         candidates: (B + M, W): the positives in the order of their anchors, then the negatives.
-        excluded: Boolean (B, B + M): candidates that are not negatives of an anchor, such as the anchor's own text.
+        excluded: Boolean (B, B + M), true for candidates that are not negatives of an anchor, like its own text.
         temperature: Divides the cosines.
-        symmetric: Whether each positive must find its anchor, too; the loss is then the mean of both directions.
+        symmetric: Whether each positive must also find its anchor. If so, the loss is the mean of both directions.
     """
     logits = mx.where(excluded, _EXCLUDED, _unit(anchors) @ _unit(candidates).T / temperature)
     count = anchors.shape[0]
@@ -41,15 +41,15 @@ def in_batch_negatives(
 
 
 def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.array:
-    """The sum of squared differences between cosines and scores, (B,)."""
+    """Returns the squared differences between the cosine and the score of each pair, (B,), summed over the pairs."""
     return mean_squared_error(cosines(first, second), scores)
 
 
 def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
-    """The squared error of the cosines of all pairs of vectors; the targets are 1 within a class, 0 between classes.
+    """Returns the squared error of all pairs' cosines, whose targets are 1 within a class and 0 between classes.
 
     Both kinds of pairs have the same weight: the loss is the mean over pairs within classes plus the mean over pairs
-    between classes, as SetFit (arXiv:2209.11055) draws equally many of both.
+    between classes, because SetFit (arXiv:2209.11055) draws equally many of both.
 
     Args:
         vectors: (B, W).
@@ -64,7 +64,7 @@ def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
 
 
 def cosent(first: mx.array, second: mx.array, scores: mx.array, *, temperature: float) -> mx.array:
-    """CoSENT: pairs with a higher score should have a higher cosine; one number for the whole batch.
+    """CoSENT: pairs with a higher score should have a higher cosine; returns one number for the whole batch.
 
     `log(1 + Σ exp((cos(j) - cos(i)) / temperature))` over all pairs i, j with `scores[i] > scores[j]`. See
     https://kexue.fm/archives/8847.
@@ -82,7 +82,7 @@ def cosent(first: mx.array, second: mx.array, scores: mx.array, *, temperature: 
 
 
 def triplet(anchors: mx.array, positives: mx.array, negatives: mx.array, *, margin: float) -> mx.array:
-    """The sum of `max(0, |anchor - positive| - |anchor - negative| + margin)`, Euclidean distances; all (B, W)."""
+    """Returns the sum of `max(0, |anchor - positive| - |anchor - negative| + margin)` (Euclidean). All are (B, W)."""
 
     def distance(other: mx.array) -> mx.array:
         return mx.sqrt(mx.maximum(mx.square(anchors - other).sum(axis=-1), 1e-12))  # at 0 the slope is infinite
@@ -91,11 +91,11 @@ def triplet(anchors: mx.array, positives: mx.array, negatives: mx.array, *, marg
 
 
 def matryoshka(loss: Callable[[mx.array], mx.array], vectors: mx.array, sizes: Sequence[int]) -> mx.array:
-    """The sum of a loss over the leading values of vectors (arXiv:2205.13147).
+    """Returns the sum of a loss over several prefixes of the vectors (arXiv:2205.13147).
 
     Args:
         loss: Takes vectors (T, W').
         vectors: (T, W).
-        sizes: The numbers of leading values; each prefix is scaled to length 1 again.
+        sizes: The number of values in each prefix; prefixes are scaled to length 1 again.
     """
     return sum((loss(_unit(vectors[:, :size])) for size in sizes), mx.array(0.0))

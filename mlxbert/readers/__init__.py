@@ -1,1 +1,1 @@
-"""Reads files as records and documents: a registry of formats, and a module for each."""
+"""Reads files as records or documents: a registry of formats, and a module for each format."""

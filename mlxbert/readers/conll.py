@@ -1,4 +1,4 @@
-"""Reads sentences of CoNLL and CoNLL-U files: one word per line, a blank line after each sentence."""
+"""Reads the sentences of CoNLL and CoNLL-U files, which have one word per line and a blank line after each sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ _TEXT = "# text = "
 
 
 def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields the columns of each sentence, named by their numbers from 1.
+    """Yields the columns of each sentence, which are named by their numbers, starting at 1.
 
-    Columns are separated by tabs if the line has one, else by spaces. A -DOCSTART- line ends a sentence.
+    If a line has a tab, its columns are separated by tabs, otherwise by spaces. A -DOCSTART- line ends a sentence.
     """
     start, first = "", 0
     top: list[str] = []  # the values of the first line
@@ -58,9 +58,9 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
 
 
 def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields the columns of each sentence, by their names in CoNLL-U.
+    """Yields the columns of each sentence, with the names that they have in CoNLL-U.
 
-    `text` is the sentence, if a comment gives it. Ranges of words (1-2) and empty nodes (1.1) are left out.
+    `text` is the sentence, if a comment contains it. Ranges of words (1-2) and empty nodes (1.1) are left out.
     """
     start, text = "", ""
     words: list[list[str]] = []
@@ -89,7 +89,7 @@ def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def looks_like_conll(lines: Sequence[str]) -> bool:
-    """Whether the lines are words with tags: the same columns in each, none with spaces, and a blank line somewhere."""
+    """Whether lines look like words with tags: the same columns in each, none with spaces, and some blank line."""
     rows = [_values(line) for line in lines]
     words = [values for values in rows if values and values[0] != _DOCUMENT]
     # JSON lists may have no spaces, either.

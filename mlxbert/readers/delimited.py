@@ -28,13 +28,13 @@ def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
 
-    If every quote looks as if a program had enclosed fields with it, quotes enclose fields: see `quotes.encloses`.
+    Quotes enclose fields if each of them looks as if a program had put it around a field (see `quotes.encloses`).
     """
     return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 
 
 def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) -> Iterator[Item]:
-    """The wanted columns of each row, or all columns with a name; empty rows are skipped."""
+    """Yields the wanted columns of each row, or all columns that have a name; skips empty rows."""
     csv.field_size_limit(2**31 - 1)  # the default is 128 KB, less than a long article
     text = _RowLines(lines, always=format == "csv")
     reader = csv.reader(text, **dialect)
@@ -51,7 +51,7 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
 
 
 def _all(source: str, header: Sequence[str]) -> list[str]:
-    """The columns with a name: the index that pandas writes has none, nor does the column after a trailing comma."""
+    """Returns the columns that have a name; the index of pandas and the column after a trailing comma have none."""
     named = [name for name in header if name]
     repeated = next((name for name, count in Counter(named).items() if count > 1), None)
     if repeated is not None or not named:
@@ -65,14 +65,14 @@ def _all(source: str, header: Sequence[str]) -> list[str]:
 class _RowLines:
     """The lines of a table with their newlines, which quoted fields may contain.
 
-    A row that is too long is reduced to the quotation marks that show where it ends.
+    If a row is too long, only the quotation marks that show where it ends are kept.
 
     Attributes:
         lines: The lines.
 
     Args:
         lines: The lines.
-        always: Whether quotes enclose fields whatever the content of the file.
+        always: Whether quotes enclose fields in every file, without looking at the content.
     """
 
     def __init__(self, lines: Lines, *, always: bool) -> None:
@@ -84,7 +84,7 @@ class _RowLines:
         self.begin(1)
 
     def begin(self, number: int) -> None:
-        """Starts a row: the next line, with this number, is its first line."""
+        """Starts a row; its first line is the next line, which has this number."""
         self._first, self._size = number, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class _RowLines:
                 yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
 
     def _all(self) -> Iterator[str]:
-        """The lines; before the first line with a quote is returned, the following lines are examined."""
+        """Yields the lines; before it yields the first line with a quote, it examines the lines that follow."""
         source = iter(self.lines)
         for line in source:
             if self._enclose is None and '"' in line:
@@ -114,7 +114,7 @@ class _RowLines:
                 raise self._failure
 
     def _look_ahead(self, line: str, source: Iterator[str]) -> None:
-        """Finds out whether quotes enclose fields; for a pipe, only from the first line with a quote."""
+        """Finds out whether quotes enclose fields; reads ahead from the first line with a quote, except in a pipe."""
         problem, size = self.lines.problem(), len(line)
         while not self.lines.piped and len(self._ahead) < MAX_LINES and size < _MAX_LOOKAHEAD:
             try:
@@ -135,7 +135,7 @@ class _RowLines:
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
-    """The names of the columns, and the rows below them; every row has the same number of values."""
+    """Returns the names of the columns, and the rows below them; every row has the same number of values."""
     name, first_row = text.lines.name, "header" if named else "first row"
     try:
         start, first, damage = _first_row(reader, text, named)
@@ -160,7 +160,7 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
 
 
 def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str] | None, InputError | None]:
-    """The line in which the first row begins, the row, and its problem; without a header, empty rows are skipped."""
+    """Returns the line in which the first row begins, the row, and its problem; without a header, skips empty rows."""
     start = 1
     for row in reader:
         text.begin(reader.line_num + 1)
@@ -172,7 +172,7 @@ def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str
 
 
 def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -> _Rows:
-    """The remaining rows, each with the line in which it begins."""
+    """Yields the remaining rows, each with the number of the line in which it begins."""
     while True:
         start = reader.line_num + 1
         text.begin(start)
@@ -192,7 +192,7 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
 
 
 def _broken(first: int, last: int, format: str, problem: str) -> InputError:
-    """The error of an invalid row, which may have swallowed the rows after it."""
+    """Returns the error for an invalid row, which may extend over the rows after it."""
     if last == first:
         return InputError(f"not a valid {format} row ({problem})")
     return InputError(

@@ -1,7 +1,7 @@
 """File formats, their extensions, and `read_records`, which reads the records of a file of any format.
 
 `.txt`, `.jsonl`, `.json`, `.csv` and `.tsv` files may be compressed (`.txt.gz`, `.txt.xz` …); `.parquet` files need
-pyarrow. An unusable record is replaced by an error, also if its line is not UTF-8 or contains a zero byte. Blank lines
+pyarrow. An unusable record is replaced by an error, even if its line is not UTF-8 or contains a zero byte. Blank lines
 of .jsonl files and empty rows of .csv and .tsv files are not records.
 """
 
@@ -50,12 +50,12 @@ class RecordFormat:
     Attributes:
         read: Yields the records of a `Lines` or a `Binary`.
         endings: The file extensions.
-        value: The name for a value of a record: `field` or `column`; empty if a record is just a text.
-        refused: For formats whose records are not texts: what the records are, and a hint.
+        value: What a value of a record is called in errors: `field` or `column`; empty if a record is just a text.
+        refused: For formats whose records are not texts: a description of the records for the error, and a hint.
         binary: Whether the file is not read line by line; such a file cannot be compressed as a whole.
-        most: Maximum bytes of a line, if larger than the default.
-        looks: Whether the first lines of a file look like the format; called where sentences of words are expected,
-            whatever the name of the file.
+        most: Maximum size of a line in bytes, if it is larger than the default.
+        looks: Returns whether the first lines of a file look like the format. It recognizes files of tagged sentences
+            whose names do not say so.
     """
 
     read: Callable[[Any, Wanted], Iterator[Item]]
@@ -94,18 +94,18 @@ def _ending(name: str) -> str:
 
 
 def named_format(name: str) -> FormatName | None:
-    """The format of a file by its extension, if there is one; a `.gz` or `.xz` after it is ignored."""
+    """Returns the format of a file by its extension, ignoring `.gz` and `.xz`; `None` if the extension is unknown."""
     ending = _ending(name)
     format = next((format for format, properties in FORMATS.items() if ending in properties.endings), None)
     return None if format is not None and FORMATS[format].binary and is_compressed(name) else format
 
 
 def find_format(name: str, *, texts: bool = False) -> FormatName:
-    """The format of a file by its extension; an unknown extension is an error.
+    """Returns the format of a file by its extension; raises an error if the extension is unknown.
 
     Args:
         name: The name of the file.
-        texts: Whether errors list only formats of texts, without formats of training data.
+        texts: Whether the error lists only formats of texts, and not those of training data.
     """
     if (format := named_format(name)) is not None:
         return format
@@ -123,7 +123,7 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
 
 
 def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
-    """The format of a source by its name, see `find_format`; a missing file is reported before a wrong extension."""
+    """Returns the format of a source (see `find_format`); a missing file is reported before a wrong extension."""
     try:
         return find_format(name, texts=texts)
     except ArgumentError:
@@ -132,7 +132,7 @@ def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
 
 
 def find_words(path: str | Path, encoding: str) -> FormatName | None:
-    """The CoNLL format that the content of a file looks like; `None` if there is none, or the extension decides."""
+    """Returns the CoNLL format that a file's content looks like; `None` if there is none, or the extension decides."""
     if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
         return None
     with suppress(InputError), open_source(path) as file:  # reading raises the error again
@@ -142,7 +142,7 @@ def find_words(path: str | Path, encoding: str) -> FormatName | None:
 
 
 def check_format(format: FormatName | str) -> FormatName:
-    """Returns the format with this name; an unknown name is an error."""
+    """Returns the format with this name; raises an error if the name is unknown."""
     try:
         return FormatName(format)
     except ValueError:
@@ -163,7 +163,7 @@ def read_records(
     most: int = LONGEST,
     encoding: str = UTF8,
 ) -> RecordStream:
-    """Opens a file of records. It is read once, in constant memory, and closed at the end.
+    """Opens a file of records. The file is read once, in constant memory, and closed at the end.
 
     Args:
         source: The path, or a file opened in binary mode, which the caller closes.
@@ -173,10 +173,10 @@ def read_records(
         format: The format of the file; by default decided by its extension.
         name: The name of the file in errors; by default its path.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
-        keep: Other fields or columns, for `Record.values`; `None` for all.
+        keep: Other fields or columns to keep in `Record.values`; `None` keeps all.
         with_id: Whether to keep `id` as well, if there is one.
-        choose: The names of `text` and `pair` in hints.
-        most: Maximum bytes of a line; a longer line is an unusable record.
+        choose: What the arguments `text` and `pair` are called in hints.
+        most: Maximum size of a line in bytes; a longer line is an unusable record.
         encoding: The encoding of a file of text.
     """
     file_name = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
@@ -201,7 +201,7 @@ def read_records(
 
 
 def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
-    """Refuses a format whose records do not have these texts."""
+    """Raises an error if the records of a format do not have these texts."""
     if texts and (refused := FORMATS[format].refused):
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
     if len(texts) > 1 and not FORMATS[format].value:
@@ -212,7 +212,7 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
 
 
 def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
-    """The items of an open file, and the `Lines` or `Binary` that they are read from."""
+    """Returns the items of an open file, and the `Lines` or `Binary` object that they are read from."""
     record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
         raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")
@@ -225,7 +225,7 @@ def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tupl
 
 
 def _closing(file: BinaryIO, items: Iterator[Item]) -> Iterator[Item]:
-    """The items of a file, which is closed after the last item, or when the iterator is garbage-collected."""
+    """Yields the items of a file; closes the file after the last item, or when the iterator is garbage-collected."""
 
     def read() -> Iterator[Item]:
         with file:

@@ -1,4 +1,4 @@
-"""Reads data sets of the Hugging Face hub with the package `datasets`."""
+"""Reads data sets from the Hugging Face hub with the package `datasets`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""Opens input files; a file that changes while it is read is an error.
+"""Opens input files; a file that changes while it is read causes an error.
 
-The size and modification time are compared at opening and after each read, so also at the end: nothing read from a
-changed file is used.
+The size and the modification time are compared after opening and after each read, including the last one, so that
+nothing from a changed file is used.
 """
 
 import difflib
@@ -25,7 +25,7 @@ _MAX_NAMES = 1000  # names of a folder that are compared with the name of a miss
 
 
 class Stamp(NamedTuple):
-    """The properties by which a change of a file is noticed.
+    """The size and modification time of a file; if they differ later, the file has changed.
 
     Attributes:
         size: The size in bytes.
@@ -69,12 +69,12 @@ class _Raw(io.FileIO):
 
 
 class InputFile(io.BufferedReader):
-    """A regular file, which must not change while it is read.
+    """A regular file that must not change while it is read.
 
     Args:
         file: The path, or the descriptor of an open file, which the caller closes.
         name: The name of the file in errors.
-        stamp: The stamp of the file when it was hashed or read before; by default its stamp now.
+        stamp: The stamp of the file when it was hashed or read before; by default its current stamp.
     """
 
     def __init__(self, file: str | Path | int, name: str, stamp: Stamp | None = None) -> None:
@@ -92,7 +92,7 @@ class InputFile(io.BufferedReader):
 
     @property
     def stamp(self) -> Stamp:
-        """The stamp that the file must keep."""
+        """The stamp with which the file is compared after each read."""
         return self._checked.stamp
 
     def sha256(self) -> str:
@@ -114,7 +114,8 @@ def open_source(
         source: The path, or a file opened in binary mode, which the caller closes.
         name: The name of the input in errors; by default its path.
         stamp: The stamp of the file when it was hashed or read before.
-        pipes: Whether to accept a pipe and wait for it: for paths named by a user, not for files found in a folder.
+        pipes: Whether to accept a pipe and wait for its input: true for a user's paths, false for files found in a
+            folder.
     """
     if not isinstance(source, str | Path):
         plain_file = type(source) is io.BufferedReader and type(source.raw) is io.FileIO  # not a decompressor
@@ -132,14 +133,14 @@ def open_source(
 
 
 def stdin() -> BinaryIO:
-    """The standard input in binary mode; an error if it is closed."""
+    """Returns the standard input in binary mode; raises an error if it is closed."""
     if sys.stdin is None:
         raise InputError("stdin is closed")
     return sys.stdin.buffer
 
 
 def check_there(source: object) -> None:
-    """Refuses a path that does not exist; an open file is accepted."""
+    """Raises an error if a path does not exist; accepts an open file."""
     if isinstance(source, str | Path):
         try:
             os.stat(source)
@@ -153,7 +154,7 @@ def _unreadable(source: str | Path, problem: Exception) -> InputError:
 
 
 def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
-    """The hint for a missing file: a file with a similar name, or the folder that was searched."""
+    """Returns the hint for a missing file: a file with a similar name, or the folder that was searched."""
     if not isinstance(problem, FileNotFoundError):
         return None
     folder, similar = Path(path).parent, list[str]()
@@ -169,12 +170,12 @@ def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
 
 
 def to_read_again(file: BinaryIO) -> InputFile | None:
-    """The file, if another process can read it again; `None` for a pipe."""
+    """Returns the file if another process can read it again; otherwise, for example for a pipe, `None`."""
     return file if isinstance(file, InputFile) and file.reopens else None
 
 
 def hashed(path: Path) -> tuple[str, Stamp]:
-    """The SHA-256 of an input file, and its stamp at that time."""
+    """Returns the SHA-256 of an input file, and its stamp at that time."""
     try:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp
@@ -184,7 +185,7 @@ def hashed(path: Path) -> tuple[str, Stamp]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """The current stamp of an input file."""
+    """Returns the current stamp of an input file."""
     try:
         return _stamp(path.stat())
     except OSError as problem:

@@ -14,7 +14,7 @@ _LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": 
 
 
 def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields the objects of an array, or, if all values are wanted, the questions of a SQuAD object.
+    """Yields the objects of an array or, if all values are wanted, the questions in a SQuAD object.
 
     Yields:
         The place of the record, `record 3` or `data[0].paragraphs[2].qas[1]`, and its values; a question has
@@ -56,7 +56,7 @@ def _limited(lines: Lines) -> Iterator[str]:
 
 
 def _values(article: dict[str, Any], paragraph: dict[str, Any], qa: dict[str, Any]) -> dict[str, Any]:
-    """The values of a question; missing values stay missing."""
+    """Returns the values of a question; values that the file lacks are left out."""
     optional = {"id": qa.get("id"), "title": article.get("title")}
     values = {name: value for name, value in optional.items() if value is not None}
     values |= {"question": qa["question"]} if "question" in qa else {}

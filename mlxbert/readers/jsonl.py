@@ -13,7 +13,7 @@ _HINT = "each line is one JSON object; format='json' reads a list of objects"
 
 
 def read_jsonl(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields the object of each line that is not blank, with all its fields."""
+    """Yields the object of each line that is not blank, with all fields."""
     for number, line in enumerate(lines, 1):
         if (problem := lines.problem()) is not None or line.strip():
             yield f"line {number}", problem or _object(line)

@@ -1,4 +1,4 @@
-"""Reads a folder that contains a folder of .txt files for each label."""
+"""Reads a folder that has a subfolder of .txt files for each label."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 
 
 class LabelFolder(Opened):
-    """The texts of a folder and their labels, which are the names of its subfolders.
+    """The texts in the subfolders of a folder; the names of the subfolders are their labels.
 
     Files next to the subfolders, and hidden files, are left out. Names are composed (NFC): macOS may decompose them,
     and the same data must give the same labels in the same order everywhere.
@@ -28,7 +28,7 @@ class LabelFolder(Opened):
         encoding: The encoding of the files.
 
     Attributes:
-        done: Bytes read so far.
+        done: The number of bytes read so far.
     """
 
     done = 0
@@ -48,7 +48,7 @@ class LabelFolder(Opened):
         self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[Item]:
-        """Yields the path of each file with its text and label; the files are sorted."""
+        """Yields each file's path, text and label; the files are sorted."""
         for label, path in self._files:
             with open_source(path, pipes=False) as file:
                 lines = Lines(str(path), file, encoding=self._encoding)

@@ -1,7 +1,7 @@
-"""Rows of labelled data: all fields of the records of files, folders, data sets and Python objects, in memory.
+"""Rows of labelled data in memory: the records, with all fields, of files, folders, data sets and Python objects.
 
-An unreadable record ends the reading with an error that names its place: rows are for training, which should not start
-on half of the data.
+An unreadable record ends the reading with an error that names its place, because training should not start with only
+part of the data.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ class LabelledRows(Sequence[Record]):
     Attributes:
         columns: The names of all fields.
         files: The names of the sources.
-        sha256: Hashes of the data read, by the names in `files`; pipes and iterators have none.
-        counts: The number of rows from each of the `files`.
+        sha256: Hashes of the data read, by the names in `files`; pipes and iterators have no hash.
+        counts: The number of rows from each source in `files`.
         resumable: Whether another process can read the same data again.
     """
 
@@ -74,11 +74,12 @@ def read_rows(
             .conllu, .txt with one text per line (all also with .gz), .parquet, or a folder that has a folder of .txt
             files for each label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`,
             `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (the default split is
-            `train`). `-` is stdin; a file opened in binary mode is accepted, too. Both are read as .jsonl, or as .csv
-            if `header` is false, unless `format` says otherwise. Or any iterable of mappings.
+            `train`). `-` is stdin; a file opened in binary mode is also accepted. Both are read as .jsonl, or as .csv
+            if `header` is false, unless `format` says otherwise. A source can also be any iterable of mappings.
         format: The format of the files; by default decided by their extensions.
-        words: Whether to read sentences of words: files that look like CoNLL or CoNLL-U then need no such extension.
-        on_progress: Called now and then with the bytes read so far and the total; the total is `None` unless all
+        words: Whether sentences of words are expected. If so, files that look like CoNLL or CoNLL-U need no such
+            extension.
+        on_progress: Called from time to time with the bytes read so far and the total; the total is `None` unless all
             sources are files.
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
         encoding: The encoding of text files.
@@ -112,14 +113,14 @@ def read_rows(
 
 
 def check_sources(source: Source) -> None:
-    """Refuses sources that `read_rows` could not read: missing files, and values that are not data. Reads nothing."""
+    """Raises an error for missing files and for values that are not data; unlike `read_rows`, reads nothing."""
     for entry in _sources(source):
         if not (isinstance(entry, str) and (entry == STDIN or entry.startswith(HUB))):
             check_there(entry)
 
 
 def _sources(source: Any) -> list[Any]:
-    """A list of paths and open files; an iterable of records is a single entry."""
+    """Returns a list of paths and open files; an iterable of records is a single item of the list."""
     if isinstance(source, str | Path) or hasattr(source, "read"):
         return [source]
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
@@ -140,7 +141,7 @@ def _sources(source: Any) -> list[Any]:
 
 
 def _bytes(source: Any) -> int:
-    """The size of a file; 0 if the source is not a file."""
+    """Returns the size of a file in bytes; 0 if the source is not a file."""
     return os.path.getsize(source) if isinstance(source, str | Path) and os.path.isfile(source) else 0
 
 
@@ -171,7 +172,7 @@ def _open(
 
 
 def _usable(stream: RecordStream) -> Iterator[Record]:
-    """The records of a stream, without blank lines of a .txt; the first unusable record raises its error."""
+    """Yields the records of a stream, except blank lines of a .txt; raises the error of the first unusable record."""
     lines = FormatName.txt in stream.read_as
     for record in stream:
         if record.problem is not None:
@@ -181,7 +182,7 @@ def _usable(stream: RecordStream) -> Iterator[Record]:
 
 
 def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
-    """The values of a row as JSON, for hashing."""
+    """Returns the values of a row as JSON, for hashing."""
     try:
         return json.dumps(dict(values), sort_keys=True, default=str).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as problem:  # a number of thousands of digits, a list in itself
@@ -189,7 +190,7 @@ def row_bytes(values: Mapping[str, Any], place: str) -> bytes:
 
 
 class _Mappings:
-    """Mappings of names to values, from Python.
+    """Records that are Python mappings of names to values.
 
     Args:
         name: The name of each mapping in errors.
@@ -214,7 +215,7 @@ class _Mappings:
             yield place, item
 
     def sha256(self) -> str:
-        """A hash of the values read."""
+        """A hash of the values read so far."""
         return self._digest.hexdigest()
 
 

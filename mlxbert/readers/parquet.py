@@ -14,9 +14,9 @@ _BATCH_ROWS = 256  # in memory at a time
 
 
 def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
-    """Reads the wanted columns of each row, or all, as Python values; checks the file at the call.
+    """Reads the wanted columns of each row, or all columns, as Python values; checks the file when it is called.
 
-    Class numbers stored by `datasets` become the names of the classes.
+    Class numbers in files that `datasets` wrote become class names.
     """
     try:
         import pyarrow.parquet as pq
@@ -60,7 +60,7 @@ def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
 
 
 def _problem(item: tuple[str, Any]) -> InputError | None:
-    """The error of an unusable value, else `None`."""
+    """Returns the error for an unusable value; `None` if the value is usable."""
     column, value = item
     if isinstance(value, UnicodeDecodeError):
         return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
@@ -78,7 +78,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values; strings that are not UTF-8 and times that Python cannot represent are replaced by errors."""
+    """Returns the values; errors replace strings that are not UTF-8 and times that Python cannot represent."""
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):

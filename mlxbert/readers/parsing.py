@@ -1,4 +1,4 @@
-"""Types shared by the readers of formats: the wanted values, the items that readers yield, and errors with places.
+"""Types that the readers of all formats share: the wanted values, the items that readers yield, and errors with places.
 
 The reader of a format is a function that takes an open file (`Lines` or `Binary`) and a `Wanted`, and yields an `Item`
 for each record; see `mlxbert.readers.formats`.
@@ -23,13 +23,13 @@ class Wanted:
     """The values to read from each record.
 
     Attributes:
-        texts: Fields or columns that must be strings. If empty, a damaged line ends the file with an error; otherwise
-            only its record has the error.
-        keep: Other fields or columns, of any type; `None` for all.
+        texts: Fields or columns that must be strings. If there are none, a damaged line ends the reading with an error;
+            otherwise only its record has the error.
+        keep: Other fields or columns to keep, of any type; `None` keeps all.
         with_id: Whether to keep `id` as well, if there is one.
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
         choose: The argument or option that chooses `texts`, for hints.
-        most: Maximum bytes of a line.
+        most: Maximum size of a line in bytes.
         encoding: The encoding of a text file.
     """
 
@@ -42,17 +42,17 @@ class Wanted:
     encoding: str = UTF8
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
-        """The fields or columns to keep, of a record or table with these names."""
+        """Returns the fields or columns to keep from a record or table that has these names."""
         if self.keep is None:
             return names
         return [*self.keep, "id"] if self.with_id and "id" in names else self.keep
 
     def columns(self, source: str, names: Sequence[str]) -> list[str]:
-        """The wanted columns of a table.
+        """Returns the wanted columns of a table.
 
         Args:
             source: The name of the file in errors.
-            names: All columns.
+            names: The names of all columns.
         """
         columns, counts = [*self.texts, *self.kept(names)], Counter(names)
         for number, name in enumerate(columns):
@@ -65,7 +65,7 @@ class Wanted:
         return columns
 
     def hint(self, what: str) -> str:
-        """The hint on how to choose a field or a column."""
+        """Returns the hint that says how to choose a field or a column."""
         return f"choose the {what} with {self.choose}"
 
 
@@ -77,7 +77,7 @@ class Binary(Opened):
         file: The file to read; not a pipe.
 
     Attributes:
-        done: Bytes read so far.
+        done: The number of bytes read so far.
     """
 
     done = 0
@@ -87,7 +87,7 @@ class Binary(Opened):
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """Bytes of an open file; `None` if unknown."""
+    """Returns the size of an open file in bytes; `None` if it is unknown."""
     try:
         return os.fstat(file.fileno()).st_size or None
     except OSError:
@@ -95,24 +95,24 @@ def size_of(file: BinaryIO) -> int | None:
 
 
 def placed(problem: MlxbertError, place: str, source: str | None = None) -> InputError:
-    """Adds the place of its record to an error, unless it names a line already, and the name of the file."""
+    """Adds the name of the file to an error, and the place of the record if the error does not name a line."""
     message = problem.message if problem.message.startswith("line ") else f"{place}: {problem.message}"
     return InputError(message if source is None else f"{source}, {message}", hint=problem.hint)
 
 
 def json_type(value: object) -> str:
-    """The JSON type of a value, for errors: `null`, `a number`, `an object`."""
+    """Names the JSON type of a value for errors: `null`, `a number`, `an object`."""
     types = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return types.get(type(value), "an object")
 
 
 def separator_hint(header: Sequence[str]) -> str | None:
-    """The hint for a header whose separator is not the one of its format; `None` if it looks right."""
+    """Returns a hint if the header seems to use another separator than its format; `None` if it looks right."""
     if len(header) == 1 and ";" in header[0]:
         return "columns are separated by semicolons: save it with commas, or as .tsv"
     return None
 
 
 def counted_columns(columns: int) -> str:
-    """The number of columns for a message: `1 column`, `3 columns`."""
+    """Spells out a number of columns for a message: `1 column`, `3 columns`."""
     return "1 column" if columns == 1 else f"{columns} columns"

@@ -1,4 +1,4 @@
-"""Pipes and terminals: their input is processed as soon as nothing more is waiting to be read."""
+"""Pipes and terminals, whose input is processed as soon as no more input is waiting to be read."""
 
 import io
 import os
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16  # bytes read at a time
 
 
 class Opened:
-    """An open source; knows how much was read, and whether the next record has arrived.
+    """An open source, which knows how much was read, and whether the next record has arrived.
 
     Attributes:
         piped: Whether the source is a pipe or a terminal.
@@ -23,16 +23,16 @@ class Opened:
 
     @property
     def done(self) -> int:
-        """Bytes read so far."""
+        """The number of bytes read so far."""
         return 0
 
     def ready(self) -> bool:
-        """Whether the next record, or the end, can be read at once; may wait for `PAUSE` to find out."""
+        """Whether the next record, or the end, can be read without waiting; waits up to `PAUSE` to find out."""
         return True
 
 
 class Pipe(io.RawIOBase):
-    """A pipe or a terminal, read without waiting for more than one line or `LONGEST` bytes.
+    """A pipe or a terminal; reading never waits for more than one line or `LONGEST` bytes.
 
     Args:
         file: The open pipe, from which nothing has been read.
@@ -57,14 +57,14 @@ class Pipe(io.RawIOBase):
         super().close()
 
     def first_line(self) -> bytes:
-        """The next line, without consuming it; empty at the end, or if reading fails."""
+        """Returns the next line without consuming it; empty at the end, or if reading fails."""
         with suppress(OSError):  # the next read raises it again
             while not self._has_line():
                 self._fill()
         return bytes(self._buffer[: self._seen + 1])
 
     def ready(self) -> bool:
-        """Whether a line, or the end, has arrived; `False` after `PAUSE` without input."""
+        """Whether a line, or the end, has arrived; false if nothing arrives within `PAUSE`."""
         with suppress(OSError):  # the next read raises it again
             while not self._has_line():
                 if not select.select([self._descriptor], [], [], PAUSE)[0]:
@@ -73,7 +73,7 @@ class Pipe(io.RawIOBase):
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]
-        """Reads the bytes that have arrived, at least one; returns their number, 0 at the end."""
+        """Reads the bytes that have arrived, at least one; returns their number, or 0 at the end."""
         if not self._buffer and not self._ended:
             self._fill()
         data = self._take(min(len(target), len(self._buffer)))
@@ -81,7 +81,7 @@ class Pipe(io.RawIOBase):
         return len(data)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """The next line with its newline, or its first `size` bytes; empty at the end."""
+        """Returns the next line with its newline, or the first `size` bytes of a longer line; empty at the end."""
         limit = None if size is None or size < 0 else size
         while not self._has_line(limit):
             self._fill()
@@ -89,7 +89,7 @@ class Pipe(io.RawIOBase):
         return self._take(end if limit is None else min(end, limit))
 
     def _has_line(self, limit: int | None = LONGEST) -> bool:
-        """Whether the buffer has a line, `limit` bytes of a line, or the end of the input."""
+        """Whether the buffer holds a line, `limit` bytes of a line, or the end of the input."""
         newline = self._buffer.find(b"\n", self._seen)
         self._seen = len(self._buffer) if newline < 0 else newline
         return newline >= 0 or self._ended or (limit is not None and len(self._buffer) >= limit)
@@ -108,7 +108,7 @@ class Pipe(io.RawIOBase):
 
 
 def as_it_comes(file: BinaryIO, *, closes: bool = False) -> BinaryIO:
-    """Wraps a pipe, a terminal or the like in a `Pipe`; returns a regular file unchanged."""
+    """Wraps a pipe, a terminal or a similar file in a `Pipe`; returns a regular file unchanged."""
     try:
         mode = os.fstat(file.fileno()).st_mode
     except (OSError, ValueError):  # no file descriptor
@@ -118,7 +118,7 @@ def as_it_comes(file: BinaryIO, *, closes: bool = False) -> BinaryIO:
 
 
 def first_line(file: BinaryIO) -> bytes:
-    """The next line of a file, or its first `LONGEST` bytes, without consuming it; empty if the file cannot seek."""
+    """Returns a file's next line, or its first `LONGEST` bytes, without consuming it; empty if the file cannot seek."""
     if isinstance(file, Pipe):
         return file.first_line()
     if not file.seekable():

@@ -1,9 +1,9 @@
-"""Decides whether quotation marks enclose the fields of a .tsv (as pandas, Excel and R write) or belong to the text."""
+"""Decides whether quotation marks enclose the fields of a .tsv (as pandas, Excel and R write) or belong to texts."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-MAX_LINES = 1000  # that are examined, from the first line with a quotation mark
+MAX_LINES = 1000  # that are examined, starting with the first line with a quotation mark
 _FIELD = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"|([^"\t\n]*+)')
 _SPECIAL = re.compile(r'["\t\n\r]')
 _BARE = re.compile(r"[-+]?[0-9.]*(?:[eE][-+]?[0-9]+)?|NA|NaN|TRUE|FALSE|True|False")  # what R and pandas do not quote
@@ -18,12 +18,13 @@ _WRITERS: tuple[Callable[[str], bool], ...] = (
 def encloses(lines: Sequence[str], columns: int, *, commas: bool, ends: bool) -> bool:
     """Whether quotation marks enclose fields, judging by the lines from the first line with a quotation mark.
 
-    They do if exactly those fields are enclosed that a table writer would enclose, and no other field contains a
-    quotation mark; as in .csv, a mark inside a field is doubled. In raw texts, some mark stands elsewhere.
+    They do if two conditions hold: the enclosed fields are exactly the fields that a program would enclose when it
+    writes a table, and no other field contains a quotation mark. As in .csv, quotation marks inside an enclosed field
+    are doubled. In raw texts, some quotation marks are in other places.
 
     Args:
         lines: The lines.
-        columns: The number of fields of earlier rows, 0 if the first line is the first row.
+        columns: The number of fields in earlier rows; 0 if the first line is the first row.
         commas: Whether an earlier field contains a comma.
         ends: Whether the file ends with these lines.
     """
@@ -48,9 +49,9 @@ def _writes(writer: Callable[[str], bool], fields: Sequence[_Field]) -> bool:
 
 
 def _rows(text: str, *, ends: bool) -> list[list[_Field]] | None:
-    """The rows, each field with whether it is enclosed; `None` if a quotation mark stands elsewhere.
+    """Returns the rows, each field with whether it is enclosed; `None` if a quotation mark is in any other place.
 
-    If the file continues after the text, the last row may be incomplete and is dropped.
+    If the file continues after the text, the last row may be incomplete, and is dropped.
     """
     rows, row, at = list[list[_Field]](), list[_Field](), 0
     for field in _fields(text):
@@ -74,5 +75,5 @@ def _fields(text: str) -> Iterator[re.Match[str]]:
 
 
 def as_data(line: str) -> str:
-    """Encloses the fields with quotation marks, as in .csv, so that the marks stay part of the text."""
+    """Encloses fields that contain quotation marks, as in .csv, so that the marks stay part of the text."""
     return "\t".join('"' + field.replace('"', '""') + '"' if '"' in field else field for field in line.split("\t"))

@@ -1,4 +1,4 @@
-"""Records with their places, as one stream over files and other sources; and windows of items to compute together."""
+"""Streams of records with their places, from files and other sources, and windows of items to compute together."""
 
 import json
 from collections import deque
@@ -25,9 +25,9 @@ class Record:
     """A record and its place in its source.
 
     Attributes:
-        values: The values by name: all of them, or the values kept for the result.
+        values: The values by name: all values, or those to be kept for the result.
         place: Where the record begins: `line 17`, `row 3`; empty for an argument.
-        file: The name of the file; empty if the place needs none.
+        file: The name of the file; empty if errors need not name it.
         text: The text, if texts are read.
         pair: The second text, if pairs are read.
         problem: Why the record is unusable; `None` if it is usable.
@@ -42,20 +42,20 @@ class Record:
 
     @property
     def where(self) -> str:
-        """The place and its file, for errors: `train.csv, line 17`."""
+        """The record's place and file, for errors: `train.csv, line 17`."""
         return f"{self.file}, {self.place}" if self.file else self.place
 
     @property
     def item(self) -> str | tuple[str, str] | InputError:
-        """The input of a task: the text, the pair of texts, or the problem instead."""
+        """The input of a task: the text, the pair of texts, or the problem if the record is unusable."""
         return self.problem or (self.text if self.pair is None else (self.text, self.pair))
 
     def located(self, error: MlxbertError) -> MlxbertError:
-        """Adds the place and file of the record to an error; unchanged if the record has no place."""
+        """Adds the record's place and file to an error; if the record has no place, returns the error unchanged."""
         return placed(error, self.place, self.file or None) if self.place else error
 
     def as_json(self) -> dict[str, Any]:
-        """The values; those that JSON cannot hold, such as times and infinity, as strings."""
+        """Returns the values; those that JSON cannot hold, such as times and infinity, become strings."""
         return {name: _as_json(value) for name, value in self.values.items()}
 
 
@@ -69,7 +69,7 @@ def _as_json(value: Any) -> Any:
 
 
 class Hashed(Protocol):
-    """A source that another process can read again."""
+    """A source that has a hash, and that another process can read again."""
 
     def sha256(self) -> str:
         """The SHA-256 of the content, in hexadecimal digits."""
@@ -81,14 +81,14 @@ class RecordSource:
 
     Attributes:
         name: The name of the source in errors.
-        items: The items that the format reads.
-        read_as: The format, and the names of the fields or columns with texts.
+        items: The items that the format's reader yields.
+        read_as: The name of the format, and the names of the fields or columns with texts.
         opened: Counts the bytes read so far, and knows whether the next record has arrived.
         wanted: The values to read from each record.
-        value: The name for a value of a record: `field` or `column`.
-        file: The file, if it can be read again; `None` for a pipe.
-        size: Bytes of the file; `None` if unknown.
-        is_file: Whether places refer to a file with this name.
+        value: What a value of a record is called in errors: `field` or `column`.
+        file: The file if it can be read again; otherwise, as for a pipe, `None`.
+        size: The size of the file in bytes; `None` if unknown.
+        is_file: Whether the source is a file, so that errors name it.
     """
 
     name: str
@@ -102,7 +102,7 @@ class RecordSource:
     is_file: bool = False
 
     def record(self, place: str, values: Mapping[str, Any] | InputError, pair: str | None = None) -> Record:
-        """Makes a record of an item; `pair` is the second text of a record with one text."""
+        """Makes a record from an item; if the record has only one text, `pair` becomes its second text."""
         file = self.name if self.is_file else ""
         if isinstance(values, InputError):
             return Record({}, place, file, problem=values)
@@ -116,7 +116,7 @@ class RecordSource:
         return Record(kept, place, file, *texts, *[pair] * (len(texts) == 1))
 
     def _problem(self, name: str, values: Mapping[str, Any]) -> InputError:
-        """The error of a record without a text in this field."""
+        """Returns the error for a record that has no text in this field."""
         if name in values:
             return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
         has = ", ".join(values) or "nothing"
@@ -126,21 +126,21 @@ class RecordSource:
 class RecordStream(Iterable[Record]):
     """The records of one or more sources, read lazily.
 
-    A command computes the results of `items`, and gets each result with its record from `with_results`.
+    A command takes `items`, computes their results, and passes them to `with_results`, which adds the record to each.
 
     Args:
         sources: The sources, in order.
-        read_as: Further settings of the reading, besides formats and the names of texts.
-        pair: The second text of every record with one text.
-        on_error: What happens with an unusable record: `return` a failure in its place, or `raise`.
+        read_as: Settings that affect reading, in addition to each source's own `read_as`.
+        pair: The second text for all records that have only one text.
+        on_error: What to do with an unusable record: `return` a failure in its place, or `raise` the error.
         strict: Whether the first failure ends the run.
 
     Attributes:
         name: The name of the sources in errors.
-        files: The files, if all of them can be read again; else empty.
-        size: Bytes of the files; `None` if unknown.
-        piped: Whether a source is a pipe or a terminal: somebody may be waiting for the results.
-        finished: Bytes up to the end of the last record with a result.
+        files: The files if all sources can be read again; otherwise empty.
+        size: The total size of the files in bytes; `None` if unknown.
+        piped: Whether any source is a pipe or a terminal, so that somebody may be waiting for the results.
+        finished: The number of bytes up to the end of the last record that has a result.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class RecordStream(Iterable[Record]):
         self.finished = 0
         self._pair, self._current = pair, sources[0]
         self._records = self._read()
-        # Records are read ahead of the model: these have no result yet. Each has the bytes up to its end.
+        # Records are read ahead of the model. These have no result yet; each with the number of bytes up to its end.
         self._waiting: deque[tuple[Record, int]] = deque()
 
     def __iter__(self) -> Iterator[Record]:
@@ -177,38 +177,38 @@ class RecordStream(Iterable[Record]):
 
     @property
     def done(self) -> int:
-        """Bytes read so far."""
+        """The number of bytes read so far."""
         return sum(source.opened.done for source in self.sources)
 
     def ready(self) -> bool:
-        """Whether the next record, or the end, can be read at once; may wait for `PAUSE` to find out."""
+        """Whether the next record, or the end, can be read without waiting; waits up to `PAUSE` to find out."""
         return self._current.opened.ready()
 
     def skip(self, count: int) -> int:
-        """Skips records whose results are already stored; returns how many were skipped, at most `count`."""
+        """Skips up to `count` records, whose results are already stored; returns how many were skipped."""
         skipped = sum(1 for _ in islice(self, count))
         self.finished = self.done
         return skipped
 
     def items(self) -> Iterator[Any]:
-        """The item of each record; the records are kept until `with_results` has their results."""
+        """Yields the item of each record; keeps the records until `with_results` has their results."""
         for record in self:
             self._waiting.append((record, self.done))
             yield record.item
 
     def with_results(self, results: Iterable[Result]) -> Iterator[tuple[Record, Result]]:
-        """Each result of `items`, with its record."""
+        """Yields each result of `items` together with its record."""
         for result in results:
             record, self.finished = self._waiting.popleft()
             yield record, result
 
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
-        """Returns the result of a record; a failure gets the place of the record, and is raised in a strict run.
+        """Returns the result of a record; adds the record's place to a failure, and raises it in a strict run.
 
         Args:
             record: The record.
             result: Its result.
-            before: The number of records before the first result: the index of a failure counts them.
+            before: The number of records before the first result, which the index of a failure includes.
         """
         if not isinstance(result, Failure):
             return result
@@ -221,17 +221,18 @@ class RecordStream(Iterable[Record]):
 def windows(
     items: Iterable[Any], size: int, usual: int | None = None, *, early: bool = False
 ) -> Iterator[tuple[list[Any], bool]]:
-    """Consecutive items, at most `size` at a time, each with whether to read on before computing them.
+    """Yields windows of at most `size` consecutive items, each with a flag: whether to read on before computing it.
 
     A window ends early if its texts are long in total, if the next record has not arrived yet, or if the source fails.
-    After a window that ended early for its length, the next one is shorter: windows also begin at every multiple of
-    `size`, from where an interrupted run resumes.
+    After a window that ended early because of its length, the next one is shorter: a window begins at every multiple of
+    `size`, so that an interrupted run can resume there.
 
     Args:
-        items: A stream of records, whose items are computed; or items: texts, tuples or lists of texts, or others.
-        size: The maximum number of items of a window.
-        usual: The items of a window on a CPU, `None` for `size`; a window has more only if its texts are short.
-        early: Whether somebody may wait for results: the first window, and each window of a pipe, has `usual` items.
+        items: A stream of records, whose items are used, or items: texts, tuples or lists of texts, or others.
+        size: The maximum number of items in a window.
+        usual: The number of items in a window on a CPU, `None` for `size`; only windows of short texts have more.
+        early: Whether somebody may wait for results. If so, the first window, or every window of a pipe, has `usual`
+            items.
     """
     usual = min(usual or size, size)
     stream = items if isinstance(items, RecordStream) else None

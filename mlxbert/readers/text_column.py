@@ -1,10 +1,10 @@
-"""Guesses from names and values which column of records holds the texts."""
+"""Guesses from names and values which column of the records holds the texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-# Groups of usual names, in lower case, with underscores for spaces and hyphens. A name of an earlier group wins over
+# Groups of typical names, in lower case, with underscores for spaces and hyphens. A name of an earlier group wins over
 # later groups; several names of one group are ambiguous.
 TEXT = (
     "text",
@@ -17,7 +17,7 @@ _LONG = 20  # mean length from which strings look like texts rather than labels,
 
 
 def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns that may be the text: with usual names, or else with long strings, or else with any strings.
+    """Returns the columns that may hold the text: by typical names, else those with long strings, else all strings.
 
     Args:
         columns: The candidates.
@@ -32,17 +32,17 @@ def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) ->
 
 
 def plain_name(column: str) -> str:
-    """The name of a column in the spelling of the usual names."""
+    """Spells a column name like the typical names, for comparison."""
     return column.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def without_numbering(columns: Iterable[str]) -> list[str]:
-    """The columns without those that number the records."""
+    """Returns the columns without those that only number the records."""
     return [column for column in columns if plain_name(column) not in _NUMBERING]
 
 
 def mean_length(column: str, records: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean length of the strings of a column; `None` if some values are not strings, or all look like numbers."""
+    """Returns the mean length of a column's strings; `None` if a value is not a string, or all look like numbers."""
     values = [value for record in records if (value := record.get(column)) is not None]
     if not values or not all(isinstance(value, str) for value in values):
         return None

@@ -1,4 +1,4 @@
-"""Reads lines of text files, plain or compressed."""
+"""Reads the lines of text files, plain or compressed."""
 
 import codecs
 import io
@@ -25,18 +25,18 @@ _OTHER_FORMATS = {
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the extension of a file says that it is compressed with gzip or xz."""
+    """Whether a file's extension says that it is compressed with gzip or xz."""
     return name.lower().endswith(_COMPRESSED)
 
 
 def uncompressed_name(name: str) -> str:
-    """The name of a file in lower case, without the extension of the compression."""
+    """Returns a file name in lower case, without the extension of a compressed file."""
     name = name.lower()
     return next((name.removesuffix(ending) for ending in _COMPRESSED if name.endswith(ending)), name)
 
 
 def check_encoding(name: str) -> str:
-    """Returns Python's name of an encoding; an unknown one, or one that does not contain ASCII, is an error."""
+    """Returns Python's name of an encoding; raises an error if it is unknown, or does not contain ASCII."""
     try:
         contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
@@ -53,14 +53,13 @@ class Lines(Opened):
     """Lines split at newlines, without a byte-order mark and the carriage returns of CRLF.
 
     If no newline follows the first carriage return, lines end with carriage returns, as on old Macs. A line that is too
-    long becomes empty, or a quotation mark if it has an odd number of them, since a table row may end there.
+    long becomes empty, or a single quotation mark if it has an odd number of them, because a table row may end there.
 
     Args:
         name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.
         file: The file to read.
-        lenient: Whether the error of a line that is invalid, contains a zero byte or is too long is kept for `problem`
-            instead of raised.
-        most: Maximum bytes of a line.
+        lenient: Whether `problem` returns errors of lines (encoding, zero byte, length), which are raised otherwise.
+        most: Maximum size of a line in bytes.
         encoding: The encoding of the text.
     """
 
@@ -82,7 +81,7 @@ class Lines(Opened):
 
     @property
     def done(self) -> int:
-        """Bytes of the file read so far; compressed bytes if the file is compressed."""
+        """The number of bytes read from the file so far; compressed bytes if the file is compressed."""
         return self._offset if self._counted is None else self._counted.done
 
     def ready(self) -> bool:
@@ -90,12 +89,12 @@ class Lines(Opened):
         return self._pipe is None or self._pipe.ready()
 
     def problem(self) -> InputError | None:
-        """The problem of the lines read since the last call, which makes their record unusable; `None` without one."""
+        """Returns the problem of the record whose lines were read since the last call; `None` if it is usable."""
         problem, self._problem = self._problem, None
         return problem
 
     def refuse(self, problem: InputError) -> None:
-        """Keeps an error of a line for `problem`; raises it unless lenient."""
+        """Keeps a line's error for `problem`, or raises it if the lines are not lenient."""
         if not self._lenient:
             raise InputError(f"{self.name}, {problem.message}", hint=problem.hint)
         self._problem = self._problem or problem
@@ -123,7 +122,7 @@ class Lines(Opened):
             raise InputError(f"{self.name}: cannot be read ({reason})") from None
 
     def _shortened(self, raw: bytes, limit: int) -> bytes:
-        """The replacement for a line that is too long and begins with `raw`; the rest is read and dropped."""
+        """Returns the replacement for an overlong line that begins with `raw`; skips the rest of the line."""
         self.refuse(too_long(f"line {self._line}", limit))
         quotes = raw.count(b'"')
         while not raw.endswith(b"\n") and (raw := self._raw.readline(_CHUNK)):
@@ -132,7 +131,7 @@ class Lines(Opened):
         return b'"' * (quotes % 2)
 
     def _check_encoding(self, raw: bytes) -> None:
-        """Refuses a file that is not UTF-8 text as a whole."""
+        """Raises an error if the file as a whole is not UTF-8 text."""
         for start, (kind, hint) in _OTHER_FORMATS.items():
             if raw.startswith(start):
                 raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)
@@ -146,7 +145,7 @@ class Lines(Opened):
 
 
 def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
-    """The error of a line or row that exceeds the size limit."""
+    """Returns the error for a line or row that exceeds the size limit."""
     return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
 
 
@@ -204,7 +203,7 @@ class _Counted(io.RawIOBase):
 
 
 def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception], ...]]:
-    """The decompressed content of a file, and the exceptions that reading it may raise."""
+    """Returns the decompressed content of a file, and the exceptions that reading it may raise."""
     import gzip
     import lzma
     import zlib
@@ -215,10 +214,10 @@ def _unpacked(file: _Counted, name: str) -> tuple[BinaryIO, tuple[type[Exception
 
 
 class _CarriageReturns(io.RawIOBase):
-    """A file with newlines in place of carriage returns.
+    """A file in which newlines replace carriage returns.
 
     Args:
-        start: The part of the file already read.
+        start: The part of the file that was already read.
         file: The rest of the file.
     """
 
@@ -230,7 +229,7 @@ class _CarriageReturns(io.RawIOBase):
         return True
 
     def readinto(self, target: bytearray) -> int:  # type: ignore[override]
-        """Fills the target as far as possible; returns the number of bytes, 0 at the end."""
+        """Fills the target as far as possible; returns the number of bytes, or 0 at the end."""
         data = self._start.read(len(target)) or self._file.read(len(target))
         target[: len(data)] = data.replace(b"\r", b"\n")
         return len(data)

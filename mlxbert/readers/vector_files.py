@@ -27,12 +27,12 @@ _ENDINGS = (".npy", ".safetensors", *DATABASES, *_RECORDS)
 
 @dataclass(frozen=True)
 class StoredVectors:
-    """The vectors of a file.
+    """The vectors in a file.
 
     Attributes:
-        rows: Vectors (W,), float32 or int8; an error if a text has none. Iterating reads the file.
+        rows: The vector of each text, (W,), float32 or int8; an error if the text has none. Iterating reads the file.
         about: The metadata of the file: `model`, and `options` as JSON.
-        has_texts: Whether the file can be read as records with the texts.
+        has_texts: Whether the file is also a file of records that include the texts.
     """
 
     rows: Iterator["Vector | InputError"]
@@ -52,7 +52,7 @@ def read_vectors(path: Path) -> StoredVectors:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a database of vectors, in order; a missing text is empty."""
+    """Returns the texts of a database of vectors, in order; a missing text is empty."""
     with _reading(path), closing(_connect(path)) as database:
         return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
@@ -77,7 +77,7 @@ def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputEr
 
 
 def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
-    """The vectors, not yet checked, and the metadata of the file."""
+    """Returns the vectors, which are not checked yet, and the metadata of the file."""
     import numpy as np
 
     if ending == ".npy":
@@ -103,14 +103,14 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
 
 def _array(array: Any) -> Any:
-    """Returns the array if it holds vectors, else raises ValueError."""
+    """Returns the array if it holds vectors; otherwise raises a ValueError."""
     if array.ndim != 2 or array.dtype.kind not in "fi":
         raise ValueError(f"{array.dtype} {array.shape}, expected numbers (texts, values)")
     return array
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """The field or column `embedding` of each record: a list, or JSON in a table of strings."""
+    """Yields the field or column `embedding` of each record: a list, or in a table of strings, JSON."""
     import numpy as np
 
     table = path.suffix.lower() not in FORMATS[FormatName.jsonl].endings
@@ -125,7 +125,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _checked(vector: Any) -> "Vector | InputError":
-    """The vector; an error instead of NaN, 0 or nothing, which `embed` writes for a text that failed."""
+    """Returns the vector. If it is missing, NaN or 0, as `embed` writes for a text that failed, returns an error."""
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():

@@ -1,9 +1,9 @@
-"""Finds the spans of a text that may answer a question, from each token's scores as the answer's first and last token.
+"""Finds spans of a text that may answer a question, from the scores of tokens as the answer's first and last token.
 
-The rule comes from transformers' former pipeline: within a window, there are two softmaxes, for the first and the last
-token of the answer, over the tokens of the context and the first token of the input, which stands for "no answer". The
-score of a span is the product of its two probabilities. If several windows contain a span, its best score counts; for
-"no answer", the lowest score counts.
+The rule comes from the former pipeline in transformers. Each window has two softmaxes, one for the first and one for
+the last token of the answer. They range over the tokens of the context and the first token of the input, which stands
+for "no answer". The score of a span is the product of its two probabilities. If several windows contain a span, its
+best score counts; for "no answer", the lowest score counts.
 
 Shapes: L tokens in a window, K of them at which a span may begin or end.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Words as `max_words` counts them. Each ideograph or kana counts as a word, since nothing separates words there.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_SINGLE}]|[^\\s{_SINGLE}]+")
-_SURPLUS = 4  # candidates per kept span, as some differ only in whitespace
+_SURPLUS = 4  # candidates per kept span, because some differ only in whitespace
 _BUFFER = 4096  # spans that are added before all but the best are dropped
 _BLOCK = 2**20  # spans whose scores are in memory together
 _BITS = 32  # a place is one number, the start times 2**32 plus the end, so that places sort in the order of the text
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
 class Spans:
     """The best spans of a text so far, and the probability that it has no answer.
 
-    Memory is bounded, and a span is added in constant time, whatever `count` is.
+    Memory is bounded, and the time to add a span does not depend on `count`.
 
     Attributes:
         count: The number of spans to keep.
@@ -79,7 +79,7 @@ class Spans:
 
     @property
     def best(self) -> list[Candidate]:
-        """The best spans, in descending order of score; equal scores in the order of the text."""
+        """Returns the best spans, in descending order of score; equal scores are in the order of the text."""
         import numpy as np
 
         places, scores = self._kept()
@@ -89,18 +89,18 @@ class Spans:
 
     @property
     def no_answer_share(self) -> float:
-        """The probability of "no answer" relative to its sum with the best span's, 0 to 1."""
+        """The share of "no answer" in the sum of its probability and the best span's probability, 0 to 1."""
         best = float(self._kept()[1].max(initial=0.0))
         return self.no_answer / (self.no_answer + best) if self.no_answer + best > 0 else 0.5
 
     def _kept(self) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
-        """The places and scores of the best spans, in the order of the text; drops the other spans."""
+        """Drops all but the best spans, and returns their places and scores in the order of the text."""
         import numpy as np
 
         if len(self._parts) != 1 or self._size > self.count:
             places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in self._parts)])
             scores = np.concatenate([np.zeros(0), *(scores for _, scores in self._parts)])
-            order = np.argsort(places, kind="stable")  # linear time, as each part is sorted
+            order = np.argsort(places, kind="stable")  # linear time, because each part is sorted
             places, first = np.unique(places[order], return_index=True)
             scores = np.maximum.reduceat(scores[order], first) if len(first) else scores
             kept = _highest(scores, self.count)
@@ -117,7 +117,7 @@ def window_spans(
     max_words: int,
     before: int = 0,
 ) -> Spans:
-    """The best spans of a window, and the probability that it has no answer.
+    """Returns the best spans of a window, and the probability that it has no answer.
 
     Args:
         logits: Scores of each token as the first and the last token, (L or more, 2); rows of padding are ignored.
@@ -125,7 +125,7 @@ def window_spans(
         text: The text that the window is a part of.
         count: The number of spans to find.
         max_words: The maximum number of words in a span.
-        before: Code points of the text before the position from which the window's offsets count.
+        before: The position in the text, in code points, from which the window's offsets count.
     """
     import numpy as np
 
@@ -150,7 +150,7 @@ def window_spans(
 
 
 def _words(text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """The numbers of the words in which tokens begin and end, (K,) each."""
+    """Returns the numbers of the words in which tokens begin, and of the words in which they end, (K,) each."""
     starts = [word.start() for word in _WORD.finditer(text, places[0][0], max(end for _, end in places))]
     return (
         [bisect.bisect_right(starts, start) for start, _ in places],
@@ -197,7 +197,7 @@ def _best_products(
 
 
 def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
-    """The indices of the highest scores, in ascending order; prefers the first of equal scores. Takes linear time."""
+    """Returns the indices of the highest scores, in ascending order; prefers the first of equal scores. Linear time."""
     import numpy as np
 
     if len(scores) <= count:
@@ -209,6 +209,6 @@ def _highest(scores: "NDArray[np.float64]", count: int) -> "NDArray[np.int64]":
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Strips whitespace from offsets; some vocabularies include the space before a word in its first token."""
+    """Strips whitespace from offsets, because some vocabularies include the space before a word in its first token."""
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())

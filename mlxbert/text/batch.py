@@ -1,10 +1,11 @@
 """Groups inputs of any length into batches, and pads each batch to arrays.
 
 Within a window of consecutive inputs, a batch holds inputs of similar length and a bounded number of tokens; padding is
-on the right. Batches depend only on their window, the options and the device: a second run computes exactly the same.
+on the right. Batches depend only on their window, the options and the device: a second run has exactly the same
+batches.
 
-A GPU chooses kernels, compiles some, and caches memory by the shape of a batch. There windows are larger, so that most
-batches are full, and both the rows and the length of a batch come from small fixed sets.
+A GPU chooses kernels, compiles some of them, and caches memory by the shape of a batch. So on a GPU, windows are
+larger, most batches are full, and the rows and the length of a batch come from small fixed sets.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,8 @@ from mlxbert.text.encoding import Encoding
 # The number of items sorted by length together, on a CPU and wherever a user waits for the first results; a constant,
 # so that batches depend only on the items.
 WINDOW = 512
-# The same by the size of the GPU, `None` for a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in windows
-# of 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
+# The same number by the size of the GPU; `None` is a CPU. On CUDA, 20,000 texts of mixed length make 244 batches in
+# windows of 512, 75 in windows of 4,096, and 68 in windows of 8,192 (`benchmarks/batches.py`).
 WINDOWS = {None: WINDOW, "small": 1024, "medium": 2048, "large": 4096}
 BATCH_TOKENS = {None: 2048, "small": 4096, "medium": 8192, "large": 16384}
 OUTPUTS = 2**27  # bytes that the outputs of a window may take
@@ -29,7 +30,7 @@ MAX_PADDING = 1 / 32  # on a CPU, as a share of the maximum number of tokens of 
 
 
 def default_batch_tokens() -> int:
-    """Tokens per batch: enough to keep a GPU busy, and few enough for its memory or for a CPU's caches."""
+    """The number of tokens per batch: enough to keep a GPU busy, but few enough for its memory or a CPU's caches."""
     return BATCH_TOKENS[gpu_size()]
 
 
@@ -43,12 +44,12 @@ def batch_cost() -> float:
 
 
 def window_size(output_bytes: int = 0) -> int:
-    """The number of items sorted by length together on the device in use.
+    """The number of items that are sorted by length together, on the device in use.
 
     Args:
-        output_bytes: Approximate memory of an item's outputs until its result is made. All outputs of a window may have
-            to be kept, since its first item may be in its last batch. A window is smaller than `WINDOW`, and then a
-            divisor of it, only if the outputs of `WINDOW` items do not fit into `OUTPUTS`.
+        output_bytes: Approximate memory, in bytes, of an item's outputs until its result exists. The outputs of a whole
+            window may be in memory together, because the first item may be in the last batch. If the outputs of
+            `WINDOW` items do not fit into `OUTPUTS`, the number is smaller than `WINDOW`, and a divisor of it.
     """
     fitting = OUTPUTS // max(output_bytes, 1)
     if fitting < WINDOW:
@@ -59,8 +60,7 @@ def window_size(output_bytes: int = 0) -> int:
 def padded_length(length: int, limit: int) -> int:
     """The padded length of a batch whose longest input has `length` tokens; at most `limit`.
 
-    A CPU pads no further than the longest input. A GPU chooses and compiles kernels by shape, so there lengths come
-    from a small fixed set.
+    On a CPU, it is `length`. A GPU chooses and compiles kernels by shape, so there the lengths come from a small set.
     """
     return bucket(length, limit) if on_gpu() else length
 
@@ -72,7 +72,7 @@ def bucket(length: int, limit: int) -> int:
 
 
 def padded_count(count: int) -> int:
-    """On a GPU, the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on; on a CPU, the count itself."""
+    """On a GPU, the count rounded up to 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on; on a CPU, the count itself."""
     if not on_gpu():
         return count
     power = 1 << (count - 1).bit_length()
@@ -81,21 +81,21 @@ def padded_count(count: int) -> int:
 
 @lru_cache
 def row_counts(length: int, batch_tokens: int) -> tuple[int, ...]:
-    """The numbers of rows that a GPU's batches of a length may have: the values of `padded_count`, and the maximum."""
+    """The numbers of rows that a GPU's batches of this length may have: values of `padded_count`, and the maximum."""
     full = max(batch_tokens // length, 1)
     rounded = (count for power in range(full.bit_length()) for count in (2**power, 3 * 2**power) if count < full)
     return (*sorted(rounded), full)
 
 
 def padded_rows(rows: int, length: int, batch_tokens: int) -> int:
-    """The number of rows of a batch with `rows` inputs of a padded length; on a GPU, the next of the `row_counts`."""
+    """The number of rows of a batch with `rows` inputs of a padded length; on a GPU, rounded up to `row_counts`."""
     if not on_gpu():
         return rows
     return next((count for count in row_counts(length, batch_tokens) if count >= rows), rows)
 
 
 def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
-    """Pads inputs on the right to the `padded_length` of the longest input."""
+    """Pads inputs on the right to the `padded_length` of the longest input, and makes a batch of them."""
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
     padded = any(len(encoding) < length for encoding in encodings)
@@ -122,11 +122,11 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Groups inputs of similar length so that no group exceeds `batch_tokens`, padding included.
 
-    On a CPU, the padding of a group is limited to a small share of `batch_tokens`: computing this many tokens costs
+    On a CPU, the padding of a group is limited to a small share of `batch_tokens`: computing a share of this size costs
     about as much as starting another batch. An input longer than `batch_tokens` gets its own group.
 
     Args:
-        lengths: The padded lengths of the inputs, see `padded_length`.
+        lengths: The padded lengths of the inputs (see `padded_length`).
         batch_tokens: The maximum number of tokens in a group.
 
     Yields:
@@ -152,9 +152,9 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Groups with `row_counts` rows and the lowest total cost: their tokens with padding, plus `batch_cost` for each.
+    """Yields the groups of `row_counts` rows that cost least in total: all padded tokens, and `batch_cost` per group.
 
-    Only the group of the shortest inputs may have fewer inputs than rows.
+    Only the group with the shortest inputs may have fewer inputs than rows.
 
     Args:
         order: The indices of the inputs, the shortest first.

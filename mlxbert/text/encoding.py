@@ -1,4 +1,4 @@
-"""One model input as lists with one item per token."""
+"""A model input, as lists with one item per token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Encoding:
         offsets: `[start, end)` in code points of the token's text; (0, 0) for special tokens.
         word_ids: The index of the word within its text; `None` for special tokens.
         sequence_ids: 0 for the first text, 1 for the second; `None` for special tokens.
-        positions: The index that each token would have in an input without truncation. For truncated texts of more
-            than 16,384 code points, the positions of the tokens after the text count only the text's beginning.
+        positions: The index that each token would have if nothing were truncated. If a truncated text has more than
+            16,384 code points, the positions of the tokens after it count only the beginning of the text.
         truncated: Whether the text continues after this input.
     """
 
@@ -42,8 +42,8 @@ class Pieces:
         ids: Token ids.
         offsets: `[start, end)` of each token in code points of the text.
         words: The index of each token's word within the text.
-        before: How many tokens were removed before the slice.
-        after: How many tokens were removed after the slice.
+        before: The number of tokens that were removed before the slice.
+        after: The number of tokens that were removed after the slice.
     """
 
     ids: list[int]
@@ -56,12 +56,12 @@ class Pieces:
         return len(self.ids)
 
     def slice(self, start: int, end: int) -> "Pieces":
-        """The tokens from `start` up to `end`; the removed ones are counted in `before` and `after`."""
+        """Returns the tokens from `start` up to `end`, and counts the removed ones in `before` and `after`."""
         ids, offsets, words = self.ids[start:end], self.offsets[start:end], self.words[start:end]
         return Pieces(ids, offsets, words, self.before + start, self.after + max(len(self) - end, 0))
 
     def then(self, other: "Pieces") -> "Pieces":
-        """Concatenates two slices; `before` is set so that the tokens of the other slice keep their positions."""
+        """Concatenates two slices; `before` is chosen so that the tokens of the second slice keep their positions."""
         if not self.ids:
             return other
         return Pieces(
@@ -71,7 +71,7 @@ class Pieces:
 
 
 def starts_around(places: Sequence[int], room: int, length: int) -> list[int]:
-    """The start of a slice of `room` tokens around each of the given tokens, in order; see `Tokenizer.around`."""
+    """Returns, for each place of a token, the start of a slice of `room` tokens around it (see `Tokenizer.around`)."""
     last = max(length - room, 0)
     starts: list[int] = []
     for place in places:

@@ -1,4 +1,4 @@
-"""Tokenizes a long text in parts: only the beginning if the text is truncated, or one block after the other."""
+"""Tokenizes a long text in parts: only its beginning if the text is truncated, otherwise one block after the other."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ Split = Callable[[str], Pieces]
 
 
 def beginning(split: Split, text: str, count: int) -> Pieces:
-    """The tokens of a text; for a long text, at least the first `count + 1` tokens.
+    """Returns the tokens of a text; for a long text, at least the first `count + 1` tokens.
 
-    A long text is truncated before it is tokenized. To get the tokens of the full text, only whole words are used that
-    end far enough from the truncation. A pattern with a longer lookahead may still match differently in the full text.
+    A long text is truncated before it is tokenized. The tokens must be those of the full text, so only whole words that
+    end far enough before the truncation are used. Patterns with a longer lookahead may still match differently.
     """
     size = max(SIZE, _PER_TOKEN * count)
     if not isinstance(text, str) or len(text) <= size:
@@ -37,13 +37,13 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
 
 
 def check_letters(text: str) -> None:
-    """Refuses a text that is not valid Unicode."""
+    """Raises an InputError if a text is not valid Unicode."""
     if _SURROGATE.search(text):
         raise InputError("the text contains half of a surrogate pair, which is not a character")
 
 
 def check_words(text: str, limit: int) -> None:
-    """Refuses a text with more than `limit` code points between the starts of two words that follow a space."""
+    """Raises an InputError if a text has more than `limit` code points without a space that begins a word."""
     if len(text) > limit:
         starts = (match.start() for match in _WORD.finditer(text))
         if any(after - before > limit for before, after in pairwise(chain([0], starts, [len(text)]))):
@@ -51,7 +51,7 @@ def check_words(text: str, limit: int) -> None:
 
 
 def _certain(pieces: Pieces, limit: int) -> int:
-    """The number of tokens in words that end at `limit` or before, and that another word follows."""
+    """The number of tokens in words that end at `limit` or earlier and are followed by another word."""
     end = next((place for place, (_, last) in enumerate(pieces.offsets) if last > limit), len(pieces) - 1)
     while end > 0 and pieces.words[end] == pieces.words[end - 1]:
         end -= 1
@@ -59,7 +59,7 @@ def _certain(pieces: Pieces, limit: int) -> int:
 
 
 def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
-    """The word number of each token, for words separated by spaces; a word includes the spaces before it."""
+    """Returns the word number of each token, for words separated by spaces; a word includes the spaces before it."""
     words: list[int | None] = []
     word = before = 0
     for start, _ in offsets:
@@ -70,7 +70,7 @@ def words_between_spaces(text: str, offsets: Sequence[tuple[int, int]]) -> list[
 
 
 def has_more_tokens(split: Split, text: str, other: str) -> bool:
-    """Whether a text has more tokens than another text; stops early where it can, as both may be long."""
+    """Whether a text has more tokens than another text. Stops as early as possible, because both may be long."""
     runs = token_blocks(split, text), token_blocks(split, other)
     counts = [0, 0]
     while True:
@@ -82,7 +82,7 @@ def has_more_tokens(split: Split, text: str, other: str) -> bool:
 
 
 def token_blocks(split: Split, text: str, size: int = SIZE) -> Iterator[Pieces]:
-    """Yields the tokens of a text, block by block; blocks begin with a space, so that the tokens do not change."""
+    """Yields the tokens of a text, block by block; blocks begin with a space, so that splitting changes no tokens."""
     start = tokens = words = 0
     length = size
     while start < len(text):
@@ -101,7 +101,7 @@ def token_blocks(split: Split, text: str, size: int = SIZE) -> Iterator[Pieces]:
 
 
 def _block_end(text: str, pieces: Pieces) -> tuple[int, int]:
-    """The number of tokens and code points before the last word of a block that follows a space; (0, 0) without one.
+    """Returns the tokens and code points of a block before the last space that begins a word; (0, 0) if there is none.
 
     The rest is tokenized again as part of the next block, which begins with this space.
     """

@@ -11,8 +11,8 @@ from mlxbert.text.tokenizer import Tokenizer
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
     """Yields the windows of `Tokenizer.windows` lazily.
 
-    Only the position of the special token after each window differs, since the length of the text is not known yet.
-    `size` code points are tokenized at a time; more if they contain no space.
+    They differ only in the position of the special token after each window, because the text's length is not known yet.
+    `size` code points are tokenized at a time, or more if they contain no space.
     """
     check_letters(text)  # before the first block, since an error must come before the first window
     check_words(text, tokenizer.growth.max_text // 2)
@@ -33,11 +33,11 @@ def pair_blocks(
 ) -> Iterator[tuple[int, list[Encoding]]]:
     """Encodes a pair whose second text may have any length, `size` code points of that text at a time.
 
-    The windows are the windows of the whole text, except that a block's first window begins with a whole word: each
-    block starts where the last window of the block before would have been.
+    The windows are those of the whole text, except that the first window of a block begins with a whole word. Each
+    block starts where the last window of the previous block would have been.
 
     Yields:
-        The start of the block, and its windows; their offsets count from there.
+        The start of each block, and the block's windows, whose offsets count from that start.
     """
     check_letters(text)  # before the first block, since an error must come before the first window
     start = 0
@@ -57,7 +57,7 @@ def pair_blocks(
 
 
 def _end(text: str, start: int, size: int) -> int:
-    """The end of a block: after the last whitespace, if there is some in the block's second half."""
+    """Returns the end of a block: after the last whitespace, if there is whitespace in the block's second half."""
     if start + size >= len(text):
         return len(text)
     spaces = (place + 1 for place in range(start + size - 1, start + size // 2, -1) if text[place].isspace())
@@ -65,7 +65,7 @@ def _end(text: str, start: int, size: int) -> int:
 
 
 def _word_start(before: Encoding, window: Encoding) -> int:
-    """The start of a window's first word, which may be in the window before, after that window's first token."""
+    """Returns the start of a window's first word; the word may begin in `before`, after the first token there."""
     token = window.sequence_ids.index(1)
     first_word, (start, _) = window.word_ids[token], window.offsets[token]
     second = before.sequence_ids.index(1) + 1

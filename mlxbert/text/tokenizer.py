@@ -38,7 +38,7 @@ _SEGMENTS_KEPT = (
 _BATCH_SIZE = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3, whose text models have no embedding for it
 _MIN_ROOM = 32  # tokens of a pair and of the text in between, so that each text of the pair has some
-_MIN_CACHED = 256  # code points of a text whose tokens are cached until the next text: its questions follow each other
+_MIN_CACHED = 256  # code points; the tokens of a text this long are cached, since questions about it follow each other
 
 
 def _check_overflow(overflow: str) -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
         files: The vocabulary files.
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
-        growth: How much longer the tokenizer's steps can make a text, and the maximum length of a text.
+        growth: How much longer each step of the tokenizer can make a text, and the maximum text length.
         vocab_size: The number of tokens, added tokens included.
         templates: The special tokens around one text, and around a pair.
         prompt: The prompt around the texts of a pair, if the model has one.
@@ -91,7 +91,7 @@ class Tokenizer:
             )
 
     def _check_largest(self, largest: int) -> None:
-        """Refuses a vocabulary whose largest id has no embedding; MLX would read past the end of the table."""
+        """Raises an error if the vocabulary's largest id has no embedding; MLX would read past the end of the table."""
         if largest >= self._rows:
             gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
             raise TokenizerError(
@@ -100,7 +100,7 @@ class Tokenizer:
             )
 
     def _template(self, *, pair: bool) -> Template:
-        """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of one token each."""
+        """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of a single token."""
         probe = self.special.get("unk", "a")
         encoded = self._encode(probe, probe if pair else None, special=True)
         slots = zip(encoded.ids, encoded.type_ids, encoded.sequence_ids, strict=True)
@@ -115,12 +115,12 @@ class Tokenizer:
     def adapted(
         self, *, max_length: int | None = None, lower_case: bool = False, prompt: PairPrompt | None = None
     ) -> "Tokenizer":
-        """A copy of the tokenizer with the settings of an embedding model or of a reranker.
+        """Returns a copy of the tokenizer with the settings of an embedding model or of a reranker.
 
         Args:
             max_length: The maximum input length in tokens, limited by the positions of the model; `None` keeps it.
             lower_case: Whether to lowercase texts first.
-            prompt: The prompt around the texts of a pair, in place of special tokens.
+            prompt: The prompt around the texts of a pair, which takes the place of special tokens.
 
         Raises:
             TokenizerError: `max_length` or the prompt leaves no room for text, or the vocabulary belongs to another
@@ -153,16 +153,16 @@ class Tokenizer:
         return copied
 
     def inside(self, text: str, pair: str) -> tuple[str, str]:
-        """The texts of a pair as they appear in the prompt; unchanged without a prompt."""
+        """Returns the texts of a pair as they appear in the prompt; without a prompt, unchanged."""
         return (text, pair) if self.prompt is None else (f" {text}{self.prompt.between}", f" {pair}")
 
     @property
     def mask_token(self) -> str | None:
-        """The mask token; `None` if the vocabulary has none."""
+        """The mask token; `None` if the vocabulary has no mask token."""
         return self.special.get("mask")
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token; `None` if it is not in the vocabulary.
+        """Returns the id of a token; `None` if the token is not in the vocabulary.
 
         Raises:
             TokenizerError: The model has no word embedding for the token.
@@ -176,14 +176,14 @@ class Tokenizer:
         return None
 
     def known_ids(self) -> list[int] | None:
-        """The ids that have a token; `None` if all word embeddings have one: some checkpoints pad their embeddings."""
+        """Returns the ids that have a token, or `None` if all have one; some checkpoints pad their embeddings."""
         self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
         if self.vocab_size == self._rows:
             return None
         return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._placeholder_ids)
 
     def token(self, number: int) -> str:
-        """The token with this id.
+        """Returns the token with this id.
 
         Raises:
             ArgumentError: The vocabulary has no such id.
@@ -194,7 +194,7 @@ class Tokenizer:
         return token
 
     def shown(self, number: int) -> str:
-        """A token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
+        """Returns a token as readable text: " Paris" for "ĠParis", "Paris" for "▁Paris"; "##ing" is unchanged."""
         with guarded("the vocabulary"):
             return self._tokenizer.decode([number], skip_special_tokens=False)
 
@@ -226,10 +226,10 @@ class Tokenizer:
             return self._tokenizer.decode(kept, skip_special_tokens=skip_special_tokens)
 
     def filled(self, left: str, number: int, right: str) -> str:
-        """The text with a token in place of the mask between `left` and `right`.
+        """Returns the text with a token in place of the mask between `left` and `right`.
 
-        A token that continues a word is joined to the text on the left, unless the model saw a space there. A token
-        that starts a word keeps the whitespace there, or gets a space if the vocabulary marks word starts.
+        A token that continues a word is joined to the text on the left, unless the model saw a space there. Before a
+        token that starts a word, whitespace is kept, or a space is added if the vocabulary marks word starts.
         """
         token, spelling = self.token(number), self._spelling
         word = self.shown(number).removeprefix(" ") if spelling.word_start else token
@@ -240,9 +240,9 @@ class Tokenizer:
         return before + word.removeprefix(spelling.continuation_prefix) + right
 
     def word_id(self, word: str) -> int | None:
-        """The id of a word that is a single token, as spelled in the vocabulary or as tokenized after a space.
+        """Returns the id of a word that is a single token, as spelled in the vocabulary or as tokenized after a space.
 
-        `None` if the word is not a single token.
+        Returns `None` if the word is not a single token.
 
         Raises:
             InputError: The word is not valid Unicode.
@@ -257,9 +257,9 @@ class Tokenizer:
         return exact
 
     def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
-        """The number of unknown tokens in a text, and whether the text has nothing but unknown tokens and masks.
+        """Counts the unknown tokens of a text; also returns whether all its tokens are unknown or masks.
 
-        The first `before` tokens of each input do not belong to the text.
+        The first `before` tokens of each input are not part of the text.
         """
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text
@@ -277,11 +277,14 @@ class Tokenizer:
         return count, all(token in (number, mask) for token in by_position.values())
 
     def pieces(self, text: str) -> list[int]:
-        """The token ids of a text, without special tokens."""
+        """Returns the token ids of a text, without special tokens."""
         return self.split(text).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[Library]:
-        """Tokenizes many texts of valid Unicode on all cores, for `ids` and `word_ids`; special tokens are text."""
+        """Tokenizes many texts of valid Unicode on all cores; adds no special tokens and recognizes none in the texts.
+
+        The library's objects are returned for the sake of their `ids` and `word_ids`.
+        """
         if self._plain is None:
             self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
             self._plain = without_special(self._tokenizer)
@@ -290,9 +293,9 @@ class Tokenizer:
 
     @contextmanager
     def together(self, texts: Iterable[str]) -> Iterator[None]:
-        """Splits texts in advance for the block: on all cores, and without blocking the other threads of Python.
+        """Splits texts for use by `split` in the block: in advance, on all cores, without blocking other threads.
 
-        A text that cannot be split is left to `split`, which raises the error.
+        If a text cannot be split, the error is raised by `split`.
         """
         self._ready = self._split_all(texts)
         try:
@@ -340,7 +343,7 @@ class Tokenizer:
         return encoded
 
     def split(self, text: str) -> Pieces:
-        """The tokens of a text, without special tokens; cached for the last long text."""
+        """Returns the tokens of a text, without special tokens. The tokens of the last long text are cached."""
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
         if (last := self._last) is not None and last[0] == text:  # read once: another thread may replace it
@@ -372,7 +375,7 @@ class Tokenizer:
         return encoding
 
     def room(self, texts: int) -> int:
-        """The number of tokens that an input has room for, from one text or from a pair (`texts` is 1 or 2)."""
+        """The number of tokens of text for which an input has room; `texts` is 1, or 2 for a pair."""
         return self.max_length - (len(self._single) - 1 if texts == 1 else len(self._pair) - 2)
 
     def encode(self, text: str, pair: str | None = None, *, overflow: str = "error") -> Encoding:
@@ -406,14 +409,14 @@ class Tokenizer:
         return self.assemble([self._truncate(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
 
     def _truncate(self, first: Pieces, count: int) -> Pieces:
-        """Truncates the first text of a pair to `count` tokens, but keeps the part of the prompt that follows it."""
+        """Truncates the first text of a pair to `count` tokens, but keeps the part of the prompt after the text."""
         if self.prompt is None or count >= len(first):
             return first.slice(0, count)
         between = self.split(self.prompt.between)
         return first.slice(0, count - len(between)).then(between)
 
     def encode_each(self, text: str, pairs: Sequence[str], *, overflow: str = "error") -> list[Encoding]:
-        """Encodes a text with each of several second texts, which are never truncated.
+        """Encodes a text together with each of several second texts; second texts are never truncated.
 
         Args:
             text: The text.
@@ -444,7 +447,7 @@ class Tokenizer:
         return TooLongError(f"the text has {length}, but the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
-        """The number of tokens before the text: the leading special tokens and the tokens of `prompt`."""
+        """The number of tokens before the text in an input: the leading special tokens and the tokens of `prompt`."""
         return next(slot for slot, (special, _) in enumerate(self._single) if special is None) + len(self.split(prompt))
 
     def windows(
@@ -457,7 +460,7 @@ class Tokenizer:
             pair: The text to split into windows, if there are two texts.
             stride: The number of tokens that consecutive windows have in common.
             prompt: Prepended to the text in every window; offsets count it as part of the text.
-            longer: Whether to split the longer text of a pair instead, and to repeat the other text.
+            longer: Whether to split the longer text of a pair instead of `pair`, and to repeat the other one.
 
         Raises:
             InputError: The repeated text leaves too little room, or a text is not valid Unicode.
@@ -488,14 +491,14 @@ class Tokenizer:
         return encodings
 
     def around(self, text: str, number: int) -> tuple[list[Encoding], list[tuple[int, int]]]:
-        """Encodes the context of every token with the id `number`.
+        """Encodes every token with the id `number` together with its context.
 
-        A text that fits becomes one input for all these tokens. In a longer text, each input is centered on one such
-        token. It also serves the following such tokens if a quarter of the input, or the end of the text, is to their
-        right.
+        A text that fits becomes a single input for all these tokens. In a longer text, an input is centered on one of
+        these tokens. It also serves the following ones, as long as a quarter of it is to their right, or the text ends
+        there.
 
         Returns:
-            The inputs, and for each such token, in text order, the index of its input and its index in that input.
+            The inputs, and for each of these tokens, in the order of the text, its input and its index in that input.
         """
         run = self.split(text)
         places = [place for place, token in enumerate(run.ids) if token == number]
@@ -509,7 +512,7 @@ class Tokenizer:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts to bound the memory of the library's results; drops a single last text, which would gain nothing."""
+    """Groups texts to bound the memory of the library's results; drops a last single text, which would gain nothing."""
     batch, length = list[str](), 0
     for text in texts:
         batch.append(text)
@@ -522,7 +525,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def load_tokenizer(folder: Path | ModelFolder, config: EncoderConfig) -> Tokenizer:
-    """Loads the tokenizer of a model folder."""
+    """Loads the tokenizer from a model's folder."""
     folder = open_folder(folder)
     try:
         return Tokenizer(read_tokenizer(folder), config)

@@ -1,4 +1,4 @@
-"""Counts of the inputs, tokens and batches of tasks."""
+"""Counts inputs, tokens and batches of tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 @dataclass
 class Usage:
-    """Counts of the work of tasks.
+    """Counts of the work that tasks have done.
 
     Attributes:
-        inputs: Inputs of the model: texts or windows of texts.
-        tokens: Tokens of the inputs, special tokens included.
-        padded_tokens: Tokens of the batches, padding included.
-        batches: Forward passes.
-        texts: Texts with a result.
-        truncated: Texts that were truncated to fit the model.
-        only_unknown: Texts without any token of the vocabulary: with unknown tokens only, or with no tokens.
+        inputs: Number of model inputs: texts, or windows of texts.
+        tokens: Number of tokens in the inputs, special tokens included.
+        padded_tokens: Number of tokens in the batches, padding included.
+        batches: Number of forward passes.
+        texts: Number of texts that have a result.
+        truncated: Number of texts that were truncated to fit the model.
+        only_unknown: Number of texts without any token of the vocabulary: they have only unknown tokens, or no tokens.
     """
 
     inputs: int = 0
@@ -32,7 +32,7 @@ class Usage:
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def add(self, lengths: Sequence[int], padded: int, rows: int | None = None) -> None:
-        """Counts a batch of inputs of these lengths, each padded to `padded` tokens; `rows` if it has padding rows."""
+        """Counts a batch: inputs of these lengths, padded to `padded` tokens each, and to `rows` rows if it is set."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
         self.padded_tokens += padded * (len(lengths) if rows is None else rows)

@@ -1,4 +1,4 @@
-"""Merges overlapping windows of a text: each token's result comes from the window in which it has most context."""
+"""Merges overlapping windows of a text: each token's result comes from the window in which it has the most context."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -7,15 +7,15 @@ from mlxbert.text.encoding import Encoding
 
 
 def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[int, int]]:
-    """Chooses for each token of a text the window in which it is furthest from both edges.
+    """Chooses, for each token of a text, the window in which it is furthest from the nearest edge.
 
     Args:
         windows: The windows of one text, in order; see `Tokenizer.windows`.
         sequence: Which text of a pair: 0 for the first, 1 for the second.
 
     Returns:
-        For each token of the whole text, without special tokens, the number of the window, and the token's index in
-        that window; the first window wins a tie.
+        For each token of the whole text, without special tokens, the number of the window and the token's index in that
+        window. In a tie, the first window is chosen.
     """
     best: dict[int, tuple[int, int, int]] = {}
     for number, window in enumerate(windows):
@@ -31,7 +31,7 @@ def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[i
 def judged_places(windows: Iterable[Encoding]) -> Iterator[tuple[Encoding, list[int]]]:
     """Yields each window of a text and the indices of the tokens whose results come from it, as in `best_windows`.
 
-    Keeps three windows in memory.
+    Keeps only three windows in memory.
 
     Args:
         windows: The windows of one text, in order; only neighbours may overlap.

@@ -1,4 +1,4 @@
-"""The tokens of words in the windows of a text."""
+"""The tokens of words, found in the windows of a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from mlxbert.text.words import Span, words_of_tokens
 
 @dataclass(frozen=True)
 class WordToken:
-    """A token of a word.
+    """A token that belongs to a word.
 
     Attributes:
         place: The index of the token in its window.
         word: The number of the word.
-        first: Whether it is the first token of the word.
-        best: Whether the token has more context in this window than in others.
+        first: Whether it is the word's first token.
+        best: Whether the token has more context in this window than in any other.
     """
 
     place: int
@@ -26,7 +26,7 @@ class WordToken:
 
 
 def find_pieces(text: str, windows: Sequence[Encoding], words: Sequence[Span]) -> list[list[WordToken]]:
-    """The tokens that belong to words, for each window; see `words_of_tokens`.
+    """Returns, for each window, the tokens that belong to words (see `words_of_tokens`).
 
     Not every word has a token: tokenizers drop some characters, and a token may span two words.
     """

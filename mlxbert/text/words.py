@@ -1,4 +1,4 @@
-"""Splits a plain text into words as in the training data of taggers, and finds the word that each token belongs to."""
+"""Splits a plain text into words like the training data of taggers, and finds the word that each token belongs to."""
 
 import re
 import unicodedata
@@ -23,9 +23,10 @@ _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 
 
 def split_words(text: str) -> Iterator[Span]:
-    """Splits a text at spaces; punctuation at the ends of words, and `'s` and `l'`, are words of their own.
+    """Splits a text at spaces; punctuation at the ends of words is split off, as are `'s` and `l'`.
 
-    In scripts without spaces every character is a word; a token of several joins them, see `words_of_tokens`.
+    In scripts without spaces, every character is a word. If a token has several of these characters, they are joined to
+    one word (see `words_of_tokens`).
     """
     return (span for chunk in re.finditer(r"\S+", text) for span in _chunk_words(text, *chunk.span()))
 
@@ -47,7 +48,7 @@ def _chunk_words(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _core_words(text: str, start: int, end: int) -> Iterator[Span]:
-    """Splits a run of characters that neither begins nor ends with punctuation into words."""
+    """Splits a run of characters into words; the run neither begins nor ends with punctuation."""
     cuts = {start, end}
     clitic = _CLITIC.search(text, start, end)
     elided = _ELISION.match(text, start, end if clitic is None else clitic.start())
@@ -61,7 +62,7 @@ def _core_words(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _marks(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yields runs of the same punctuation character or symbol, with the characters attached to it."""
+    """Yields runs of the same punctuation character or symbol, together with the characters attached to it."""
     while start < end:
         following = _mark_end(text, start, end)
         yield start, following
@@ -76,7 +77,7 @@ def _mark_end(text: str, start: int, end: int) -> int:
 
 
 def _is_mark(text: str, place: int, end: int) -> bool:
-    """Whether a character is punctuation or a symbol, and not part of a name or attached to another character."""
+    """Whether a character is punctuation or a symbol, rather than part of a name or attached to another character."""
     named = text[place] in _PART_OF_NAME and place + 1 < end and text[place + 1].isalnum()
     return unicodedata.category(text[place])[0] in "PS" and not named and not _is_attached(text, place)
 
@@ -86,7 +87,7 @@ def _is_attached(text: str, place: int) -> bool:
 
 
 def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) -> Iterator[tuple[int, Span] | None]:
-    """Finds the word that each token belongs to: the word in which it begins, leading spaces aside.
+    """Finds the word that each token belongs to: the word in which the token begins after its leading spaces.
 
     Args:
         text: The text.
@@ -94,7 +95,7 @@ def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) ->
         words: The text's words, in order.
 
     Yields:
-        The number and the span of the word; `None` for a token that is blank, or outside of all words.
+        For each token, the number and the span of its word; `None` if the token is blank, or outside of all words.
     """
     following = enumerate(words)
     word, after = None, next(following, None)
@@ -105,7 +106,7 @@ def words_of_tokens(text: str, tokens: Iterable[Span], words: Iterable[Span]) ->
 
 
 def trimmed(text: str, span: Span) -> Span:
-    """Strips spaces and invisible marks from the ends of a span; some vocabularies include spaces in their tokens."""
+    """Strips spaces and invisible marks from the ends of a span; the tokens of some vocabularies include spaces."""
     start, end = span
     while start < end and _is_blank(text[start]):
         start += 1

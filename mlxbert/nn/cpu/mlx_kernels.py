@@ -1,9 +1,9 @@
 """GELU and attention for MLX's Linux CPU backend, built from its fast operations.
 
-There `erf`, `exp` and `tanh` take 9 to 22 ns per element, one at a time; additions and multiplications take 0.2 ns.
-With MLX's own functions, a MiniLM spends most of its time in softmax. The functions here take half to a fifth of the
-time and agree with the exact functions to a few units in the last place of float32. They compute in float32 and return
-the dtype of their input.
+On that backend, `erf`, `exp` and `tanh` take 9 to 22 ns per element, one at a time; additions and multiplications take
+0.2 ns. With MLX's own functions, a MiniLM spends most of its time in softmax. The functions in this file take half to a
+fifth of the time, and agree with the exact functions to a few units in the last place of float32. They compute in
+float32 and return the dtype of their input.
 
 `mx.compile` would fuse them, but on a CPU it calls a C++ compiler at run time, if there is one (0.4 s for each shape of
 graph), and loads the result from a folder in /tmp that other users can write to.
@@ -106,7 +106,8 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
 def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arrays]:
     """The gradients of `dense`, times `cotangent`.
 
-    The weight's gradient has the weight's layout (MLX's own is transposed). The bias's is a product, as sums are slow.
+    The weight's gradient has the weight's layout (MLX's own is transposed). The bias's gradient is computed as a
+    product, because sums are slow.
     """
     x, weight, biases = inputs
     rows, wide = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
@@ -114,7 +115,7 @@ def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arr
 
 
 def layer_norm(x: mx.array, weight: mx.array, biases: Arrays, eps: float) -> mx.array:
-    """A norm over the last axis. Differentiable; its sums are products with ones, which take a tenth of the time."""
+    """A norm over the last axis. Differentiable. Sums are products with ones, which take a tenth of the time."""
     y: mx.array = _layer_norm(eps)(x, weight, biases)[0]
     return y
 
@@ -157,11 +158,11 @@ def attention(
         q: (B, H, …, L, head size).
         k: (B, H, …, K, head size).
         v: (B, H, …, K, head size).
-        scale: Factor of the products.
-        mask: bool, broadcast to (B, H, …, L, K), true where a token may be attended to.
+        scale: Factor by which the products are multiplied.
+        mask: bool, broadcast to (B, H, …, L, K), true if a token may be attended to.
         bias: Added to the scores, broadcast to (B, H, …, L, K).
-        kept: Dropout of the weights: bool (B, H, …, L, K), false where a weight is dropped, and the factor of the rest.
-        weigh: Computes the weights of scores; by default, with `exp2`.
+        kept: Dropout of the weights: bool (B, H, …, L, K), false if a weight is dropped, and the factor of the others.
+        weigh: A function that computes weights from scores; the default uses `exp2`.
 
     Returns:
         (B, H, …, L, head size). A fully masked row gives the mean of all values.
@@ -186,7 +187,7 @@ def _weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
 def _differentiable_attention(
     scale: float, factor: float, weigh: Weigh
 ) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
-    """Attention with a custom derivative: autodiff would keep and combine many more arrays of (B, H, L, K)."""
+    """Attention with a derivative of its own: automatic differentiation would keep many more arrays (B, H, L, K)."""
 
     @mx.custom_function
     def attend(q: mx.array, k: mx.array, v: mx.array, masked: Arrays, biased: Arrays, kept: Arrays) -> Any:
@@ -228,6 +229,6 @@ def _kept(x: mx.array, kept: Arrays) -> mx.array:
 
 
 def _sum_to(x: mx.array, like: mx.array) -> mx.array:
-    """`x` summed over the axes along which `like` was broadcast."""
+    """Returns `x`, summed over the axes along which `like` was broadcast."""
     axes = [axis for axis, (long, short) in enumerate(zip(x.shape, like.shape, strict=True)) if long != short]
     return (x.sum(axis=axes, keepdims=True) if axes else x).astype(like.dtype)

@@ -1,8 +1,8 @@
-"""Attention on a Linux CPU with numpy's vector instructions: all of it in inference, its weights in training.
+"""Attention on a Linux CPU with numpy's vector instructions: complete in inference, only the weights in training.
 
-`mlxbert.nn.cpu.numpy_layers` explains why numpy is faster. Attention has one more reason: MLX takes 2 ns per element to
-copy an array with transposed axes, and copies each such operand of a product, once for each block. numpy takes 0.3 ns,
-so the copies are made here, once.
+`mlxbert.nn.cpu.numpy_layers` explains why numpy is faster. For attention, there is one more reason: to copy an array
+with transposed axes, MLX takes 2 ns per element, numpy 0.3 ns. MLX also makes such copies of a product's operands again
+for each block. Here they are made once, by numpy.
 """
 
 import math
@@ -43,9 +43,9 @@ def attention(
     causal: bool = False,
     slopes: mx.array | None = None,
 ) -> mx.array:
-    """`mlx_kernels.attention` without dropout, in blocks of texts, heads or queries.
+    """Computes `mlx_kernels.attention` without dropout, in blocks of texts, heads or queries.
 
-    `causal` and `slopes`, see `ops.PositionedQK`, are applied to each block, so that no array has (L, L) elements.
+    `causal` and `slopes` (see `ops.PositionedQK`) are applied to each block, so that no array has (L, L) elements.
     """
     import numpy as np
 
@@ -78,9 +78,9 @@ class _AttentionInputs:
         k: (B, H, …, K, head size).
         v: (B, H, …, K, head size).
         added: Arrays that are added to the scores, each broadcast to (B, H, …, K, L).
-        bounds: (B, H), the maximum distance of a head's scores from 0; `None` if unknown or of no use (float16).
-        causal: Whether tokens only attend to themselves and earlier tokens.
-        slopes: (H,), see `ops.PositionedQK`.
+        bounds: (B, H), the upper bound of the absolute scores of each head; `None` if unknown or not useful (float16).
+        causal: Whether tokens attend only to themselves and to earlier tokens.
+        slopes: (H,); see `ops.PositionedQK`.
     """
 
     q: mx.array
@@ -93,12 +93,12 @@ class _AttentionInputs:
 
     @property
     def plain(self) -> bool:
-        """Whether scores are only products of queries and keys."""
+        """Whether scores are products of queries and keys only, without a bias, mask or slopes."""
         return not self.added and not self.causal and self.slopes is None
 
 
 def _bounds(q: mx.array, k: mx.array) -> "Floats":
-    """Upper bounds of the scores, (B, H): the product of two vectors is at most the product of their lengths."""
+    """Upper bounds of the scores, (B, H): the product of two vectors is at most the product of their norms."""
     import numpy as np
 
     squares = [(wide * wide @ mx.ones((wide.shape[-1], 1))).flatten(2).max(axis=-1) for wide in map(_wide, (q, k))]
@@ -119,7 +119,7 @@ def _attend_all(blocks: list[Ranges], inputs: _AttentionInputs) -> list[mx.array
 
 
 def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
-    """Computes a block of attention. Rows of the scores are keys, which makes numpy's maxima and sums twice as fast."""
+    """Computes a block of attention. Scores have keys as rows, which makes numpy's maxima and sums twice as fast."""
     import numpy as np
 
     texts, heads, queries = ranges
@@ -146,7 +146,7 @@ def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
 
 
 def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
-    """A `mlx_kernels.Weigh` for a training step."""
+    """Computes the weights of scores in a training step (see `mlx_kernels.Weigh`)."""
     (weights, memory), (sums, memory_of_sums) = new(scores.shape), new((*scores.shape[:-1], 1))
     fill(partial(_weigh, scores, memory, memory_of_sums))
     return weights, sums
@@ -168,7 +168,7 @@ def _weigh(scores: mx.array, weights: "Floats", sums: "Floats") -> None:
 
 
 def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs) -> None:
-    """Subtracts the slopes' part from a block's scores (…, K, L), and masks later keys."""
+    """Subtracts the slopes times the distances from a block's scores (…, K, L), and masks later keys."""
     import numpy as np
 
     _, heads, queries = ranges
@@ -181,7 +181,7 @@ def _apply_positions(scores: "Floats", ranges: Ranges, inputs: _AttentionInputs)
 
 
 def _part(x: "Floats", ranges: Ranges) -> "Floats":
-    """The part of an array that broadcasts to a block of (B, H, …, K, L)."""
+    """Returns the part of an array that broadcasts to a block of (B, H, …, K, L)."""
     everything = slice(None)
     texts, heads, queries = (
         part if x.shape[axis] > 1 else everything for part, axis in zip(ranges, (0, 1, -1), strict=True)
@@ -242,7 +242,7 @@ def rotated(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
 
 
 def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours, as views of a single copy."""
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block with its two neighbours, as views of a single copy."""
     import numpy as np
 
     mx.eval(x)

@@ -1,12 +1,12 @@
 """Activations, dense layers and norms on a Linux CPU with numpy's vector instructions.
 
-MLX's wheel is built for any x86-64 processor: an operation takes four numbers at a time and 0.15 to 0.3 ns for each,
-and an exponential or GELU is some twenty operations. numpy takes sixteen numbers, computes in place in a core's cache,
-and has an exponential: a softmax takes 1.3 ns per element instead of 7, a GELU 2.5 instead of 4.5. MLX still computes
-matrix products.
+MLX's wheel is built for any x86-64 processor: an operation processes four numbers at a time and takes 0.15 to 0.3 ns
+for each, and an exponential or GELU consists of some twenty operations. numpy processes sixteen numbers at a time,
+computes in place in a core's cache, and has an exponential: a softmax takes 1.3 ns per element instead of 7, a GELU 2.5
+instead of 4.5. MLX still computes matrix products.
 
 Functions for inference evaluate their inputs, so they run only within `mlxbert.machine.cores.inference`. A training
-step first builds its graph, with arrays that numpy fills when their turn comes, see `mlxbert.machine.cores.stages`.
+step first builds its graph, with arrays that numpy fills when their turn comes (see `mlxbert.machine.cores.stages`).
 """
 
 import functools
@@ -31,18 +31,18 @@ _MIN_SIZE = 2**17  # elements; fewer take less time than importing numpy
 
 
 def pays(size: int) -> bool:
-    """Whether arrays of this many elements are computed here."""
+    """Whether numpy computes arrays of this many elements in inference."""
     return size >= _MIN_SIZE and inferring() and shares_memory()
 
 
 def pays_in_training(size: int) -> bool:
-    """Whether arrays of this many elements are computed here in a training step."""
+    """Whether numpy computes arrays of this many elements in a training step."""
     return size >= _MIN_SIZE and fills() and shares_memory()
 
 
 @functools.cache
 def shares_memory() -> bool:
-    """Whether numpy sees the memory of an evaluated array, not a copy; this file depends on it."""
+    """Whether numpy accesses the memory of an evaluated array without a copy; the code in this file depends on that."""
     import numpy as np
 
     array = mx.zeros(2) + 1
@@ -55,9 +55,9 @@ def shares_memory() -> bool:
 
 @functools.cache
 def block_size() -> int:
-    """The float32 elements of a block: twice a core's cache, which counts as a mebibyte if the system does not say.
+    """The number of float32 elements in a block: twice a core's cache, or two mebibytes if its size is unknown.
 
-    With half as many, calls and waiting make attention 4 to 8 % slower; with a quarter, 18 to 26 %.
+    With half as many elements, calls and waiting make attention 4 to 8 % slower; with a quarter, 18 to 26 %.
     """
     try:
         cache = os.sysconf("SC_LEVEL2_CACHE_SIZE")
@@ -67,7 +67,7 @@ def block_size() -> int:
 
 
 def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Floats]":
-    """Makes an array to be filled, and numpy's view of its memory; MLX would copy an array that numpy has made."""
+    """Creates an array to be filled, and numpy's view of its memory; MLX would copy an array created by numpy."""
     import numpy as np
 
     array = mx.full(shape, value)
@@ -78,7 +78,7 @@ def new(shape: tuple[int, ...], value: float = math.nan) -> "tuple[mx.array, Flo
 def slices(length: int, limit: int, multiple: int = 1) -> list[slice]:
     """Splits an axis into slices of nearly equal length, at most `limit`; the last slice is the longest.
 
-    Their number is a multiple of `multiple` if the axis is long enough.
+    The number of slices is a multiple of `multiple` if the axis is long enough.
     """
     count = min(math.ceil(math.ceil(length / limit) / multiple) * multiple, length)
     ends = [length * number // count for number in range(count + 1)]
@@ -86,7 +86,7 @@ def slices(length: int, limit: int, multiple: int = 1) -> list[slice]:
 
 
 def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
-    """`mlx_kernels.gelu`, to the bit."""
+    """The same as `mlx_kernels.gelu`, bit for bit."""
     import numpy as np
 
     np.abs(x, out=distance)
@@ -105,7 +105,7 @@ def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
 
 @functools.lru_cache(8)
 def _constants(value: float, shape: tuple[int, ...]) -> "Floats":
-    """An array filled with a number: numpy's minimum with a Python number takes three times as long."""
+    """An array filled with a number: with a Python number instead, numpy's minimum takes three times as long."""
     import numpy as np
 
     return np.full(shape, value, dtype=np.float32)
@@ -214,12 +214,12 @@ SLOPES: dict[str, Callable[["Floats", "Floats", "Floats"], None]] = {
 
 
 def activates(name: str, layer: nn.Linear, x: mx.array) -> bool:
-    """Whether the activation of `layer(x)` is computed here."""
+    """Whether numpy computes the activation of `layer(x)` in inference."""
     return name in ACTIVATIONS and x.dtype == mx.float32 and pays(x.size // x.shape[-1] * layer.weight.shape[0])
 
 
 def activated(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
-    """The activation of `layer(x)`, computed in parts that fit into the cache together with their buffers."""
+    """Computes the activation of `layer(x)` in parts that fit into the cache together with their buffers."""
     import numpy as np
 
     values = x @ layer.weight.T
@@ -245,13 +245,13 @@ def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[N
 
 
 def learns(name: str, layer: nn.Linear, x: mx.array) -> bool:
-    """Whether the activation of `layer(x)` and its derivative are computed here, for a training step."""
+    """Whether numpy computes the activation of `layer(x)` and the derivative of the activation in a training step."""
     size = x.size // x.shape[-1] * layer.weight.shape[0]
     return name in SLOPES and x.dtype == mx.float32 and pays_in_training(size)
 
 
 def learned(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
-    """The activation of `layer(x)`, differentiable with respect to `x`, the weight and the bias."""
+    """Computes the activation of `layer(x)`, differentiable with respect to `x`, the weight and the bias."""
     y: mx.array = _learned(name)(x, layer.weight, [layer.bias] if "bias" in layer else [])[0]
     return y
 
@@ -273,7 +273,7 @@ def _learned(name: str) -> Callable[..., tuple[mx.array, mx.array]]:
 
 
 def _fill(values: mx.array, biases: mlx_kernels.Arrays, name: str, result: "Floats", slopes: "Floats") -> None:
-    """Writes the activation of products and its derivative; overwrites the products."""
+    """Writes the activation of a layer's products, and the derivative of the activation; overwrites the products."""
     import numpy as np
 
     mx.eval(values, biases)
@@ -291,7 +291,7 @@ def _fill(values: mx.array, biases: mlx_kernels.Arrays, name: str, result: "Floa
 
 
 def normalized(x: mx.array, eps: float) -> mx.array:
-    """`x` with mean 0 and variance 1. MLX's norm takes 3 ns per element, 1.5 for sums; products with ones take 0.2."""
+    """Scales `x` to mean 0 and variance 1. Sums are products with ones: 0.2 ns per element instead of MLX's 1.5."""
     width = x.shape[-1]
     ones = mx.ones((width, 1))
     centred = x - (x @ ones) * (1 / width)
@@ -300,6 +300,6 @@ def normalized(x: mx.array, eps: float) -> mx.array:
 
 
 def unit_rms(x: mx.array, eps: float) -> mx.array:
-    """`x` with a mean square of 1; see `normalized`."""
+    """Scales `x` to a mean square of 1 (see `normalized`)."""
     width = x.shape[-1]
     return x * mx.rsqrt((x * x @ mx.ones((width, 1))) * (1 / width) + eps)

@@ -1,6 +1,6 @@
 """Sliding-window attention: each block of queries attends to three blocks of keys instead of all.
 
-`divided` is for CPUs; GPUs use the same mask, but split texts in `mlxbert.nn.gpu_attention`.
+`divided` is for CPUs. GPUs use the same mask; `mlxbert.nn.gpu_attention` splits texts for them.
 
 Shapes: B batch, L length, H heads, d head size.
 """
@@ -12,7 +12,7 @@ _SMALLEST_BLOCK = 32  # tokens; smaller matrix products are not worth it
 
 
 def blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
-    """See `ops.window_blocks`: bool (B or 1, 1, blocks, size, 3 * size); `None` if blocks do not pay."""
+    """Computes `ops.window_blocks`: bool (B or 1, 1, blocks, size, 3 * size); `None` if blocks are not faster."""
     size = max(window, _SMALLEST_BLOCK)
     if length <= 3 * size:
         return None
@@ -34,7 +34,7 @@ def divided(q: mx.array, k: mx.array, v: mx.array, size: int) -> tuple[mx.array,
 
 
 def with_neighbours(x: mx.array, size: int, padding: int) -> mx.array:
-    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block between its two neighbours."""
+    """(B, H, L, d) → (B, H, blocks, 3 * size, d): each block together with its two neighbours."""
     if x.dtype == mx.float32 and numpy_layers.pays(3 * x.size):  # each block is in three windows
         return numpy_attention.with_neighbours(x, size, padding)
     padded = mx.pad(x, [(0, 0), (0, 0), (size, padding + size), (0, 0)])

@@ -1,6 +1,7 @@
-"""The registry of heads, the layers that turn the encoder's output into logits, and the network of encoder and heads.
+"""The registry of heads, and the network, which consists of an encoder and heads.
 
-Each head has its own file here. Model families add the names of tensors and the settings in which they differ.
+A head is the layers that turn the encoder's output into logits; each has its own file here. Model families define the
+names of tensors and the settings in which they differ.
 
 Shapes: B batch, L length, V vocabulary.
 """
@@ -42,52 +43,52 @@ FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not
 
 
 def is_tied(parts: Iterable[str]) -> bool:
-    """Whether one of these parts uses the table of word embeddings as its last layer."""
+    """Whether one of these parts uses the word embedding table as its last layer."""
     return any(part in HEADS and HEADS[part].scope == "vocabulary" for part in parts)
 
 
 def has_own(heads: Iterable[str], labels: Labels | None) -> bool:
-    """Whether one of these heads, with these labels, does not exist in transformers."""
+    """Whether transformers lacks at least one of these heads with these labels."""
     return any(HEADS[head].is_own(labels) for head in heads if head in HEADS)
 
 
 def task_parts(task: str, config: EncoderConfig) -> tuple[str, ...]:
-    """The optional parts of a model that a task needs: the pooler, heads."""
+    """Returns the optional parts of a model that a task needs: the pooler and heads."""
     head = TASKS[task]
     return () if head is None else head_parts(head, config)
 
 
 def missing_parts(task: str, config: EncoderConfig, parts: Container[str]) -> list[str]:
-    """The parts that a task needs and a model with `parts` does not have; empty if the model can do the task."""
+    """Returns the parts that a task needs and a model with `parts` lacks; empty if the model can do the task."""
     return [part for part in task_parts(task, config) if part not in parts]
 
 
 def head_parts(head: str, config: EncoderConfig) -> tuple[str, ...]:
-    """The optional parts of a model that a head needs, including the head itself."""
+    """Returns the optional parts of a model that a head needs, including the head itself."""
     return ("pooler", head) if takes_pooler(head, config) else (head,)
 
 
 def takes_pooler(head: str, config: EncoderConfig) -> bool:
-    """Whether a head takes the output of the encoder's pooler."""
+    """Whether a head takes the pooler's output."""
     spec = HEADS[head]
     return spec.pooler(config.heads.get(head, spec.facts), config.labels)
 
 
 def titles(parts: Sequence[str]) -> str:
-    """The parts of a model in users' words: `pooler and next-sentence head`."""
+    """Names the parts of a model in words for users: `pooler and next-sentence head`."""
     return " and ".join(HEADS[part].title if part in HEADS else part for part in parts)
 
 
 def class_names(prefix: str, heads: Sequence[str]) -> list[str]:
-    """The `architectures` of a `config.json` for a network with these heads.
+    """Returns the `architectures` of a `config.json` for a network with these heads.
 
     Args:
         prefix: The prefix of the family's class names.
-        heads: Names of `HEADS`.
+        heads: Keys of `HEADS`.
     """
     suffixes = [HEADS[head].class_names for head in heads] or [("Model",)]
     pretraining = [names for names in suffixes if PRETRAINING in names]
-    # The class for pre-training: for several of its heads, or for a head that no other class has.
+    # The class for pre-training, if the model has several of its heads, or a head that no other class has.
     joint = len(pretraining) > 1 or (PRETRAINING,) in pretraining
     chosen = [PRETRAINING] if joint else []
     chosen += [names[0] for names in suffixes if not (joint and names in pretraining)]
@@ -116,10 +117,10 @@ class Network(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """Runs the encoder on arrays from any source; see `Encoder`.
+        """Runs the encoder on arrays from any source (see `Encoder`).
 
-        The ids are checked, which waits for the device once, except inside `mx.compile`, where arrays have no values
-        yet. `encode` takes batches whose ids are known.
+        The ids are checked, for which the device has to finish its work once. Inside `mx.compile`, arrays have no
+        values yet, and nothing is checked. `encode` takes batches whose ids are known.
         """
         _check_inputs(self.encoder.config, input_ids, attention_mask, token_type_ids)
         return self.encoder(
@@ -140,15 +141,15 @@ class Network(nn.Module):
         return run(*arrays, output_attentions=output_attentions)
 
     def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
-        """The scores of a head.
+        """Computes the scores of a head.
 
         Args:
             head: One of `HEADS` that the network has.
-            inputs: A batch, which runs through the encoder; or the encoder's output, which several heads can share.
+            inputs: A batch for the encoder, or the encoder's output, which several heads can share.
 
         Returns:
-            (B, classes) for heads over texts, (…, classes) over tokens and spans, (…, V) over the vocabulary, (…) for
-            the discriminator; see the head's class.
+            (B, classes) for heads over texts, (…, classes) for heads over tokens and spans, (…, V) for heads over the
+            vocabulary, (…) for the discriminator; see the head's class.
         """
         if head not in self.heads:
             raise ArgumentError(

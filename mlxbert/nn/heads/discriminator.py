@@ -7,13 +7,13 @@ from mlxbert.nn.heads.head import PRETRAINING, HeadSpec, TokenHead
 
 
 class Discriminator(TokenHead):
-    """Scores whether each token replaces the original one."""
+    """Scores each token: whether it replaces the original token."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
         super().__init__(config, facts, 1)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits (…), positive for a replaced token, of hidden states (…, D)."""
+        """Hidden states (…, D) → logits (…), positive for a replaced token."""
         return super().__call__(output, encoder).squeeze(-1)
 
 

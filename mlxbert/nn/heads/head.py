@@ -1,4 +1,4 @@
-"""The description of a head, and layers that several heads share.
+"""The properties of a head, and the layers that several heads share.
 
 Shapes: B batch, L length, D hidden size.
 """
@@ -21,27 +21,27 @@ PRETRAINING = "ForPreTraining"  # the class in transformers with all the heads t
 
 
 class Head(Protocol):
-    """A head; all have the same signature."""
+    """The interface that all heads share."""
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits of the output of `encoder`; a tied decoder uses its word embeddings."""
+        """Computes logits from the output of `encoder`; a tied decoder uses the encoder's word embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLayer:
-    """A layer that transformers does not have; it has its own file, so that other programs can open the rest.
+    """A layer that transformers does not have. It is stored in its own file, so that other programs can open the rest.
 
     Attributes:
         option: The field of `Labels` that enables the layer.
-        stem: The name of the layer's file without suffix, the prefix of its tensors' names there, and the key of
-            `config.json` that enables it.
-        problem: Returns the expectation that labels with this option do not meet; `None` if they are valid.
+        stem: The name of the layer's file without its extension; also the prefix of the tensor names in the file, and
+            the key of `config.json` that enables the layer.
+        problem: Returns what is expected of the labels, for an error message; `None` if they are valid.
         content: A sentence for users about the content of the file.
-        others: A sentence about what other programs do with the folder, unless it is quantized.
-        elsewhere: The program that opens the folder, and as which kind of model.
-        instead: How to train a head that other programs have.
-        alone: Whether the layer is the whole head. Then the encoder has its own subfolder: in the top folder,
-            transformers would open it with a random head.
+        others: A sentence about what other programs do with the folder if it is not quantized.
+        elsewhere: Which other program can open the folder, and as which kind of model.
+        instead: How to train a head that other programs can use, too.
+        alone: Whether the layer is the whole head. If so, the encoder is stored in a subfolder, because transformers
+            would open an encoder in the top folder with a random head.
     """
 
     option: str
@@ -60,11 +60,11 @@ class OwnLayer:
 
     @property
     def note(self) -> str:
-        """The note for users about the file, in a folder that is not quantized."""
+        """The note about the file for users, if the folder is not quantized."""
         return f"{self.content}: {self.others}"
 
     def holds(self, tensor: str) -> bool:
-        """Whether a tensor, by its name in files, belongs to the layer."""
+        """Whether a tensor, named as in files, belongs to the layer."""
         return tensor.startswith(f"{self.stem}.")
 
     def used(self, labels: Labels | None) -> bool:
@@ -78,19 +78,19 @@ class HeadSpec:
 
     Attributes:
         module: Builds the head's layers from the encoder's configuration and the head's own facts in it.
-        scope: What it scores: the whole `text`, each `token`, the ends of a `span`, or each word of the
-            `vocabulary`; its last layer is then the table of word embeddings.
+        scope: What the head scores: the whole `text`, each `token`, the ends of a `span`, or each word of the
+            `vocabulary`. For `vocabulary`, the last layer is the word embedding table.
         class_names: The suffixes of the transformers classes with this head, the most specific first.
         facts: The head's facts in BERT, without dropout; other families state their differences.
-        stems: The names of its layers in the files of most families; other families state their differences.
-        pooler: Returns whether the head takes the output of the encoder's pooler, by its facts and labels.
-        labelled: Whether its outputs are the classes that `config.json` names.
+        stems: The names of the head's layers in the files of most families; other families state their differences.
+        pooler: Returns, from the head's facts and labels, whether it takes the pooler's output.
+        labelled: Whether the outputs are the classes that `config.json` names.
         keys: The keys of `config.json` about labels that the head uses, if it is not `labelled`.
-        own: The layer that transformers does not have, if the head can have such a layer.
-        peft_type: The `task_type` of its adapters in PEFT; without it, the head cannot be fine-tuned.
+        own: The head's layer that transformers does not have, if there is one.
+        peft_type: The `task_type` of the head's adapters in PEFT; a head without one cannot be fine-tuned.
         task: The task of the command line that needs the head, if there is one.
         title: The name of the head for users.
-        hint: A model with this head, and how to make such a model.
+        hint: The hint for users who lack the head: a model that has it, and how to make one.
     """
 
     module: Callable[[EncoderConfig, Any], Head]
@@ -108,7 +108,7 @@ class HeadSpec:
     hint: str = ""
 
     def is_own(self, labels: Labels | None) -> bool:
-        """Whether transformers does not have the head for these labels."""
+        """Whether transformers lacks the head with these labels."""
         return self.own is not None and self.own.alone and self.own.used(labels)
 
 
@@ -129,7 +129,7 @@ class DenseTransform(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Scores of every token: for its classes, or for being the first and the last token of an answer."""
+    """Scores every token: for its classes, or as the first and as the last token of an answer."""
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts, classes: int) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class TokenHead(nn.Module):
         self.out = nn.Linear(config.hidden_size, classes)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits (…, classes) of hidden states (…, D)."""
+        """Hidden states (…, D) → logits (…, classes)."""
         hidden = output.last_hidden_state
         return self.out(self.dropout(self.transform(hidden) if "transform" in self else hidden))
 

@@ -15,12 +15,12 @@ _OUTPUTS = (".attention.output.weight", ".feed_forward.down.weight", ".transform
 def initialize(
     network: nn.Module, config: EncoderConfig, names: Iterable[str], seed: int = 0, dtype: mx.Dtype = mx.float32
 ) -> None:
-    """Draws initial weights as configured; norms start at 1 (or 0 if 1 is added to the weight), biases and others at 0.
+    """Draws initial weights as configured. Norms start at 1 (at 0 if 1 is added to the weight), biases and others at 0.
 
     Each parameter depends only on the seed and its name, not on which other parameters are drawn.
 
     Args:
-        network: The network; its other parameters do not change.
+        network: The network; parameters that are not in `names` do not change.
         config: The configuration of its encoder.
         names: Full names of the parameters.
         seed: A whole number.
@@ -70,7 +70,7 @@ def _std(name: str, initialization: Initialization) -> float:
 
 
 def _pad_row(name: str, config: EncoderConfig) -> int | None:
-    """The row of an embedding table that belongs to padding and is initialized with zeros."""
+    """The row of an embedding table that belongs to padding and is initialized with zeros; `None` if there is none."""
     if not config.initialization.zero_pad:
         return None
     if name == "encoder.embeddings.word.weight":
@@ -82,7 +82,7 @@ def _pad_row(name: str, config: EncoderConfig) -> int | None:
 
 
 def _sinusoids(rows: int, width: int) -> mx.array:
-    """Sines in even and cosines in odd columns ("Attention Is All You Need", arXiv:1706.03762)."""
+    """Returns sines in even and cosines in odd columns ("Attention Is All You Need", arXiv:1706.03762)."""
     frequencies = mx.exp(mx.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = mx.arange(rows)[:, None] * frequencies
     return mx.stack([mx.sin(angles), mx.cos(angles)], axis=-1).reshape(rows, -1)[:, :width]

@@ -15,9 +15,9 @@ class MaskedLMFacts(HeadFacts):
     """The settings in which families differ.
 
     Attributes:
-        transform: The layers before the product with the word embeddings; `None` for none.
+        transform: The layers before the product with the word embeddings; `None` if there are none.
         bias: Whether its output has a bias for each token of the vocabulary.
-        tied: Whether the decoder is the table of word embeddings; otherwise it has its own matrix.
+        tied: Whether the decoder is the word embedding table; otherwise it has its own matrix.
     """
 
     transform: Transform | None = _GELU
@@ -26,7 +26,7 @@ class MaskedLMFacts(HeadFacts):
 
 
 class MaskedLM(nn.Module):
-    """Scores for every token of the vocabulary."""
+    """Scores every token of the vocabulary."""
 
     def __init__(self, config: EncoderConfig, facts: MaskedLMFacts) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ class MaskedLM(nn.Module):
             self.bias = mx.zeros(config.vocab_size)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits (…, V) of hidden states (…, D).
+        """Hidden states (…, D) → logits (…, V).
 
-        The product with the vocabulary is the most expensive one of the model: first select the tokens that matter
-        with `EncoderOutput.select`.
+        The product with the vocabulary is the model's most expensive product: first select tokens with
+        `EncoderOutput.select`.
         """
         hidden = output.last_hidden_state
         hidden = self.transform(hidden) if "transform" in self else hidden
@@ -52,7 +52,7 @@ class MaskedLM(nn.Module):
 
 
 def stems(bias: str, dense: str, norm: str) -> dict[str, str]:
-    """The names of the head's layers in files; `bias` is the stem of the output's bias."""
+    """The names of the head's layers in files; `bias` is the name of the layer that holds the output's bias."""
     return {"": bias, "transform.dense": dense, "transform.norm": norm}
 
 

@@ -16,7 +16,7 @@ class SentenceOrderHead(nn.Module):
         self.dropout = KeyedDropout(facts.dropout)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
-        """Logits (B, 2) of the pooler's output."""
+        """Computes logits (B, 2) from the pooler's output."""
         return self.dense(self.dropout(pooled(output)))
 
 

@@ -1,4 +1,4 @@
-"""The question-answering head: scores of every token as the first and as the last token of the answer."""
+"""The question-answering head: scores every token as the first and as the last token of the answer."""
 
 from mlxbert.nn.heads.head import HeadSpec, TokenHead
 

@@ -18,11 +18,11 @@ class ClassifierFacts(HeadFacts):
 
     Attributes:
         pooled_dropout: Rate of dropout on the pooled vector, before the transform.
-        pooling: How hidden states become one vector; `None` to take the output of the encoder's pooler.
-        late: Whether the scores of all tokens are pooled instead of the hidden states.
+        pooling: How hidden states are pooled to one vector; `None` if the head takes the pooler's output.
+        late: Whether the head scores every token and pools the scores, instead of pooling hidden states.
         bias: Whether the last layer has a bias.
-        skipped: A token id that is never pooled, not even within a text; `None` for none. In transformers, classifiers
-            of language models recognize padding only by its id.
+        skipped: A token id that is never pooled, not even within a text; `None` if there is none. In transformers,
+            classifiers of language models recognize padding only by its id.
     """
 
     pooled_dropout: float | None = None
@@ -33,7 +33,7 @@ class ClassifierFacts(HeadFacts):
 
 
 class SequenceClassifier(nn.Module):
-    """Scores of the classes of a whole input."""
+    """Scores the classes of a whole input."""
 
     def __init__(self, config: EncoderConfig, facts: ClassifierFacts, classes: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class SequenceClassifier(nn.Module):
 
 
 class VectorClassifier(nn.Module):
-    """Scores of the classes of a whole input as a linear function of its vector, for labels with a `head_pooling`."""
+    """Scores the classes of a whole input by a linear layer over its vector; for labels with a `head_pooling`."""
 
     def __init__(self, config: EncoderConfig, pooling: str) -> None:
         super().__init__()

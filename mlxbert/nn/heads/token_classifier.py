@@ -7,10 +7,9 @@ from mlxbert.nn.heads.head import HeadSpec, OwnLayer, TokenHead, num_labels
 
 
 class TokenClassifier(TokenHead):
-    """Scores of the classes of every token.
+    """Scores the classes of every token.
 
-    If the labels ask for a CRF, the child `crf` scores sequences of classes in addition: its loss and its decoding take
-    the logits of the words.
+    If the labels ask for a CRF, the child `crf` also scores sequences of classes; loss and decoding take words' logits.
     """
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:

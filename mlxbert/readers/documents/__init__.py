@@ -1,1 +1,1 @@
-"""Reads files that people write as documents: a registry of kinds, and a module for each."""
+"""Reads documents, such as PDF files, e-mails and web pages: a registry of kinds, and a module for each kind."""

@@ -1,4 +1,4 @@
-"""Source code: the lines that define classes and functions are headings."""
+"""Source code, in which the lines that define classes and functions are headings."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def read_code(data: bytes, name: str) -> Iterator[Document]:
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """The definitions; their level follows the indentation."""
+    """Returns the definitions as headings; the levels follow the indentation."""
     indents: list[int] = []
     for line in _DEFINITION.finditer(text):
         definition = line[2][:400].strip()

@@ -1,4 +1,4 @@
-"""The documents that readers make of files: texts with their headings, pages and lines."""
+"""The documents that readers extract from files: texts with their headings, pages and lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Heading:
     """A heading.
 
     Attributes:
-        start: The offset in the text where the heading, and so its section, begins.
+        start: The offset in the text at which the heading, and with it its section, begins.
         level: The level, from 1.
         text: The words of the heading.
     """
@@ -25,23 +25,23 @@ class Heading:
 
     @staticmethod
     def of(start: int, level: int, text: str) -> "Heading":
-        """Makes a heading of a text of any length: truncated, with single spaces."""
+        """Makes a heading from a text of any length, with single spaces; a long text is truncated."""
         return Heading(start, level, " ".join(text[: 2 * _MAX_LENGTH].split())[:_MAX_LENGTH])
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text of a file, and its place there.
+    """A text from a file, and its place in the file.
 
     Attributes:
         text: The text.
-        title: The title of the document: `<title>`, the subject of an e-mail; not the name of the file.
+        title: The title in the document: `<title>`, the subject of an e-mail; not the name of the file.
         fields: Values to filter by: columns of a record, the date of an e-mail.
         place: The part of the file: `row 3`, `line 17`, `message 2`; empty for the whole file.
         headings: The headings, in order.
-        pages: The offset of each page; empty if there are no pages.
+        pages: The offset of each page in the text; empty if there are no pages.
         first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
-        guessed: The field or column of a record that was guessed to be its text.
+        guessed: The name of the field or column that holds the text, if the name was guessed.
     """
 
     text: str

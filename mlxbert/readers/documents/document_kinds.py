@@ -1,4 +1,4 @@
-"""Kinds of documents: decides which kind a file is, and reads its documents."""
+"""The kinds of documents: finds out the kind of a file, and reads the file's documents."""
 
 import codecs
 import re
@@ -31,9 +31,8 @@ class DocumentKind:
     Attributes:
         read: Takes the bytes and the name of a file, and yields its documents.
         endings: The file extensions, in lower case.
-        apart: Whether `read` runs in a separate process, with limits; it must be a module-level function, since the
-            process imports it.
-        text: Whether the files are text; a file that does not look like text is skipped.
+        apart: Whether `read` runs in a separate process with limits. If so, it must be a module-level function.
+        text: Whether the files are text; if so, a file that does not look like text is skipped.
     """
 
     read: Callable[[bytes, str], Iterator[Document]]
@@ -67,11 +66,11 @@ _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def kind_of(name: str, start: bytes) -> str | None:
-    """The kind of a file, a key of `KINDS` or `RECORDS`; `None` if the file is binary.
+    """Returns the kind of a file, a key of `KINDS` or `RECORDS`; `None` if the file is binary.
 
     Args:
         name: The name of the file, or its path.
-        start: The first 8 KiB of the file, or more.
+        start: The beginning of the file, at least its first 8 KiB.
     """
     format = named_format(name)
     if format is not None and FORMATS[format].value and not FORMATS[format].most:  # read record by record
@@ -108,10 +107,10 @@ def read_documents(
 
     Args:
         path: The file.
-        data: The content of the file; unused for records, which are streamed from the file.
+        data: The content of the file; not used for records, which are read from the file as a stream.
         kind: The result of `kind_of`.
-        columns: The columns of records.
-        file: The file of records, if it is open; the caller closes it.
+        columns: The columns to read from records.
+        file: The file of records, if it is open already; the caller closes it.
         limits: The limits of readers that run in a separate process.
     """
     reader = KINDS.get(kind)

@@ -52,7 +52,7 @@ class _TextWriter:
         self.length, self._gap = 0, _NOTHING
 
     def gap(self, gap: int) -> None:
-        """Requests white space before the next part."""
+        """Requests white space before the next part of the text."""
         self._gap = max(self._gap, gap)
 
     def add(self, text: str) -> None:
@@ -63,7 +63,7 @@ class _TextWriter:
         self._gap = _NOTHING
 
     def words(self, text: str) -> None:
-        """Adds text with single spaces."""
+        """Adds words, separated by single spaces."""
         words = text.split()
         self.gap(_SPACE if text[:1].isspace() else _NOTHING)
         if words:
@@ -72,7 +72,7 @@ class _TextWriter:
 
 
 def _walk(body: Any, writer: _TextWriter) -> None:
-    """Writes the text inside an element, without recursion: a page may be nested to any depth."""
+    """Writes the text inside an element; not recursive, because a page may be nested to any depth."""
     open_tags: list[str] = []  # the elements around the current one
     heading: tuple[int, int, int] | None = None  # the number of elements around it; parts and characters before it
     node, articles, code = body, 0, 0
@@ -113,5 +113,5 @@ def _gap(tag: str) -> int:
 
 
 def _to_fill_in(form: Any) -> bool:
-    """Whether a form is one to fill in: some pages wrap their whole content in a form."""
+    """Whether a form is meant to be filled in; some pages wrap their whole content in a form."""
     return form.css_first("p, h1, h2, h3") is None

@@ -1,7 +1,7 @@
-"""Runs readers in a separate process: a file that crashes or hangs a parser loses only that file.
+"""Runs readers in a separate process, so that a file that crashes or hangs its parser does not affect other files.
 
-Each thread has one process, which starts with the first such file and is reused for the following files. It has no
-terminal, may not write files, and ends with its parent.
+Each thread has one process, which starts with the first file for such a reader and is reused for later files. The
+process has no terminal, may not write files, and ends with its parent.
 """
 
 import json
@@ -27,10 +27,10 @@ class ParserLimits:
     """The resources that reading a file may use.
 
     Attributes:
-        seconds: Maximum time.
-        memory: Maximum bytes of the whole process; on macOS, which has no such limit, bytes of resident memory, checked
-            twice a second.
-        text: Maximum bytes of text.
+        seconds: Maximum time in seconds.
+        memory: Maximum memory of the whole process in bytes; on macOS, which cannot limit that, maximum resident
+            memory, checked twice a second.
+        text: Maximum size of the text in bytes.
     """
 
     seconds: float = 60.0
@@ -43,11 +43,11 @@ class _CrashedError(UnreadableError):
 
 
 class _RefusedError(UnreadableError):
-    """The reader refused the file and said why; the process can be reused."""
+    """The reader rejected the file with an explanation; the process can be reused."""
 
 
 class _Watch(threading.Thread):
-    """Kills a process that exceeds its time or, on macOS, its memory: there the system cannot limit memory.
+    """Kills a process that exceeds its time limit or, on macOS, where the system has no such limit, its memory limit.
 
     Args:
         process: The process.
@@ -98,7 +98,7 @@ def _needs_memory(limits: ParserLimits) -> _CrashedError:
 
 
 class _ParserProcess:
-    """The parser process; its pipes carry files to it, and documents back."""
+    """The process that parses files; it gets files and returns documents through pipes."""
 
     def __init__(self) -> None:
         # -P: imports nothing from the current folder, whose files are not trusted.
@@ -110,7 +110,7 @@ class _ParserProcess:
         self.used = False
 
     def ask(self, request: bytes, data: bytes, limits: ParserLimits) -> list[Document]:
-        """Reads the documents of a file. After any error but `_RefusedError` the process is ended."""
+        """Reads the documents of a file. Any error except `_RefusedError` also ends the process."""
         watch = _Watch(self.process, limits)
         watch.start()
         try:
@@ -178,13 +178,13 @@ _THREAD = threading.local()  # one process per thread: Linux ends a child with t
 def read_apart(
     read: Callable[[bytes, str], Iterator[Document]], data: bytes, name: str, limits: ParserLimits
 ) -> Iterator[Document]:
-    """Reads the documents of a file in another process.
+    """Reads the documents of a file in a separate process.
 
     Args:
         read: A module-level function, which the process imports.
         data: The bytes of the file.
         name: The name of the file.
-        limits: The limits of the reading.
+        limits: The resources that reading the file may use.
     """
     task = {"module": read.__module__, "function": read.__qualname__, "name": name, "size": len(data)}
     request = json.dumps(task | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"
@@ -200,7 +200,7 @@ def read_apart(
 
 
 def _worker() -> _ParserProcess:
-    """The process of this thread; starts one if none is running."""
+    """Returns this thread's process; starts one if none is running."""
     worker: _ParserProcess | None = getattr(_THREAD, "worker", None)
     if worker is None or not worker.end.alive or worker.process.poll() is not None:
         worker = _THREAD.worker = _ParserProcess()

@@ -16,7 +16,7 @@ _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
 def read_mail(data: bytes, name: str) -> Iterator[Document]:
-    """Reads the messages, without their attachments."""
+    """Reads the messages, but not their attachments."""
     if not (data.startswith(b"From ") or name.lower().endswith(".mbox")):
         yield _message(data)
         return
@@ -44,7 +44,7 @@ def _message(data: bytes) -> Document:
 
 
 def _body(message: Message) -> Document:
-    """The content of the message; the plain-text part, if there is one."""
+    """Returns the content of the message: the plain-text part, if there is one."""
     page: Document | None = None
     for part in message.walk():
         kind = part.get_content_type()

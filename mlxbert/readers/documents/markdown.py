@@ -1,4 +1,4 @@
-"""Markdown: ATX and setext headings outside of fences, the title of the front matter."""
+"""Markdown: ATX and setext headings outside of code fences, and the title in the front matter."""
 
 import re
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ def read_markdown(data: bytes, name: str) -> Iterator[Document]:
 
 
 def markdown_headings(text: str, begin: int = 0) -> Iterator[Heading]:
-    """The headings of a text.
+    """Returns the headings of a text.
 
     Args:
         text: The text.
-        begin: The offset to begin at.
+        begin: The offset at which to begin.
     """
     fence = ""
     for line in _LINES.finditer(text, begin):

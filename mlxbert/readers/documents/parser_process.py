@@ -19,7 +19,7 @@ _GRACE = 5  # seconds beyond the limit until the process ends itself: only Linux
 
 
 def _serve() -> None:
-    """Reads requests from stdin, a line of JSON and the bytes of a file each, and answers on stdout."""
+    """Reads requests from stdin and answers on stdout; a request is a line of JSON, followed by the bytes of a file."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps the prints of libraries out of the answers
     if sys.platform == "linux":

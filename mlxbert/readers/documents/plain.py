@@ -10,7 +10,7 @@ _WESTERN = ("ascii", "iso8859-1")  # often declared by default, so ignored
 
 
 def decode(data: bytes, said: str | None = None) -> str:
-    """Decodes a file: by its byte-order mark, as the declared encoding, as UTF-8, or as cp1252; CRLF becomes LF.
+    """Decodes a file by its byte-order mark, in the declared encoding, in UTF-8, or in cp1252; CRLF becomes LF.
 
     Args:
         data: The bytes.
@@ -33,7 +33,7 @@ def _decode(data: bytes, declared: str | None) -> str:
 
 
 def decode_lines(data: bytes) -> str:
-    """Decodes a file of lines; without any newline, carriage returns end the lines, as on old Macs."""
+    """Decodes a file of lines. If it has no newlines, its lines end with carriage returns, as on old Macs."""
     text = decode(data)
     return text if "\n" in text else text.replace("\r", "\n")
 

@@ -1,4 +1,4 @@
-"""reStructuredText: titles are underlined with marks, and perhaps overlined as well."""
+"""reStructuredText: titles are underlined with punctuation, and may be overlined as well."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def read_rst(data: bytes, name: str) -> Iterator[Document]:
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """The headings; each style of marks is a level, in the order in which the styles first occur."""
+    """Returns the headings; each style of underlining is a level, in the order in which the styles first occur."""
     levels: dict[tuple[str, bool], int] = {}
     used = 0  # the offset up to which lines belong to headings
     for line in _MARKS.finditer(text):

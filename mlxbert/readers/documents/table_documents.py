@@ -1,4 +1,4 @@
-"""Tables and JSON lines: one document per record, with the other values as fields."""
+"""Tables and JSON lines: each record is a document, whose fields are the values other than the text."""
 
 import logging
 import math
@@ -22,11 +22,12 @@ _SAMPLE = 1000  # records for guessing columns
 
 @dataclass(frozen=True)
 class DocumentColumns:
-    """The columns of records to read.
+    """The columns to read from records.
 
     Attributes:
-        text: The field or column of the text; by default guessed as for training, the longest if several fit.
-        fields: The fields to filter by; by default all others that are not lists or objects.
+        text: The field or column of the text. By default guessed as for training; of several, the one with the longest
+            texts.
+        fields: The fields to filter by; by default all other fields whose values are not lists or objects.
     """
 
     text: str | None = None
@@ -36,12 +37,12 @@ class DocumentColumns:
 def read_record_documents(
     path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None
 ) -> Iterator[Document]:
-    """Reads the records of a file of any size; unusable records are skipped, and counted in the log.
+    """Reads the records of a file of any size; skips unusable records, and logs their number.
 
     Args:
         path: The file.
         columns: The columns to read.
-        opened: The file, if it is open; the caller closes it.
+        opened: The file, if it is open already; the caller closes it.
     """
     name = Path(path).name
     format = find_format(name, texts=True)
@@ -93,7 +94,7 @@ def _open(source: str | Path | BinaryIO, name: str) -> BinaryIO:
 def _find_text(
     source: str | Path | BinaryIO, name: str, format: FormatName, columns: DocumentColumns
 ) -> tuple[list[str], str]:
-    """The column names of the first records, and the column of the text."""
+    """Returns the column names of the first records, and the name of the column with the text."""
     sample: list[Mapping[str, Any]] = []
     with _open(source, name) as file:
         records = islice(read_records(file, None, name=name, format=format), _SAMPLE)

@@ -20,7 +20,7 @@ _TITLE = re.compile(r"<dc:title>([^<]*)</dc:title>")
 
 
 def read_word(data: bytes, name: str) -> Iterator[Document]:
-    """Reads the document: its paragraphs, lists, tables and notes."""
+    """Reads the document with its paragraphs, lists, tables and notes."""
     import mammoth
 
     title = _check(data)
@@ -31,7 +31,7 @@ def read_word(data: bytes, name: str) -> Iterator[Document]:
 
 
 def _check(data: bytes) -> str:
-    """Checks the archive and returns the title. The stated sizes, which also limit reading, are checked first."""
+    """Checks the archive, beginning with the sizes that it states, which also limit reading; returns the title."""
     from zipfile import BadZipFile, ZipFile
 
     if data.startswith(_OLD):
@@ -55,8 +55,8 @@ def _check(data: bytes) -> str:
 def _declares_type(archive: "ZipFile", part: "ZipInfo") -> bool:
     """Whether a part of an archive is XML with a document type, whatever its encoding and name.
 
-    mammoth reads any part that another part refers to, with the same parser, so a part that cannot be parsed here, such
-    as a picture, is harmless there. Parsing stops at the first element: a document type comes before it.
+    mammoth reads any part that another part refers to, and uses the same parser. So a part that cannot be parsed here,
+    such as a picture, cannot harm mammoth. Parsing stops at the first element: a document type precedes it.
     """
     from xml.parsers import expat
 
