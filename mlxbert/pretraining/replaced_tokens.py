@@ -113,8 +113,8 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
     """Samples a word for each row of logits from its softmax; no gradient flows through the samples.
 
     Two random numbers decide each word: the first selects a block of the vocabulary, the second a word in this block,
-    each by its position among the cumulative probabilities. Therefore a word depends only on its logits and on two random
-    numbers, rather than V.
+    each by its position among the cumulative probabilities. Therefore a word depends on its logits and on only two
+    random numbers, rather than V.
 
     Args:
         logits: The logits over the vocabulary, (M, V).
