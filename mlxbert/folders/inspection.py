@@ -189,9 +189,8 @@ class Fit(Shown):
         longest_tokens: The maximum number of input tokens.
         longest: The additional memory needed to compute one text of that length.
         longest_fits: Whether the weights and such a text fit; `None` if the available memory is unknown.
-        finetuning: The memory needed to train all weights with 32 texts of 128 tokens per batch: for weights,
-            gradients,
-                    the two moments of AdamW, and activations.
+        finetuning: The memory needed to train all weights with 32 texts of 128 tokens per batch. It covers weights,
+            gradients, the two moments of AdamW, and activations.
         finetuning_fits: Whether training fits; `None` if the available memory is unknown.
     """
 
