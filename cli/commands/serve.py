@@ -54,7 +54,7 @@ def serve(
 
 
 def _named(words: Sequence[str], what: str) -> dict[str, str]:
-    """Splits words of the form NAME=VALUE; a value alone is named after its file or folder."""
+    """Splits words of the form NAME=VALUE; a VALUE without a name is named after its file or folder."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
