@@ -167,7 +167,7 @@ def search(
     """
     from mlxbert.search.filters import make_filter
 
-    make_filter(how.where or ())  # refuses a bad filter before an index is made
+    make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
         raise ArgumentError(f"query is {query!r}, expected a text")
     searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)

@@ -26,7 +26,7 @@ _SHOWN = 300  # characters of a text
 _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
-_LIMIT = 9999  # columns or lines that the environment may claim a terminal to have
+_LIMIT = 9999  # the most columns or lines that the environment may set
 # `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""

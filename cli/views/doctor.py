@@ -10,7 +10,7 @@ from mlxbert.cli.views.redacted import anonymous, without_paths
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
 _NOT_DRAWN = ("packages", "problems", "system")  # the last is part of `platform`
 _MAX_FAULTS = 10  # faulty operations shown
-_MULTIPLES = 10  # an error from this many times the allowed one on is shown as a multiple, not in percent
+_MULTIPLES = 10  # times the allowed error; a larger error is shown as a multiple, not in percent
 _MAX_CONSEQUENCES = 5  # names shown
 # The facts of a public report: nothing that identifies the owner, the host or a folder.
 _PUBLIC_FACTS = (

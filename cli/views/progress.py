@@ -10,7 +10,7 @@ from mlxbert.progress import OnProgress
 
 _MIN_BAR, _MAX_BAR = 4, 40  # columns of a bar
 _OTHER_COLUMNS = 52  # columns for the texts next to a bar
-_WIDE = 50  # columns of a terminal from which on a line has a bar and texts
+_WIDE = 50  # minimum columns of a terminal for a line with a bar and texts
 _MEASUREMENTS, _INTERVAL, _MIN_SPAN = 10, 1.0, 3.0  # measurements for a rate; seconds between two, and over all
 
 

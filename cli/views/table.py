@@ -17,7 +17,7 @@ _GAP = 2  # terminal columns between the table's columns
 _MIN_BAR = 4  # terminal columns of a bar
 _FULL_BAR = 24  # bars wider than this leave the rest to cells that would otherwise be wrapped
 _MIN_WRAPPED = 16  # the minimum terminal columns of a cell that may be wrapped
-_INDENTED = 24  # terminal columns from which on texts are indented
+_INDENTED = 24  # minimum terminal columns for indented texts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _LABEL, _SHORT_LABEL = 45, 16  # the maximum and the minimum width of a row's text
 _CELL = 7  # terminal columns of a cosine
-_WIDE = 64  # terminal columns from which on a ranking has bars
+_WIDE = 64  # minimum terminal columns for bars in a ranking
 _MAX_TEXT = 300  # characters of a text in a ranking
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 

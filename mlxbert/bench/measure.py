@@ -242,7 +242,7 @@ class _BenchWorker:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        with contextlib.suppress(OSError):  # a request that the process never read
+        with contextlib.suppress(OSError):  # the process never read a request
             self.process.communicate()  # closes the pipes
         self._stderr.close()
 

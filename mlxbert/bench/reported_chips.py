@@ -36,7 +36,7 @@ def asks_now(chip: str, mlx: str) -> bool:
     name = "-".join(re.findall("[a-z0-9.]+", f"{chip} mlx {mlx}".lower()))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:  # a file is in its place, or the disk is read-only
+    except OSError:  # a file has the folder's name, or the disk is read-only
         return True
     try:
         (folder / f"asked-to-report-{name}").touch(exist_ok=False)

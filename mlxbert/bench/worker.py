@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LIMIT_SIZE = {"cpu": 1024, "gpu": 8192}  # of the square matrices whose product sets the limit
 _PASSES = 3  # products in a training step per product in a forward pass: the backward pass adds two
-_FIRST = 8  # tokens of the first text, whose result ends the start
+_FIRST = 8  # tokens of the first text; the time to start ends with its result
 
 
 def main(job: WorkerJob) -> None:
@@ -53,7 +53,7 @@ def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
     answer({})
     memory = side.memory or peak_memory
     peak = memory()  # after loading; `facts` resets the peak
-    reported = not job.train and _report(side, answer)  # before the first step, it would do part of its work
+    reported = not job.train and _report(side, answer)  # before the first step, reporting would do part of its work
     for line in sys.stdin:
         request = json.loads(line)
         spent = repeated(side.compute, request["lengths"], request["least"])

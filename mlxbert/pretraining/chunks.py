@@ -19,7 +19,7 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
 _MAX_TRIED = 10_000  # chunks whose documents may be held out
-_SHORTER = 0.1  # share of the pairs that are shorter than possible
+_SHORTER = 0.1  # share of the chunks with a random, shorter size
 
 
 class CorpusChunk(NamedTuple):

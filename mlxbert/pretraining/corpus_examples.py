@@ -104,7 +104,7 @@ class Maker:
             others = self._chunks(evaluated, self.lengths[0], options.seed, folder)
             held = others.sample(MAX_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        second_texts = held if held.several_documents else others or phases[0].chunks  # they need other documents
+        second_texts = held if held.several_documents else others or phases[0].chunks  # from other documents
         valid = self.evaluated(evaluated, held, second_texts)
         return Data(train, valid, order, corpus.report)
 

@@ -44,7 +44,7 @@ class ElectraInputs(TermInputs):
     def ids(self) -> mx.array:
         """The token ids of the texts, with the samples in place of masked tokens, int32 (B, L)."""
         targets = self.targets
-        # Added, because all padding has the same position, where it must change nothing.
+        # The change is added, because all padding points to the same position, which must stay unchanged.
         change = (self.samples - targets.originals) * targets.counted.astype(mx.int32)
         return targets.clean.at[targets.rows, targets.columns].add(change)
 
@@ -62,7 +62,7 @@ class ElectraInputs(TermInputs):
     @cached_property
     def output(self) -> EncoderOutput:
         """The output of the discriminator's encoder."""
-        # Not with `Network.__call__`, which would wait for the ids to check them.
+        # `Network.__call__` is avoided, because it would wait for the ids to check them.
         return self.network.encoder(self.ids, self.batch.attention_mask, self.batch.token_type_ids)
 
     @cached_property

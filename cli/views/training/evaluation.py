@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _NAME = Column(wraps=True, most=24)  # of a label
 _LONG, _SHORT = ("precision", "recall", "F1", "support"), ("prec.", "rec.", "F1", "n")
-_WIDE = 64  # terminal columns from which on the long names fit
+_WIDE = 64  # minimum terminal columns for the long names
 _MAX_TEXT = 240  # characters of a text
 _MAX_MISTAKES = 5
 _GUESS = 1.5  # a score of up to this many times the chance level is hardly more than a guess

@@ -7,7 +7,7 @@ from mlxbert.cli.views.training import corpus, curve, value_texts
 from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Evaluated, Started
 
-_SIDE_BY_SIDE = 100  # terminal columns from which on evaluations are next to the curve
+_SIDE_BY_SIDE = 100  # minimum terminal columns for evaluations next to the curve
 _SIDE = 44  # terminal columns of evaluations next to the curve
 _MAX_LINES, _MIN_LINES = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs

@@ -37,7 +37,7 @@ class LiveView:
             self.draw()
 
     def phase(self, name: str) -> None:
-        """Shows the name of the current phase, such as an evaluation, instead of the progress of updates."""
+        """Shows the name of the current phase; an empty name stands for updating the weights."""
         self.state.phase = name
         self.draw()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mlxbert.training.loop.events import Estimate, Started
 
 _ALL = 40  # up to this many labels are all shown
-_FIRST, _LAST = 25, 5  # of more labels, the most and the least frequent
+_FIRST, _LAST = 25, 5  # if there are more, the most and the least frequent
 _MAX_LABEL, _MAX_BAR = 28, 40  # terminal columns of a label's name, and of a bar
 
 

@@ -22,7 +22,7 @@ class DrawnRuns:
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
-        self.phase = ""  # the current phase, if it is not updates
+        self.phase = ""  # the name of the current phase, unless it is updating the weights
         self._begin()
 
     def _begin(self) -> None:

@@ -26,7 +26,7 @@ from mlxbert.nn.ops import PositionedQK
 
 _WIDTH, BATCH, HEADS = 512, 2, 3
 EPS = 1e-5  # of norms; the variance of some rows is not much larger
-HALF_ACTIVATIONS = ("gelu", "gelu_new")  # have a sum that loses all digits, or overflows, in half precision
+HALF_ACTIVATIONS = ("gelu", "gelu_new")  # their sums lose all digits, or overflow, in half precision
 WIDTHS = (17, 30, 32, 384, 768)  # of layer norms
 RMS_WIDTHS = (10, 30, 128, 256, 512, 768)
 _USES_PRODUCTS = frozenset({"products"})

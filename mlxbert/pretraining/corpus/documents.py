@@ -22,10 +22,10 @@ BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
 MAX_PART = 200_000  # characters of a part of a long document
 _MAX_LINE = 2**28  # bytes; text8, a corpus in a single line, has 10**8
-MAX_PROBLEMS = 20  # with a description; all are counted
+MAX_PROBLEMS = 20  # problems that are described; all are counted
 # Ends of sentences, also in Chinese and Japanese.
 _END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
-# As many characters as allowed, up to whitespace if there is any.
+# Matches as many characters as allowed, but ends before whitespace if there is any.
 _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DOTALL)
 
 
