@@ -61,7 +61,7 @@ def indexes_show(out: OutputOptions, index: Name = ".") -> None:
 def indexes_remove(
     out: OutputOptions, indexes: Names, yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False
 ) -> None:
-    """Remove indexes: all that you name, or none if there is an error. The files that they cover stay.
+    """Remove indexes: all that you name, or none if there is an error. The files that the indexes cover are kept.
 
     Example: mlxbert indexes remove docs/ --yes
     """

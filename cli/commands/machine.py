@@ -141,8 +141,8 @@ def bench(
 
     Texts have 32, 128 and 300 tokens, and are computed in batches of 32 from token ids to hidden states. Updates train
     a new classifier with batches of 16 texts of 128 tokens: forward and backward pass with dropout, clipping and AdamW.
-    The first update is timed in a new process. The share is relative to multiplying large square matrices, roughly the
-    device's peak.
+    The first update is timed in a new process. The share is relative to the speed of multiplying large square matrices,
+    which is roughly the device's peak.
 
     torch computes on the GPU (MPS or CUDA) if mlxbert does, else on the CPU.
 

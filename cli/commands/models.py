@@ -1,4 +1,4 @@
-"""`mlxbert models …`: the built-in model, the models in the shared cache of the hub, and those written by mlxbert."""
+"""`mlxbert models …`: the built-in model, the models in the hub's shared cache, and the models that mlxbert wrote."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,9 +20,9 @@ Name = Annotated[
 
 
 def models_list(out: OutputOptions) -> None:
-    """List the models on this machine: the built-in one, those in the hub's cache, and those that you made.
+    """List the models on this machine: the built-in model, the models in the hub's cache, and your own.
 
-    Yours are the folders that finetune, pretrain, distill and convert have written and that still exist.
+    Your own models are the folders that finetune, pretrain, distill and convert have written and that still exist.
 
     Example: mlxbert models list
     """

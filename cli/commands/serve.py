@@ -29,8 +29,8 @@ def serve(
 ) -> None:
     """Serve models to other programs over HTTP.
 
-    It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face, see
-    docs/serve.md.
+    It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face (see
+    docs/serve.md).
     Clients refer to a model by its NAME; by default this is its name on the hub, or the name of its folder. Without
     MODEL it serves the model that MLXBERT_MODEL names, or the built-in one.
 

@@ -1,4 +1,4 @@
-"""Copies the other files of a converted model, besides its weights: configuration, vocabulary, modules, licenses."""
+"""Copies the files of a converted model other than its weights: configuration, vocabulary, modules, licenses."""
 
 import json
 import shutil

@@ -23,7 +23,7 @@ _SHORTER = 0.1  # share of the chunks with a random, shorter size
 
 
 class CorpusChunk(NamedTuple):
-    """A part of a corpus: the tokens from `start` to `stop` (exclusive), which begins in the document `document`."""
+    """A part of a corpus: the tokens from `start` to `stop` (exclusive), the first of which is in `document`."""
 
     start: int
     stop: int

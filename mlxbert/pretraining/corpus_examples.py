@@ -75,7 +75,7 @@ class Maker:
     ) -> Data:
         """Reads the corpus into the folder and splits it into examples.
 
-        The order of training has `steps` updates; if `steps` is `None`, it makes `epochs` passes over the corpus.
+        Training has `steps` updates or, if `steps` is `None`, as many as `epochs` passes over the corpus take.
         """
         settings = self._settings
         shards = settings.shards

@@ -166,7 +166,7 @@ class Examples(Sequence[PretrainingExample]):
         return Text(ids, np.insert(text.continues, inside, False))
 
     def _pair(self, phase: int, chunk: CorpusChunk, label: int, rng: np.random.Generator) -> list[Text]:
-        """Splits a chunk into two texts. For label 1, takes the second from another document, or swaps the two."""
+        """Splits a chunk into two texts; for label 1, the second is from another document, or the two are swapped."""
         split = self._division(chunk, rng)
         first, second = self._text(chunk.start, split), (split, chunk.stop)
         if label == OTHER and self._pairs == "next":
@@ -176,7 +176,7 @@ class Examples(Sequence[PretrainingExample]):
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
     def _division(self, chunk: CorpusChunk, rng: np.random.Generator) -> int:
-        """Draws the position at which to split a chunk: after a sentence, or within its only sentence before a word."""
+        """Draws the position at which to split a chunk: after a sentence or, if there is only one, before a word."""
         ends = self.corpus.inside(chunk.document, chunk.start, chunk.stop)
         if not len(ends):
             begins = np.flatnonzero(~self.corpus.continues(chunk.start + 1, chunk.stop))

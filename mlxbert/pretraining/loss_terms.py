@@ -24,8 +24,8 @@ class PretrainingTargets:
     """The targets of a batch.
 
     Attributes:
-        rows: The number in the batch of the example that has each masked token, int32 (M,).
-        columns: The position of each masked token in its example, int32 (M,).
+        rows: For each masked token, the number of its example in the batch, int32 (M,).
+        columns: For each masked token, its position in the example, int32 (M,).
         originals: The original id of each masked token, int32 (M,).
         counted: 1 for each masked token, 0 for padding, float32 (M,).
         labels: Whether the second text of a pair follows the first (0) or not (1), int32 (B,); `None` without pairs.
@@ -191,7 +191,8 @@ class SentenceOrderTerm(PairTerm):
 class SoftTargets(Term):
     """The divergence between the student's and the teacher's distributions at masked tokens (arXiv:1503.02531).
 
-    A temperature softens both distributions. The loss is multiplied by its square, so that gradients keep their size.
+    A temperature softens both distributions. The loss is multiplied by the square of the temperature, so that
+    gradients keep their size.
     """
 
     name: ClassVar[str] = "soft"

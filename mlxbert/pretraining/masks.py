@@ -58,7 +58,7 @@ class Masking:
         return np.sort(rng.permutation(places)[: self._count(len(places), rng)])
 
     def _words(self, continues: Flags, usable: Flags, rng: np.random.Generator) -> Ids:
-        """Draws words until they have enough tokens; the last word is kept at random, so that the average is right."""
+        """Draws words until they have enough tokens; the last is kept at random, so that the average share is right."""
         places = np.flatnonzero(usable).astype(np.int32)
         if not len(places):
             return places

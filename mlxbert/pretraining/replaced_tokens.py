@@ -72,7 +72,7 @@ class ElectraInputs(TermInputs):
 
 
 class GeneratedWords(MaskedWords):
-    """The generator's cross-entropy of masked tokens; the generator's head is not a head of the network."""
+    """The generator's cross-entropy of masked tokens; the head of the generator is not among the network's heads."""
 
     head: ClassVar[str | None] = None
 

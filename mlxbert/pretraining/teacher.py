@@ -1,4 +1,4 @@
-"""The teacher of a student that is pre-trained on plain text."""
+"""Finds and loads the teacher of a student that is pre-trained on plain text."""
 
 from collections.abc import Sequence
 from dataclasses import replace

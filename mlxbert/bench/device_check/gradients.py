@@ -182,7 +182,7 @@ def _norm_gradients(
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks the gradients of MLX's attention, which has kernels for some shapes.
 
-    On a GPU, layers with a distance penalty are trained with it; other layers are if
+    On a GPU, layers with a distance penalty are trained with it; other layers are trained with it if
     `gpu_attention.differentiates_attention` says so. On a CPU, mlxbert's own functions are checked as well.
     """
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:

@@ -34,7 +34,7 @@ class TensorComparison:
         equal: The number of tensors that are equal.
         rounded: The number of tensors that are equal only after rounding.
         coarsest: The coarsest dtype that tensors were rounded to.
-        differences: A difference for each other tensor.
+        differences: A difference for each tensor that differs or that only one model has.
     """
 
     compared: int = 0

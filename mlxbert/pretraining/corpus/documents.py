@@ -54,7 +54,7 @@ class CorpusPosition:
         usable: The number of these lines or records that have text.
         skipped: The number of unusable lines and records in all files.
         empty: The number of empty files.
-        problems: The first reasons for skipped lines and records, and for empty files.
+        problems: A message for each of the first problems: skipped lines and records, and empty files.
     """
 
     file: int = 0
@@ -100,7 +100,7 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
 
 
 class DocumentReader:
-    """An iterable over the documents of files, which can be iterated over only once.
+    """Reads the documents of files; it can be iterated over only once.
 
     In a .txt file, an empty line separates documents; with `documents="line"`, each line is a document. A .jsonl file
     has one document per line, and a .json file is an array of documents.

@@ -46,7 +46,7 @@ class CorpusReport:
         unknown: The number of unknown tokens.
         skipped: The number of unusable lines and records.
         empty: The number of files without a line.
-        problems: The first reasons for skipped lines and records, and for empty files.
+        problems: A message for each of the first problems: skipped lines and records, and empty files.
         seconds: The time that reading took, summed over all runs.
     """
 

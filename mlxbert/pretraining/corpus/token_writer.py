@@ -147,7 +147,7 @@ class TokenWriter:
 
 
 def _batches(parts: DocumentReader) -> Iterator[list[FilePart]]:
-    """Groups parts into lists to tokenize together; the reader never reads ahead of the list it is yielding."""
+    """Groups parts into lists to tokenize together; while a list is used, the reader has not read beyond it."""
     batch: list[FilePart] = []
     sentences = characters = 0
     for part in parts:
