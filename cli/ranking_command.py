@@ -23,7 +23,7 @@ Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | 
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> RecordStream:
-    """Opens the texts to rank. A single argument is the query; the texts then come from the input that options name."""
+    """Opens the texts to rank. A single argument is the query; the texts then come from the input in `source`."""
     alone = len(texts) == 1
     try:
         return open_input(() if alone else texts, source, "text")

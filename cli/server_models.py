@@ -211,7 +211,7 @@ class RemoteModel:
     def scores(
         self, task: str, query: str, texts: Iterable[str | InputError], usage: "Usage", **options: Any
     ) -> Iterator[Any]:
-        """Yields a score for each text: how similar it is to the query, or how well it answers it (see `run`)."""
+        """Yields a score for each text: its similarity to a query, or how well it answers the query (see `run`)."""
         if isinstance(problem := _checked(query), InputError):
             raise problem
         usage.texts += _ENTRIES[task] is SIMILARITY  # the query is embedded, too

@@ -70,7 +70,7 @@ def set_up_notes(options: TalkOptions) -> None:
 
 
 def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
-    """Returns the model for a task that the options name; if they name a server, it is the model on that server."""
+    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`."""
     if options.server is None:
         return load(task, options)
     for field in dataclasses.fields(options):

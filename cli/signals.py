@@ -40,7 +40,7 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _again(problem: "sys.UnraisableHookArgs") -> None:
-    """Raises a signal again that Python dropped because it arrived while an object was being destroyed."""
+    """Repeats a signal if Python dropped it because it arrived while an object was being destroyed."""
     global _first
     if _first is None or not issubclass(problem.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(problem)

@@ -405,7 +405,7 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
 
 
 def _is_hidden(path: str, roots: Sequence[str]) -> bool:
-    """Whether updates never read a path, because it is hidden or in a skipped folder below a root.
+    """Whether updates skip a path because it is hidden or in a skipped folder below a root.
 
     `.gitignore` does not count as hidden. On a Mac, `~/Library` is a skipped folder, in which files change all the
     time.

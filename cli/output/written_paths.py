@@ -16,7 +16,7 @@ _HINTS = {  # where the output goes without the option
 
 
 def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
-    """Raises an error if the path exists but is not a regular file, or not a folder if a folder will be written.
+    """Raises an error if the path exists but is not of the kind that the command writes, a regular file or a folder.
 
     If several processes share the work, only the first one checks and writes. Other reasons why the path cannot be
     written are reported when it is written.

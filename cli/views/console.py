@@ -83,7 +83,7 @@ def draws(json: bool | None) -> bool:
 
 
 def may_draw() -> bool:
-    """Whether progress may be drawn, because stderr is a terminal and `--quiet` was not given."""
+    """Whether progress may be drawn, which requires that stderr is a terminal and `--quiet` was not given."""
     return not _quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -105,7 +105,7 @@ def set_quiet(quiet: bool) -> None:
 
 
 def can_ask() -> bool:
-    """Whether a user can be asked, because stdin and stderr are terminals."""
+    """Whether a user can be asked, which requires that stdin and stderr are terminals."""
     return sys.stdin is not None and sys.stderr is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
