@@ -136,10 +136,7 @@ def _read_context(source: str, encoding: str) -> str:
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Sequence[Sequence[str]]) -> RecordSource:
-    """Makes a source of the records that were given as arguments; prints hints about likely mistakes.
-
-    Each record consists of one or two texts.
-    """
+    """Makes a source of records, of one or two texts, from arguments; prints hints about likely mistakes."""
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"

@@ -115,10 +115,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
 
 
 def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
-    """Returns the message and the hint for an error in usage that typer has detected.
-
-    `typed` are the arguments of the program.
-    """
+    """Returns the message and the hint for an error that typer has detected in the arguments `typed`."""
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context else "mlxbert"
     help_of = " ".join(["mlxbert help", *path.split()[1:]])

@@ -29,10 +29,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
 
 
 class JsonEvents:
-    """Writes events to stdout as they arrive.
-
-    If `quiet` is true, only the event `finished` is written, or `started` in a `dry` run.
-    """
+    """Writes events to stdout as they arrive; if `quiet`, writes only `finished`, or `started` in a `dry` run."""
 
     def __init__(self, *, quiet: bool, dry: bool) -> None:
         self._kind: type[Event] = Event if not quiet else Started if dry else Finished

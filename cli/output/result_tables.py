@@ -94,10 +94,7 @@ class Sqlite(_Table):
                 raise ArgumentError(f"--output {path}: {journal.name} has changes to the existing database", hint=hint)
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the tables.
-
-        SQLite needs no journal and no sync, because `file` is new and the caller syncs it to disk.
-        """
+        """Writes the tables without a journal and without a sync, because `file` is new and the caller syncs it."""
         columns, rows = _table(parts)
         table, names = _quoted(self.metadata.get("task", "results").replace("-", "_")), map(_quoted, columns)
         places = ", ".join("?" * len(columns))

@@ -56,10 +56,7 @@ class _ColumnFormat(OutputFormat):
 
 
 class Npy(_ColumnFormat):
-    """`.npy`: an array of float32 or int8, (N, D), in which row n belongs to input n.
-
-    A failure is a row of NaN, or of 0 in int8.
-    """
+    """`.npy`: an array of float32 or int8, (N, D), with a row per input; a failure is a row of NaN or 0."""
 
     ending = ".npy"
 

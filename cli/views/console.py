@@ -75,10 +75,7 @@ def at_terminal() -> bool:
 
 
 def draws(json: bool | None) -> bool:
-    """Whether results are drawn instead of printed as JSON.
-
-    `--json` or `--no-json` decides; by default, results are drawn if stdout is a terminal.
-    """
+    """Whether results are drawn instead of printed as JSON: as `json` says, or by default in a terminal."""
     return at_terminal() if json is None else not json
 
 
@@ -110,10 +107,7 @@ def can_ask() -> bool:
 
 
 def ask(question: str) -> bool:
-    """Asks a question on stderr, and returns whether the answer is yes.
-
-    typer's own prompt goes to stdout, which is for data.
-    """
+    """Asks a question on stderr, because stdout is for data; returns whether the answer is yes."""
     print(f"{visible(question)} [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

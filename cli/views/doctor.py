@@ -120,10 +120,7 @@ def _share(worst: float) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Formats a report and its check as text to paste into an issue.
-
-    The text has facts about the device, but nothing about its user.
-    """
+    """Formats a report and its check as text to paste into an issue, with nothing that identifies the user."""
     check = report["check"]
     rows = [(named(key), report[key]) for key in _PUBLIC_FACTS if report.get(key) is not None]
     rows.insert(0, ("MLX", _mlx(report)))

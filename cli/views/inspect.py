@@ -126,10 +126,7 @@ def _problems(model: "Inspection") -> Iterator[str]:
 
 
 def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
-    """Draws all facts about a model.
-
-    If `whole` is true, every tensor is listed; otherwise, equal tensors of all layers share a line.
-    """
+    """Draws all facts about a model; unless `whole` is true, equal tensors of all layers share a line."""
     yield from console.facts(f"{model.family} in {model.folder}", _summary(model))
     yield from console.facts("configuration", _config_rows(model.config))
     tokenizer = model.tokenizer
@@ -176,10 +173,7 @@ def _summary(model: "Inspection") -> _Rows:
 
 
 def _as_text(value: object) -> object:
-    """Formats a value on one line.
-
-    A tuple or mapping is shown by its entries, a dataclass by its name and fields.
-    """
+    """Formats a value on one line. A tuple or mapping is shown by its entries, a dataclass by its name and fields."""
     if is_dataclass(value) and not isinstance(value, Mapping):
         facts = ", ".join(f"{field.name} {_as_text(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({facts})" if facts else type(value).__name__

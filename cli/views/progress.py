@@ -88,10 +88,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 @contextmanager
 def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
-    """Shows a line with a spinner and a text if stderr is a terminal.
-
-    Yields a function that changes the text; an empty text removes the line.
-    """
+    """Shows a spinner and a text in a terminal; yields a function that changes the text, or removes it if empty."""
     with ExitStack() as drawn:
         spinner: rich.Spinner | None = None
 
@@ -133,10 +130,7 @@ def counted(what: str) -> Iterator[OnProgress]:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows a bar of steps in a terminal.
-
-    Yields a function that takes the current step, the number of steps done, and the total.
-    """
+    """Shows a bar of steps; yields a function that takes the current step, the number of steps done, and the total."""
     if not console.may_draw():
         yield lambda what, done, total: None
         return

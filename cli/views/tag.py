@@ -20,10 +20,7 @@ def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.Renderab
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
-    """Draws the entities in their text or, if the result has `words`, every word with its tag.
-
-    Each of `labels` has a fixed colour.
-    """
+    """Draws entities in their text, or words with their tags if there are `words`; `labels` have fixed colours."""
     all_labels = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(all_labels)}
     if words:

@@ -22,10 +22,7 @@ _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
 class VectorView:
-    """Draws vectors one by one.
-
-    If `compare` is true, the cosines between the vectors are drawn at the end, unless there are too many.
-    """
+    """Draws vectors one by one; if `compare` is true, ends with their cosines, unless there are too many."""
 
     def __init__(self, *, compare: bool) -> None:
         self.compare = compare

@@ -103,10 +103,7 @@ def check_training(torch: Any, device: str, dtype: str) -> None:
 
 
 def _pass(model: Any, ids: list[list[int]]) -> Step:
-    """Returns a function that runs and times a forward pass on texts of the same length.
-
-    The pass starts from token ids in CPU memory.
-    """
+    """Returns a function that runs and times a forward pass, starting from token ids in CPU memory."""
     import torch
 
     batch, device = torch.tensor(ids), model.device

@@ -27,10 +27,7 @@ Ids = list[list[int]]
 
 
 def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]:
-    """Returns `BATCHES` batches of random token ids for texts of these lengths.
-
-    The ids have a Zipf distribution, and are the same in each call.
-    """
+    """Returns `BATCHES` batches of token ids, the same in each call and with a Zipf distribution."""
     rng = random.Random(0)
     words = [word for word in range(vocab_size) if word != pad_id]
     weights = [*itertools.accumulate(1 / (rank + 3) for rank in range(len(words)))]

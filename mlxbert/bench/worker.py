@@ -138,10 +138,7 @@ def kernels_kept() -> bool | None:
 
 
 def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kernels: bool | None) -> dict[str, Any]:
-    """Returns the facts that the worker reports.
-
-    `weights` is the number of weights in the matrices of all stored layers.
-    """
+    """Returns the facts to report; `weights` is the number of weights in the matrices of all stored layers."""
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import cpu_streams

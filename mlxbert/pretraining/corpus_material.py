@@ -41,10 +41,7 @@ class Passes:
 def prepare_model(
     base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
 ) -> tuple[Model, Adapters | None]:
-    """Returns the model as it is before training, and its adapters if adapters are trained.
-
-    For ELECTRA, the model includes its generator.
-    """
+    """Returns the model before training (for ELECTRA, with its generator), and its adapters, if any."""
     model = base.model(heads_of(weights), options.seed)
     if ELECTRA in weights:
         model = with_generator(model, base, settings.generator, options.seed)

@@ -102,10 +102,7 @@ def _ticks(values: Sequence[float]) -> list[str]:
 
 
 def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:
-    """Returns the dots of a line through the values.
-
-    For each column and row of the screen, they are the bits of a braille character.
-    """
+    """Returns the dots of a line through the values, as bits of the braille character in each column and row."""
     low, high = scale
     places = [
         (place * (width - 1) / max(len(values) - 1, 1), (high - value) / (high - low) * (height - 1))

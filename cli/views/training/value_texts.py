@@ -35,10 +35,7 @@ def about(seconds: float) -> str:
 
 
 def sleeping(seconds: float) -> str:
-    """Returns advice on how to keep a Mac awake during a run of this many seconds.
-
-    The advice is empty for a short run, and on other systems.
-    """
+    """Returns advice on how to keep a Mac awake during a long run; empty for a short run, and on other systems."""
     if sys.platform != "darwin" or seconds < _LONG:
         return ""
     return "an idle Mac goes to sleep, which pauses training, unless the command begins with caffeinate -i"

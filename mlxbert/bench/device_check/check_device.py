@@ -352,10 +352,7 @@ def _speed() -> dict[str, Any]:
 
 
 def _copy_source() -> mx.array:
-    """Returns an array for timing copies: 512 MiB of float16 on a GPU, or 128 MiB of float32 on a CPU.
-
-    A CPU only emulates float16.
-    """
+    """Returns an array for timing copies: 512 MiB on a GPU, or 128 MiB on a CPU, which only emulates float16."""
     return mx.zeros((2**28,), mx.float16) if devices.on_gpu() else mx.zeros((2**25,), mx.float32)
 
 

@@ -104,10 +104,7 @@ def facts_of(config: ConfigJson) -> EncoderConfig:
 
 
 def kind_of(config: EncoderConfig) -> tuple[object, ...]:
-    """Returns the structure of an encoder, without sizes, names, biases and activations.
-
-    Most variants of BERT have the same structure.
-    """
+    """Returns an encoder's structure without sizes, names, biases and activations; most BERT variants share it."""
     positions = config.positions
     rotations = positions.rotations if isinstance(positions, Rotary) else ()
     return (

@@ -165,10 +165,7 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _norm_gradients(
     name: str, run: Callable[..., mx.array], arrays: list[mx.array], up: mx.array, expected: list[F64], scale: F64
 ) -> Iterator[ComputedOperation]:
-    """Yields the checks of the gradients of input, weight and bias.
-
-    Each row of the gradient of the input is multiplied by its scale.
-    """
+    """Yields the checks of the gradients of input (each row multiplied by its scale), weight and bias."""
     odd = is_odd(up.shape[-1])
     of_input, *of_parameters = _vjp(run, arrays, up)
     yield ComputedOperation(

@@ -236,10 +236,7 @@ NO_DROPOUT = dropout.KeyedDropout(None)
 
 
 def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks attention in blocks, which layers with a sliding window use on GPUs.
-
-    Half of the second text is padding.
-    """
+    """Checks attention in blocks, which GPUs use for sliding windows; half of the second text is padding."""
     length, window, size = 600, 64, 64
     (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
