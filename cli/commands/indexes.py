@@ -109,7 +109,7 @@ def indexes_move(
 
 
 def _file(name: str) -> Path:
-    """Returns the file of an index that is named by this file, or by a path that the index covers."""
+    """Finds the file of an index; `name` is either this file or a path that the index covers."""
     from mlxbert.search import index_locations
 
     file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
@@ -146,7 +146,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _file_of_root(name: str) -> Path:
-    """Returns the file of an index that is named by this file, or by a path for which the index was made."""
+    """Finds the file of an index; `name` is either this file or a path for which the index was made."""
     file = _file(name)
     covers = _facts(file)["covers"]
     if not _is_root(name, covers) and identity(name) != identity(file) and name not in _names(covers):

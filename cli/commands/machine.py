@@ -208,7 +208,7 @@ def _system() -> str:
 
 
 def _misread_variables() -> Iterator[str]:
-    """Yields advice on environment variables that MLX reads as whole numbers, but whose values are none.
+    """Yields advice on environment variables that MLX reads as whole numbers, but that have other values.
 
     MLX then uses the leading digits of the value, or 0.
     """
@@ -223,7 +223,7 @@ def _misread_variables() -> Iterator[str]:
 def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:
     """Returns the name and version of the wheel whose library MLX uses.
 
-    If two wheels are installed in the same place, the one is chosen that agrees with whether MLX finds a GPU.
+    If wheels for a CPU and for a GPU are both installed, the choice depends on whether MLX finds a GPU.
     """
     installed = [name for name in _WHEELS if name in versions]
     fitting = [name for name in installed if gpu == (name != "mlx-cpu")] or installed

@@ -213,7 +213,7 @@ def index(
 def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
     """Returns the paths to search, or `None` if the user declines to make an index.
 
-    Without paths, the current folder is searched, or everything in the index `file`.
+    Without paths, the current folder is searched or, if there is an index `file`, everything in this index.
     """
     from mlxbert.search import index_locations
 

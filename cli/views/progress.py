@@ -88,7 +88,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 @contextmanager
 def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
-    """Shows a spinner and a text in a terminal; yields a function that changes the text, or removes it if empty."""
+    """Shows a spinner and a text in a terminal; yields a function that changes the text (empty to remove it)."""
     with ExitStack() as drawn:
         spinner: rich.Spinner | None = None
 

@@ -70,7 +70,7 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
 
 
 def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
-    """Warns if a baseline is as good as the trained model, with advice."""
+    """Warns if a baseline is as good as the trained model, and gives advice."""
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
         names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
