@@ -5,10 +5,10 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the console script.
+    """Runs the program as the entry point of the console script.
 
-    An interrupt during imports ends the process without a traceback; afterwards `signals` handles it. The module
-    `signal` is not imported here: importing it takes as long as everything before it.
+    An interrupt during imports ends the process without a traceback; later interrupts are handled by `signals`. The
+    module `signal` is not imported here, because importing it takes as long as everything before it.
     """
     import _signal  # type: ignore[import-not-found]
 

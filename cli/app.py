@@ -1,6 +1,7 @@
 """The `mlxbert` program: its commands, and how errors become exit codes.
 
-0 success, 1 failure, 2 wrong usage, 128 + n after signal n: 130 after Ctrl-C. No user error ends in a traceback.
+The exit code is 0 for success, 1 for failure, 2 for wrong usage, and 128 + n after signal n, such as 130 after Ctrl-C.
+No user error ends in a traceback.
 """
 
 import importlib
@@ -55,7 +56,7 @@ class _Program(CommandGroup):
     """The top-level command group."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the commands in the order of the help."""
+        """Returns the commands in the order in which the help shows them."""
         return [name for name in _PANELS if name in self.commands]
 
 
@@ -97,7 +98,7 @@ def _add(group: typer.Typer, name: str, function: Callable[..., None], panel: st
 
 
 def _words(context: typer.Context) -> list[str]:
-    """Completes `mlxbert help`: the commands that may follow the words typed so far."""
+    """Returns the commands that may follow the words typed after `mlxbert help`, for completion."""
     command: Any = context.find_root().command
     for word in context.params["words"] or ():
         command = getattr(command, "commands", {}).get(word)
@@ -177,9 +178,9 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _say(problem: MlxbertError | OSError, message: str) -> None:
-    """Prints an error and its hint; if macOS privacy settings caused the error, the hint says where to change them.
+    """Prints an error and its hint. If macOS privacy settings caused the error, the hint says where to change them.
 
-    Only errors about files count. A connection error, for instance one caused by a firewall, names no file.
+    This applies only to errors that name a file. A connection error, for instance one caused by a firewall, names none.
     """
     console.say("error", message)
     hint = problem.hint if isinstance(problem, MlxbertError) else None
@@ -193,14 +194,14 @@ def _say(problem: MlxbertError | OSError, message: str) -> None:
 
 
 def _taskless(typed: list[str]) -> str | None:
-    """Returns the error for `finetune --train …`, where an option stands in place of the task; otherwise `None`."""
+    """Returns an error message if an option was typed instead of the task, as in `finetune --train …`; else `None`."""
     if typed[:1] not in (["finetune"], ["evaluate"]) or not typed[1:2] or not typed[1].startswith("-"):
         return None
     return f"{typed[0]} needs the name of the task first, one of {', '.join(_module(typed[0]).COMMANDS)}"
 
 
 def _name_option(text: str, app: typer.Typer) -> str:
-    """Replaces the arguments that a library error begins with, such as `group_size is 7`, by the options."""
+    """Replaces the argument names at the start of a library's error, such as `group_size is 7`, by option names."""
     parameters = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in parameters if parameter.opts[-1].startswith("--")}
     names = re.match(r"\w+ and \w+(?= are given)|\S*", text)[0]  # type: ignore[index]
@@ -208,12 +209,12 @@ def _name_option(text: str, app: typer.Typer) -> str:
 
 
 def _parameters(command: Any) -> Iterator[Any]:
-    """Yields the parameters of a command and its subcommands."""
+    """Yields the parameters of a command and of all its subcommands."""
     yield from command.params
     for subcommand in getattr(command, "commands", {}).values():
         yield from _parameters(subcommand)
 
 
 def _drop_output() -> None:
-    """Discards the buffered output: Python would try to write it again at exit, and complain."""
+    """Discards the buffered output, because Python would try to write it again at exit and report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Inputs from arguments, files or stdin, read one record at a time whatever the size."""
+"""Opens inputs from arguments, files or stdin, and reads them one record at a time, so that they may have any size."""
 
 import csv
 import hashlib
@@ -40,7 +40,7 @@ _COLUMN_OPTIONS = {"field", "column", "text_column", "pair_column"}
 
 
 def check_data(paths: Sequence[str], encoding: str) -> None:
-    """Refuses missing data files and an unknown encoding, before a model is downloaded."""
+    """Raises an error if a data file is missing or the encoding is unknown; called before a model is downloaded."""
     from mlxbert.readers.labelled_rows import check_sources
 
     check_encoding(encoding)
@@ -57,17 +57,18 @@ def open_input(
     pair: str | None = None,
     read_as: Sequence[str] = (),
 ) -> RecordStream:
-    """Opens the records of a command: its arguments, or else the fields or columns `names` of its input.
+    """Opens the records of a command: its arguments or, if there are none, records from its input.
 
-    With two names the arguments form one record. `--field`, `--column` or `--text-column` replace a single name, and
-    `--pair-column` adds a second one; `--text-column` and `--pair-column` replace two names.
+    If there is a single name, each argument is a record. `--field`, `--column` or `--text-column` then replace this
+    name, and `--pair-column` adds a second one. If there are two names, all arguments form a single record, and
+    `--text-column` and `--pair-column` replace the two names.
 
     Args:
         arguments: The texts on the command line.
-        options: The input options, used if there are no arguments.
-        names: The field or column of texts, or the two fields or columns of pairs.
-        guessed: `texts` or `texts or pairs`: the columns to guess in a table without the column `names`.
-        pair: The second text of each record that has only one.
+        options: The input options, which are used if there are no arguments.
+        names: The field or column that holds the text, or the two fields or columns that hold a pair.
+        guessed: What to guess in a table that has no column `names`: `texts` or `texts or pairs`; empty for nothing.
+        pair: The second text for records that have only one text.
         read_as: How the manifest of an output file describes `pair`.
     """
     check_encoding(options.encoding)
@@ -93,7 +94,7 @@ def open_input(
 
 
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
-    """Opens texts; or pairs, made of each text and `pair`, or of two columns."""
+    """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
         raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
     guessed = "texts" if pair is not None else "texts or pairs"
@@ -103,7 +104,7 @@ def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | 
 def open_questions(
     arguments: Sequence[str], options: PairInputOptions, context: str | None, context_file: str | None
 ) -> RecordStream:
-    """Opens questions, each with its context: the same one for all, or one per record."""
+    """Opens questions, each with its context. All questions have the same context, or each record has its own."""
     if context is not None and context_file is not None:
         raise ArgumentError("there are both --context and --context-file", hint="give one of them")
     if (context is not None or context_file is not None) and options.pair_column is not None:
@@ -135,7 +136,7 @@ def _read_context(source: str, encoding: str) -> str:
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Sequence[Sequence[str]]) -> RecordSource:
-    """Wraps records of one or two texts that came from arguments; prints hints on likely mistakes."""
+    """Makes a source of records, of one or two texts, from arguments; prints hints about likely mistakes."""
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
@@ -164,14 +165,14 @@ def _is_input_file(argument: str) -> bool:
 
 
 def _given_options(options: InputOptions) -> dict[str, Any]:
-    """Returns the reading options that were given."""
+    """Returns the values of those reading options that the user gave."""
     values = {name: getattr(options, name, None) for name in _READING_OPTIONS}
     values["encoding"] = None if options.encoding == UTF8 else options.encoding
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def _kept_names(options: InputOptions) -> list[str] | None:
-    """Returns the fields or columns to copy into results; `None` means `id`, if there is one."""
+    """Returns the names of the fields or columns to copy into results; `None` means `id`, if it exists."""
     keep = options.keep if isinstance(options, RecordOptions) else []
     return keep if keep is None else [*dict.fromkeys(keep)]
 
@@ -208,7 +209,7 @@ def _option(name: str) -> str:
 
 
 def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> tuple[str, str | None, str]:
-    """Returns the fields or columns of the text and the second text, and the options that choose them."""
+    """Returns the fields or columns that hold the text and the second text, and the options that choose them."""
     text_options = [name for name in ("field", "column", "text_column") if name in chosen]
     if len(text_options) > 1:
         raise ArgumentError(f"there are both {' and '.join(map(_option, text_options))}", hint="give one of them")
@@ -252,7 +253,10 @@ def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | P
 def _guess_columns(
     source: str, format: FormatName, options: InputOptions, text: str, *, pairs: bool
 ) -> tuple[str, str | None]:
-    """Returns the columns that training would read from a table; `text` if it has that column, or if guessing fails."""
+    """Returns the columns from which training would read the text and, if there is one, the second text.
+
+    If the table has the column that `text` names, or if guessing fails, only this column is returned.
+    """
     from mlxbert.data.columns import find_columns
     from mlxbert.readers.labelled_rows import read_rows
 

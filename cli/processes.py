@@ -1,7 +1,7 @@
-"""Several processes that `mlx.launch` or `mpirun` started: only the first one prints and writes files.
+"""Lets only the first of several processes that `mlx.launch` or `mpirun` started print and write files.
 
-The launcher ends all processes as soon as one fails. An error usually occurs in all of them; so the others wait before
-they print it, and get to do so only if the first process works.
+The launcher ends all processes as soon as one of them fails. Because an error usually occurs in all of them, the other
+processes wait before they print an error. They print it only if the first process does not fail.
 """
 
 import io
@@ -18,16 +18,18 @@ _WAIT = 3.0  # seconds; mlx.launch looks every second whether a process has ende
 
 
 def check_stdin(sources: Sequence[str | None]) -> None:
-    """Refuses to read data from stdin: `mlx.launch` never ends the stdin of its processes."""
+    """Raises an error if data would be read from stdin, because `mlx.launch` never ends the stdin of a process."""
     if "-" in sources and mpi_launch.is_launched():
         raise ArgumentError("stdin cannot be read in a run of several processes", hint="write the data to a file")
 
 
 def silenced(run: Callable[[], int]) -> int:
-    """Runs the program in a process that is not the first, without output; prints its errors if the launcher lets it.
+    """Runs the program without output, in a process that is not the first one.
+
+    If the program fails, its errors are printed after a wait, unless the launcher ends the process before.
 
     Args:
-        run: Runs the program and returns its exit status.
+        run: A function that runs the program and returns its exit status.
     """
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,

@@ -1,4 +1,4 @@
-"""Commands and groups for typer: our own help, aliases of commands, and our own messages for wrong usage."""
+"""Commands and command groups for typer, with mlxbert's own help, aliases, and messages for wrong usage."""
 
 import difflib
 import itertools
@@ -33,7 +33,7 @@ _INVALID = re.compile("(.+?) is not (?:a valid|one of|in the range) ", re.DOTALL
 
 
 class Command(TyperCommand):
-    """A command with our own help."""
+    """A command with mlxbert's own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
@@ -56,7 +56,7 @@ class Command(TyperCommand):
 
 
 def _check_word(word: str) -> None:
-    """Refuses characters that a shell never passes, but a Python caller of the program might."""
+    """Rejects characters that a shell never passes, but that a Python caller of the program might pass."""
     try:
         if b"\0" not in os.fsencode(word):
             return
@@ -77,14 +77,14 @@ def _check_once(option: TyperOption, count: int) -> None:
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands with our own help; some commands have aliases."""
+    """A group of commands with mlxbert's own help, in which some commands have aliases."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
         show_help(ctx.command_path, self, whole=False)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command with a name or an alias."""
+        """Returns the command that has this name or alias."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -95,7 +95,7 @@ class CommandGroup(TyperGroup):
 
 
 def show_help(path: str, command: Any, *, whole: bool) -> None:
-    """Prints the help of a command."""
+    """Prints the short or the whole help of a command."""
     console.require_stdout()
     screen = console.stdout()
     for line in view.draw(path, command, whole=whole):
@@ -103,7 +103,7 @@ def show_help(path: str, command: Any, *, whole: bool) -> None:
 
 
 def explain_command(context: typer.Context, words: Sequence[str]) -> None:
-    """Prints the complete help of a command, as `mlxbert help` does."""
+    """Prints the complete help of the command that the words name, for `mlxbert help`."""
     here: Any = context.find_root()
     command: Any = here.command
     for place, word in enumerate(words):
@@ -115,7 +115,7 @@ def explain_command(context: typer.Context, words: Sequence[str]) -> None:
 
 
 def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
-    """Returns an error and a hint for wrong usage that typer detected; `typed` are the program's arguments."""
+    """Returns the message and the hint for an error that typer has detected in the arguments `typed`."""
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context else "mlxbert"
     help_of = " ".join(["mlxbert help", *path.split()[1:]])
@@ -144,7 +144,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
 
 
 def expected(parameter: Any) -> str:
-    """Describes the values that an option or an argument takes."""
+    """Describes the values that an option or an argument accepts."""
     choices = view.choices_of(parameter)
     if choices:
         return _either(choices)
@@ -159,7 +159,7 @@ def expected(parameter: Any) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> list[str]:
-    """Returns the known words that a word may misspell, best first: one, or two that are about as similar."""
+    """Returns the known word that is most similar to a misspelled word, or two if they are about equally similar."""
     matches = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
     ratios = [difflib.SequenceMatcher(a=word, b=match).ratio() for match in matches]
     return [match for match, ratio in zip(matches, ratios, strict=True) if ratio > ratios[0] - 0.1]
@@ -212,7 +212,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
 
 
 def _value(typed: Sequence[str], name: str) -> str:
-    """Returns the value typed after an option."""
+    """Returns the value that was typed after an option, or `MODEL` if there is none."""
     values = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
     values += [after for word, after in itertools.pairwise(typed) if word == name]
     return values[0] if values else "MODEL"

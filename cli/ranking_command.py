@@ -1,4 +1,4 @@
-"""The shared part of commands that rank texts for a query: reading both, and writing the ranking."""
+"""The common part of commands that rank texts for a query: reads query and texts, and writes the ranking."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ Score = Callable[[str, Iterator[str | InputError], "Usage"], Iterator["Scored | 
 
 
 def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | None = None) -> RecordStream:
-    """Opens the texts to rank. If there is a single argument, it is the query, and the input options name the texts."""
+    """Opens the texts to rank. A single argument is the query; the texts then come from the input in `source`."""
     alone = len(texts) == 1
     try:
         return open_input(() if alone else texts, source, "text")
@@ -49,19 +49,21 @@ def write_ranking(
     score: Score,
     result: Callable[[str, "RankedText"], Any],
 ) -> None:
-    """Ranks the texts that `open_ranking` opened, writes the ranking, then the failures; a file has a progress bar.
+    """Ranks the texts that `open_ranking` opened; writes the ranking, and then the failures.
 
-    Empty texts are left out. Results from a file have its name and their line besides the kept fields of their records.
+    Empty texts are left out. A result from a file has the name of the file and the line of the text, besides the kept
+    fields of its record. Reading a file shows a progress bar.
 
     Args:
-        texts: The arguments; a single one is the query.
-        records: The texts, preceded by the query unless it is an argument.
-        out: Where results go.
-        draw: How a result looks in a terminal.
-        top_k: The number of texts to keep; `None` for all, or for `SHOWN` if a terminal shows the texts of a file.
-        task: For the manifest of an output file.
-        score: Scores the texts.
-        result: Makes the result of a query and a ranked text.
+        texts: The arguments; a single argument is the query.
+        records: The texts to rank; the first one is the query, unless the query is an argument.
+        out: The options that say where results go.
+        draw: A function that draws a result in a terminal.
+        top_k: The number of texts to keep. `None` keeps all, or the best `SHOWN` if a terminal shows the texts of a
+            file.
+        task: The settings for the manifest of an output file.
+        score: A function that scores the texts.
+        result: A function that makes the result from the query and a ranked text.
     """
     from mlxbert.tasks.query_ranking import Ranking
     from mlxbert.text.usage import Usage
@@ -93,7 +95,11 @@ def write_ranking(
 def _rank(
     ranking: "Ranking", records: RecordStream, outcomes: "Iterator[Scored | Failure]", *, has_bar: bool
 ) -> tuple[int, int, list[tuple[Failure, Any]]]:
-    """Fills a ranking; returns the numbers of scored and of empty texts, and the failures with their kept fields."""
+    """Adds the scored texts to a ranking.
+
+    Returns:
+        The number of scored texts, the number of empty texts, and the failures with their kept fields.
+    """
     count, blank, failures = 0, 0, list[tuple[Failure, Any]]()
     with progress.records(records.size, shown=has_bar) as update:
         for number, (record, outcome) in enumerate(records.with_results(outcomes)):
@@ -109,7 +115,7 @@ def _rank(
 
 
 def _kept(record: Record) -> Mapping[str, Any]:
-    """Returns the kept fields of a record, with its file and line unless a kept column has that name."""
+    """Returns the kept fields of a record, and its file and line unless a kept field already has that name."""
     kind, _, number = record.place.partition(" ")
     where = {"path": record.file, kind: int(number)} if record.file else {}
     kept = record.as_json()
@@ -118,7 +124,7 @@ def _kept(record: Record) -> Mapping[str, Any]:
 
 
 def _query(source: RecordStream) -> str:
-    """Returns the first text that is not empty."""
+    """Returns the query, which is the first text that is not empty."""
     for record in source:
         if record.problem is not None:
             problem = record.located(record.problem)

@@ -1,4 +1,4 @@
-"""Models on a server that `mlxbert serve` has started; commands ask them instead of loading a model."""
+"""Lets commands use a model on a server that `mlxbert serve` started, instead of loading a model."""
 
 import base64
 import http.client
@@ -41,14 +41,14 @@ _ENTRIES: Mapping[str, TaskEntry] = {**CATALOGUE, SIMILARITY.name: SIMILARITY}
 
 
 class _ServerLimitError(InputError):
-    """The request exceeds the server's limits."""
+    """The request exceeds a limit of the server."""
 
 
 class Server:
-    """A client of a server, with one connection.
+    """A client that has one connection to a server.
 
     Args:
-        url: The server's address; it may have a path, which precedes the paths of the routes.
+        url: The address of the server. It may have a path, which is put before the paths of the routes.
     """
 
     def __init__(self, url: str) -> None:
@@ -98,7 +98,7 @@ class Server:
         raise self._error(status, reply if isinstance(reply, dict) else {})
 
     def _exchange(self, path: str, data: bytes | None) -> tuple[int, str, bytes]:
-        """Returns an answer's status, its `Retry-After` header, and its body."""
+        """Sends a request; returns the status of the answer, its `Retry-After` header, and its body."""
         method = "GET" if data is None else "POST"
         for reused in (self._connection.sock is not None, False):
             try:
@@ -138,15 +138,15 @@ class RemoteModel:
 
     Args:
         url: The address of the server.
-        name: The model's name on the server. If the server has no built-in model, `builtin` means its first model made
-                for the task.
-        task: The task.
+        name: The name of the model on the server. If the server has no built-in model, `builtin` stands for its first
+            model that was made for the task.
+        task: The name of the task.
 
     Attributes:
-        facts: The server's description of the model, see `mlxbert.serve.service.ModelFacts`.
-        source: The model's name.
-        labels: The model's classes.
-        embedder: The model's properties as an embedder, with the attributes of a local model's embedder.
+        facts: The server's description of the model (see `mlxbert.serve.service.ModelFacts`).
+        source: The name of the model.
+        labels: The classes of the model.
+        embedder: The properties of the model as an embedder; it has the attributes of a local model's embedder.
     """
 
     def __init__(self, url: str, name: str, task: str) -> None:
@@ -178,7 +178,7 @@ class RemoteModel:
         self.embedder: Any = SimpleNamespace(unit=vectors.get("unit"), config=config)
 
     def width(self, options: Mapping[str, Any]) -> int:
-        """Returns the size of the vectors that the options result in."""
+        """Returns the size of the vectors that the model makes with these options."""
         (embedding,) = self._results(CATALOGUE["embed"], ["a"], options, None)
         return len(embedding.embedding)
 
@@ -189,9 +189,10 @@ class RemoteModel:
 
         Args:
             task: The name of the task's command.
-            records: Items, or errors in place of items.
-            on_error: `raise`, or `return` a Failure in place of a record that cannot be used.
-            usage: Counts texts and tokens.
+            records: The items, or errors in place of items.
+            on_error: What to do with a record that cannot be used: `raise` an error, or `return` a `Failure` in its
+                place.
+            usage: The counter of texts and tokens.
             options: The options of the task.
         """
         entry, start = _ENTRIES[task], 0
@@ -210,7 +211,7 @@ class RemoteModel:
     def scores(
         self, task: str, query: str, texts: Iterable[str | InputError], usage: "Usage", **options: Any
     ) -> Iterator[Any]:
-        """Yields how similar texts are to a query, or how well they answer it; see `run`."""
+        """Yields a score for each text: its similarity to a query, or how well it answers the query (see `run`)."""
         if isinstance(problem := _checked(query), InputError):
             raise problem
         usage.texts += _ENTRIES[task] is SIMILARITY  # the query is embedded, too
@@ -219,7 +220,7 @@ class RemoteModel:
     def _results(
         self, entry: TaskEntry, items: Sequence[Any], options: Mapping[str, Any], usage: "Usage | None"
     ) -> list[Any]:
-        """Returns the results of items and counts them; halves a request that exceeds the server's limits."""
+        """Returns the results of items and counts them; splits a request in two if it exceeds a limit of the server."""
         chosen = {name: value for name, value in options.items() if value is not None}
         body = {**_body(entry, items), **chosen, "model": self.source, "on_error": "return"}
         try:
@@ -247,7 +248,10 @@ class RemoteModel:
 
 
 def _trusted() -> ssl.SSLContext:
-    """Returns a context with Python's certificates; without any, as in python.org's Python for Mac, with certifi's."""
+    """Returns a TLS context that trusts the certificates that Python finds.
+
+    If it finds none, as in python.org's Python for Mac, the context trusts the certificates of certifi.
+    """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])  # this and the next setting are those of http.client's own contexts
     if context.post_handshake_auth is not None:
@@ -273,7 +277,7 @@ def _foreign(url: str, what: str) -> MlxbertError:
 
 
 def _checked(record: Any) -> Any:
-    """Returns a record, or the error if it cannot be sent."""
+    """Returns the record unchanged, or an error if it cannot be sent."""
     try:
         for text in record if isinstance(record, tuple) else (record,):
             if not isinstance(text, InputError):
@@ -284,18 +288,18 @@ def _checked(record: Any) -> Any:
 
 
 def _body(entry: TaskEntry, items: Sequence[Any]) -> dict[str, Any]:
-    """Returns the items in the form that the route of a task takes."""
+    """Returns the items in the form in which the route of the task accepts them."""
     if entry.options is EmbedOptions:
         return {"texts": items, "encoding_format": "base64"}  # faster than writing floats in decimal
     return entry.items.to_body(items)
 
 
 def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mapping[str, Any]) -> Any:
-    """Converts a JSON object to the result of an item, or to its error.
+    """Converts a JSON object of the server's answer to the result of an item, or to its error.
 
     Args:
         entry: The task.
-        item: The item.
+        item: The item that was sent.
         values: The JSON object.
         options: The options of the task.
     """
@@ -310,7 +314,7 @@ def _result(entry: TaskEntry, item: Any, values: dict[str, Any], options: Mappin
 
 
 def _scored(result: Any) -> Any:
-    """Converts a result to a scored text; drops its index, which counts the texts of one request."""
+    """Converts a result to a scored text without its index, which counts only the texts of one request."""
     if isinstance(result, Failure):
         return result
     unknown, logit = getattr(result, "unknown_tokens", 0), getattr(result, "logit", None)

@@ -1,4 +1,4 @@
-"""The steps around a command's one library call: print notes, load the model, write results, report."""
+"""The steps around a command's call of the library: print notes, load the model, write results, report."""
 
 import dataclasses
 import json
@@ -57,7 +57,10 @@ class _LogNotes(logging.Handler):
 
 
 def set_up_notes(options: TalkOptions) -> None:
-    """Prints the library's warnings as hints on stderr; its whole log with `--verbose`, nothing with `--quiet`."""
+    """Prints the library's warnings as hints on stderr.
+
+    With `--verbose`, its whole log is printed; with `--quiet`, no notes are printed.
+    """
     log = logging.getLogger("mlxbert")
     log.handlers = [_LogNotes()]
     log.propagate = False
@@ -67,7 +70,7 @@ def set_up_notes(options: TalkOptions) -> None:
 
 
 def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
-    """Returns the model that the options name, for a task; if they name a server, the model there."""
+    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`."""
     if options.server is None:
         return load(task, options)
     for field in dataclasses.fields(options):
@@ -88,11 +91,11 @@ def results(
     """Yields the results of a task, in the order of the input's records.
 
     Args:
-        task: The task.
-        model: The model.
-        records: The input.
+        task: The task's entry in the catalogue.
+        model: The model, local or on a server.
+        records: The records of the input.
         chosen: The options of the task.
-        usage: Counts texts and tokens.
+        usage: The counter of texts and tokens.
     """
     if is_remote(model):
         return model.run(task.name, records, on_error=records.on_error, usage=usage, **chosen.deciding())
@@ -105,7 +108,10 @@ def is_remote(model: object) -> "TypeIs[RemoteModel]":
 
 
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
-    """Loads the model that the options name, for a task or with some heads; with all heads if both are `None`."""
+    """Loads the model that the options name.
+
+    It gets the heads that the task needs, or the named heads; if both are `None`, it gets all heads.
+    """
     from mlxbert.loading import load as load_model
 
     note_builtin(task, options.model)
@@ -124,7 +130,7 @@ def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | Non
 
 
 def hint_emulated(dtype: str) -> None:
-    """Prints a hint if the device emulates the requested dtype: half precision on a CPU."""
+    """Prints a hint if the device only emulates the requested dtype, as a CPU does for half precision."""
     from mlxbert.machine.device import on_gpu
 
     if dtype in ("float16", "bfloat16") and not on_gpu():
@@ -132,19 +138,19 @@ def hint_emulated(dtype: str) -> None:
 
 
 def keep(loaded: object) -> None:
-    """Keeps a model or a tokenizer alive until the process ends (see `mlxbert.cli.main`) or another one replaces it."""
+    """Keeps a model or a tokenizer alive until the process ends (see `mlxbert.cli.main`), or until the next call."""
     _LOADED[:] = [loaded]
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Queues the note about the built-in model, with its quality at a task; `say_queued` prints it."""
+    """Queues a note about the built-in model and its quality at a task, if it is used; `say_queued` prints the note."""
     if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
         _QUEUED_NOTES[:] = [f"the built-in model is small, for English{quality}; --model names another"]
 
 
 def say_queued() -> None:
-    """Prints the queued note, at most once a day; called with the first result, so never before an error in usage."""
+    """Prints the queued note, at most once a day. It is called with the first result, so that errors come first."""
     while _QUEUED_NOTES:
         note = _QUEUED_NOTES.pop()
         if console.is_heard("note") and is_due(NOTED):
@@ -153,7 +159,7 @@ def say_queued() -> None:
 
 @dataclass(frozen=True)
 class OutputManifest:
-    """The settings that an output file's results depend on, apart from the input; and the file's format."""
+    """The settings that the results in an output file depend on, apart from the input, and the format of the file."""
 
     name: str
     model: "Model | RemoteModel | Path"
@@ -162,7 +168,7 @@ class OutputManifest:
     format: OutputFormat | None = None
 
     def chosen(self, path: Path | None) -> OutputFormat:
-        """Returns the format; if none was given, the one that the output file's extension names."""
+        """Returns the format of the file; if none was given, it is chosen by the extension of the path."""
         if self.format is not None:
             return self.format
         source = self.model if isinstance(self.model, Path) else self.model.source
@@ -170,7 +176,7 @@ class OutputManifest:
         return choose(path, metadata=about)
 
     def manifest(self) -> dict[str, object]:
-        """Returns the settings in which a run must equal an interrupted one to resume it."""
+        """Returns the settings as a dict; a run resumes an interrupted run only if these are equal."""
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
         if is_remote(self.model):
@@ -186,14 +192,14 @@ class OutputManifest:
 
 
 class ResultWriter:
-    """Writes results to stdout: drawn in a terminal, as JSON lines in a pipe or with `--json`.
+    """Writes results to stdout: drawings in a terminal, or JSON lines in a pipe or with `--json`.
 
     Args:
-        draw: How one result looks in a terminal.
+        draw: A function that draws a result in a terminal.
         options: The output options.
-        last: Draws the part after the last result in a terminal.
+        last: A function that draws what follows the last result in a terminal.
         gap: Whether an empty line separates results in a terminal.
-        left_out: The fields that JSON lines omit, because all lines have the same value.
+        left_out: The fields that JSON lines omit, because they have the same value in all lines.
     """
 
     def __init__(
@@ -213,11 +219,11 @@ class ResultWriter:
 
     @property
     def drawn(self) -> bool:
-        """Whether results are drawn instead of printed as JSON."""
+        """Whether results are drawn, instead of being printed as JSON."""
         return self._console is not None
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Shows one result or failure; JSON lines include the kept fields of its record."""
+        """Shows a result or a failure; a JSON line includes the kept fields of the record."""
         say_queued()
         if isinstance(result, Failure):
             self.failed += 1
@@ -237,7 +243,7 @@ class ResultWriter:
         self._first = False
 
     def finish(self) -> None:
-        """Draws the part after the last result."""
+        """Draws what follows the last result."""
         if self._console is not None:
             console.require_stdout()
             for part in self._last():
@@ -247,7 +253,7 @@ class ResultWriter:
 def show_object(
     value: dict[str, Any], draw: Callable[[], Iterable["rich.RenderableType"]], options: OutputOptions
 ) -> None:
-    """Shows one object: drawn in a terminal, as one line of JSON in a pipe or with `--json`."""
+    """Shows an object: draws it in a terminal, or prints it as a line of JSON in a pipe or with `--json`."""
     say_queued()
     if console.draws(options.json):
         console.require_stdout()
@@ -272,15 +278,15 @@ def stream(
     """Writes results to stdout or a file as they are computed.
 
     Args:
-        source: The input.
-        results: The results of the records in their order, computed lazily: a resumed run first skips the records that
-            are done.
-        draw: How a result looks in a terminal.
-        options: Where results go.
+        source: The records of the input.
+        results: The results of the records in their order. They must be computed lazily, because a resumed run first
+            skips the records that are done.
+        draw: A function that draws a result in a terminal.
+        options: The options that say where results go.
         task: The task, the model and their settings, for the manifest of an output file.
-        usage: The counters of the task; summarized on stderr if the input is a file.
-        last: Draws the part after the last result in a terminal.
-        group: The processes that share the work: all of them get all results, and the first one writes the file.
+        usage: The counters of the task, which are summarized on stderr if the input is a file.
+        last: A function that draws what follows the last result in a terminal.
+        group: The processes that share the work. All of them get all results, and the first one writes the file.
     """
     screen = ResultWriter(draw, options, last=last)
     skipped = count = failed = 0
@@ -311,10 +317,10 @@ def sink(
     task: OutputManifest,
     group: "ProcessGroup | None" = None,
 ) -> Iterator[tuple[ResultWriter | FileOutput | Dropped, int]]:
-    """Opens the destination of results: the screen or the output file. A file that can be resumed remembers batches.
+    """Opens the destination of results: the screen, or the output file. If a run can be resumed, its batches are saved.
 
     Yields:
-        The destination, and how many results of an earlier run it holds.
+        The destination, and the number of results of an earlier run that it holds.
     """
     with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
         done = 0
@@ -368,11 +374,11 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
 
     Args:
         count: The number of results.
-        truncated: How many of them are of truncated inputs.
-        only_unknown: How many of them are of texts without a known token.
-        failed: How many of them are failures.
-        failures: Where failures are described.
-        hint: What to do about the first failure.
+        truncated: The number of results whose input was truncated.
+        only_unknown: The number of results whose text has no known token.
+        failed: The number of results that are failures.
+        failures: A phrase that says where failures are described.
+        hint: The hint for the first failure.
     """
     if not count:
         console.say("note", "the input is empty")

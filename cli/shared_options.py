@@ -1,8 +1,8 @@
-"""Options that commands share: groups of options are the parameters of a command.
+"""The options that several commands share, in groups that commands have as parameters.
 
 A group is a dataclass whose fields are declared with `Option` (`mlxbert.option_declarations`), here or in the library.
-`flatten` adds these fields to the signature of the command, where typer finds them, and passes the filled dataclasses
-to the command.
+`flatten` adds these fields to the signature of the command, where typer finds them, and passes instances of the
+dataclasses to the command.
 """
 
 import csv
@@ -46,7 +46,7 @@ Encoding = Annotated[str, Option("Text encoding, such as latin-1.")]
 
 @dataclass(frozen=True)
 class ModelName:
-    """The choice of a model."""
+    """Options that choose a model."""
 
     panel: ClassVar[str] = "Model"
     model: Annotated[
@@ -63,7 +63,7 @@ class ModelName:
 
 @dataclass(frozen=True)
 class ComputingOptions(ModelName):
-    """The choice of a model, and how it computes."""
+    """Options that choose a model and how it computes."""
 
     adapter: Adapter = None
     dtype: ComputingDType = "auto"
@@ -71,18 +71,18 @@ class ComputingOptions(ModelName):
 
     @property
     def ref(self) -> ModelRef:
-        """The checked reference to the model."""
+        """The reference to the model, whose parts have been checked."""
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
 
 @dataclass(frozen=True)
 class ModelOptions(TaskOptions, ComputingOptions):
-    """The choice of a model, how it computes, and its batch size."""
+    """Options that choose a model, how it computes, and the size of batches."""
 
 
 @dataclass(frozen=True)
 class ServedOptions(ModelOptions):
-    """The choice of a model, in this process or on a server."""
+    """Options that choose a model, either in this process or on a server."""
 
     server: Annotated[
         str | None,
@@ -92,7 +92,7 @@ class ServedOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Where inputs come from if not from arguments."""
+    """Options that say where inputs come from if there are no arguments."""
 
     panel: ClassVar[str] = "Input"
     input: Annotated[
@@ -113,7 +113,7 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class RecordOptions(InputOptions):
-    """Where inputs come from, and which of their fields are kept in the results."""
+    """Options that say where inputs come from, and which of their fields are kept in the results."""
 
     keep: Annotated[
         list[str] | None,
@@ -123,7 +123,7 @@ class RecordOptions(InputOptions):
 
 @dataclass(frozen=True)
 class PairInputOptions(RecordOptions):
-    """Where texts or pairs of texts come from if not from arguments."""
+    """Options that say where texts or pairs of texts come from if there are no arguments."""
 
     text_column: Annotated[str | None, Option("Column or field of the text, in any format.")] = None
     pair_column: Annotated[str | None, Option("Column or field of the second text of a pair.")] = None
@@ -131,7 +131,7 @@ class PairInputOptions(RecordOptions):
 
 @dataclass(frozen=True)
 class TalkOptions:
-    """How much is printed on stderr."""
+    """Options that say how much is printed on stderr."""
 
     panel: ClassVar[str] = "Output"
     quiet: Annotated[bool, Option("Print no notes and no progress.", short="-q")] = False
@@ -140,23 +140,23 @@ class TalkOptions:
 
 @dataclass(frozen=True)
 class OutputOptions(TalkOptions):
-    """How results are shown."""
+    """Options that say how results are shown."""
 
     json: Annotated[bool | None, Option("Print JSON lines, or tables.", usual="JSON in a pipe")] = None
 
 
 @dataclass(frozen=True)
 class FileOptions(OutputOptions):
-    """How results are shown or written."""
+    """Options that say how results are shown, or to which file they are written."""
 
     output: Annotated[Path | None, Option("Write results to a file.", "FILE", short="-o"), Written("file")] = None
     overwrite: Annotated[bool, Option("Replace an existing output file.")] = False
 
 
 def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]) -> Callable[..., None]:
-    """Returns the command with the options of its groups as its signature; it calls `prepare` before the command runs.
+    """Returns a command whose signature has the options of all groups; it calls `prepare` before the command runs.
 
-    A command with `**values` receives the options of its attribute `options` there, see `with_options`.
+    A command with the parameter `**values` also gets the options that `with_options` has added.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     signature = inspect.signature(command)
@@ -200,7 +200,11 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
 
 
 def options_of(*groups: Any, only: Collection[str] = (), without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """Returns the options that groups declare, as parameters: all, those in `only`, or those not in `without`."""
+    """Returns the options that groups declare, as parameters of a function.
+
+    If `only` is not empty, only the options that it names are returned; otherwise, all options except those in
+    `without`.
+    """
     options = [option for group in groups for option in _declared(group)]
     return [option for option in options if (option.name in only if only else option.name not in without)]
 
@@ -222,7 +226,10 @@ def _declared(group: Any) -> list[inspect.Parameter]:
 
 
 def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
-    """Returns the options with some attributes replaced, or the type as `kind`, by the name of the option."""
+    """Returns the options with changes.
+
+    For each option by name, `changes` holds the new values of attributes of `Option`, or a new type as `kind`.
+    """
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
         kind, mark, *marks = typing.get_args(option.annotation)
@@ -233,14 +240,14 @@ def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]
 
 
 def with_options(command: Callable[..., None], about: str, options: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """Adds options and a help to a command; `flatten` passes the options to its `**values`."""
+    """Gives a command a help text and more options, which `flatten` passes to the command's `**values`."""
     command.__doc__ = about
     command.options = options  # type: ignore[attr-defined]
     return command
 
 
 def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
-    """Returns the mark of a type in the annotation of an option, if any."""
+    """Returns the object of a class, such as `Option`, in the annotation of an option, if there is one."""
     return next((mark for mark in typing.get_args(option.annotation) if isinstance(mark, kind)), None)
 
 
@@ -271,14 +278,14 @@ def _for_typer(option: inspect.Parameter) -> inspect.Parameter:
 
 
 def _names(name: str, kinds: Collection[Any], default: Any, mark: Option) -> tuple[str, ...]:
-    """Returns the names of an option; a flag that is on by default, or undecided, also has --no-…."""
+    """Returns the names of an option. A flag that is on by default, or has no default, also has a name with --no-."""
     words = name.replace("_", "-")
     negatable = bool in kinds and default is not False
     return (f"--{words}/--no-{words}" if negatable else f"--{words}", *([mark.short] if mark.short else []))
 
 
 def _checked(option: inspect.Parameter, value: Any) -> Any:
-    """Returns the value of an option, checked; several numbers as a list, several texts as a tuple."""
+    """Checks the value of an option; converts several numbers to a list, and several texts to a tuple."""
     if isinstance(value, float) and math.isnan(value):  # typer's comparison finds NaN within any range
         raise ArgumentError(f"{option.name} is nan, expected a number")
     kinds = kinds_of((typing.get_args(option.annotation) or (option.annotation,))[0])
@@ -293,7 +300,7 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
 
 
 def _split(name: str, typed: Sequence[str]) -> tuple[str, ...]:
-    """Splits every `A,B` that was typed into texts; as in a .csv, a text with a comma can be quoted."""
+    """Splits values such as `A,B` into texts; as in a .csv file, a text that contains a comma can be quoted."""
     try:
         rows = [row or [""] for joined in typed for row in csv.reader([joined], skipinitialspace=True)]
     except csv.Error as problem:  # a line break outside quotes, or a field that is too long

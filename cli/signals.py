@@ -1,7 +1,7 @@
-"""Handles the signals that end the program: Ctrl-C, SIGTERM, and SIGHUP, which a closed terminal sends.
+"""Handles the signals that end the program: SIGINT (Ctrl-C), SIGTERM, and SIGHUP, which a closed terminal sends.
 
-Each raises `KeyboardInterrupt`, on which commands save their state and keep partial output. The exit status is 128 plus
-the number of the signal.
+Each signal raises `KeyboardInterrupt`; commands then save their state and keep partial output. The exit status is 128
+plus the number of the signal.
 """
 
 import os
@@ -19,9 +19,10 @@ _first: tuple[int, float] | None = None  # the number of the signal, and when it
 
 
 def catch() -> None:
-    """Installs the handlers, in the main thread. An ignored signal stays ignored, such as SIGHUP under `nohup`.
+    """Installs the handlers; must be called in the main thread.
 
-    Ctrl-C is always caught: shells without job control ignore it for programs that they start in the background.
+    A signal that is ignored stays ignored, such as SIGHUP under `nohup`. Only Ctrl-C is always caught, because shells
+    without job control make programs that they start in the background ignore it.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
@@ -39,7 +40,7 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _again(problem: "sys.UnraisableHookArgs") -> None:
-    """Repeats a signal that Python dropped because it arrived while an object was being destroyed."""
+    """Repeats a signal if Python dropped it because it arrived while an object was being destroyed."""
     global _first
     if _first is None or not issubclass(problem.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(problem)

@@ -1,4 +1,4 @@
-"""Options of training and evaluation for those arguments of the library that are not fields of its dataclasses."""
+"""Options of training and evaluation for arguments of the library that are not fields of its option classes."""
 
 import inspect
 import typing
@@ -22,7 +22,7 @@ SIZES = ("tiny", "mini", "small", "medium", "base")  # sizes of new models
 
 @dataclass(frozen=True)
 class DataFiles:
-    """How files of labelled data are read."""
+    """Options that say how files of labelled data are read."""
 
     panel: ClassVar[str] = "Data"
     format: Annotated[TextFormat | None, Option("File format. By default guessed from the extensions.")] = None
@@ -31,7 +31,7 @@ class DataFiles:
 
 
 def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
-    """Returns the options of groups, with the metrics and formats of a task."""
+    """Returns the options that groups declare, in which the metrics and formats are those of a task."""
     metric = {"usual": spec.usual_metric, "values": spec.metrics}
     formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
     return with_changes(options_of(*groups), metric=metric, format=formats)
@@ -39,7 +39,7 @@ def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The data of a training."""
+    """Options that name the data to train on and to evaluate on."""
 
     panel: ClassVar[str] = "Data"
     train: Annotated[list[str], Option("Training data; - is stdin.", "FILE")]
@@ -56,7 +56,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The number of runs, and how the best is chosen."""
+    """Options for the number of runs, and for how the best run is chosen."""
 
     panel: ClassVar[str] = "Training"
     metric: Annotated[str | None, Option("Main metric. Used to choose the best model.")] = None
@@ -70,7 +70,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class SavingOptions:
-    """The output of a training."""
+    """Options for the folder that training writes."""
 
     panel: ClassVar[str] = "Saving"
     output: Annotated[Path, Option("Folder of the trained model.", "DIR", short="-o"), Written("folder")]
@@ -79,7 +79,7 @@ class SavingOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The check of the trained model."""
+    """Options for checking the trained model."""
 
     panel: ClassVar[str] = "Saving"
     check: Annotated[bool, Option("Compare the finished model with transformers.")] = False
@@ -87,7 +87,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class EventOptions(OutputOptions):
-    """The destinations of events."""
+    """Options that name the destinations of training events."""
 
     log: Annotated[Path | None, Option("Append all events to a file of JSON lines.", "FILE"), Written("file")] = None
     tensorboard: Annotated[
@@ -100,7 +100,7 @@ class EventOptions(OutputOptions):
 
 @dataclass(frozen=True)
 class LabelledData:
-    """The data and the main metric of an evaluation."""
+    """Options for the data and the main metric of an evaluation."""
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Labelled data; - is stdin.", "FILE")]
@@ -109,7 +109,7 @@ class LabelledData:
 
 @dataclass(frozen=True)
 class CorpusFiles:
-    """Text to train on."""
+    """Options that name the text files to train on."""
 
     panel: ClassVar[str] = "Data"
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
@@ -123,7 +123,7 @@ class CorpusFiles:
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """The objective of pre-training, and its length."""
+    """Options for the objective and the length of pre-training."""
 
     panel: ClassVar[str] = "Training"
     objective: Annotated[
@@ -150,7 +150,7 @@ class PretrainingOptions:
 
 @dataclass(frozen=True)
 class NewModelOptions:
-    """A model with new weights, and a teacher to learn from."""
+    """Options for a model with new weights, and for a teacher to learn from."""
 
     panel: ClassVar[str] = "Model"
     config: Annotated[
@@ -170,7 +170,7 @@ class NewModelOptions:
 
 @dataclass(frozen=True)
 class StudentOptions:
-    """The teacher and the student of a distillation."""
+    """Options for the teacher and the student of a distillation."""
 
     panel: ClassVar[str] = "Model"
     teacher: Annotated[str, Option("Model to learn from.")]
@@ -183,7 +183,7 @@ class StudentOptions:
 
 @dataclass(frozen=True)
 class PlainText:
-    """The plain text of an evaluation."""
+    """Options for the plain text to evaluate on."""
 
     panel: ClassVar[str] = "Data"
     data: Annotated[list[str], Option("Text to evaluate on.", "FILE")]
@@ -193,7 +193,7 @@ class PlainText:
 
 
 def parse_sweep(entries: Sequence[str]) -> dict[str, list[Any]]:
-    """Parses the values to try, by option: `lr=1e-5,2e-5` becomes `{"lr": [1e-5, 2e-5]}`."""
+    """Parses the values to try for each option: `lr=1e-5,2e-5` becomes `{"lr": [1e-5, 2e-5]}`."""
     hints = typing.get_type_hints(TrainingOptions)
     sweep: dict[str, list[Any]] = {}
     for entry in entries:

@@ -1,1 +1,1 @@
-"""One file per command: options to records, one call of the library, a view."""
+"""The commands. Each file turns the options of a command into records, calls the library, and shows the result."""

@@ -41,7 +41,8 @@ def attention(
 ) -> None:
     """Show which tokens each token of a text attends to.
 
-    Each row is a token, its columns the tokens that it attends to. An .html page lets you choose the layer and head.
+    Each row is a token, and its columns are the tokens that it attends to. An .html page lets you choose the layer and
+    head.
 
     Example: mlxbert attention "The bank of the river." --output bank.html
     """

@@ -107,7 +107,7 @@ def _embed_words(
 def _format(
     model: "Model | RemoteModel", path: "Path | None", chosen: dict[str, Any], keep: Sequence[str] | None
 ) -> OutputFormat:
-    """Returns the output format for the width of the vectors; prints notes about defaults that may surprise."""
+    """Returns the output format for vectors of this model; prints notes about defaults that may surprise users."""
     note_assumed_pooling(model, chosen["pooling"])
     size, unit = _width(model, chosen, path)
     if chosen["normalize"] is None and model.embedder.unit and not unit:
@@ -122,7 +122,10 @@ def _format(
 
 
 def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | None") -> tuple[int, bool]:
-    """Returns how many numbers a vector is stored in (0 on a server without a file), and whether it has length 1."""
+    """Returns the number of values that are stored for a vector, and whether vectors have length 1.
+
+    If the model is on a server and nothing is written to a file, the number is not needed and is 0.
+    """
     chosen = {name: options[name] for name in ("pooling", "normalize", "dimensions")}
     if session.is_remote(model):
         shorter = (options["dimensions"] or math.inf) < model.facts["size"]
@@ -135,7 +138,7 @@ def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | 
 
 
 def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
-    """Prints a note if neither the model nor an option says how to pool."""
+    """Prints a note if the pooling is assumed, because neither the model nor an option says how to pool."""
     if not model.embedder.config.stated and pooling is None:
         pooled = "+".join(model.embedder.config.poolings)
         console.say("note", f"{model.source} has no modules.json: {pooled} pooling is assumed")

@@ -19,7 +19,7 @@ from mlxbert.training.options.training_tasks import TASKS
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The judgements to read from a folder of queries, documents and judgements."""
+    """The option that selects which judgements to read from a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
     split: Annotated[str, Option("BEIR's file of judgements, without .tsv.")] = "test"
@@ -27,7 +27,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class RetrievalOptions:
-    """An embedder that finds the documents to rank."""
+    """Options for an embedder that finds the documents to rank."""
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
@@ -41,9 +41,9 @@ def _evaluate(task: str, model: ModelOptions, out: OutputOptions, values: dict[s
 
     Args:
         task: The name of the task.
-        model: The model.
-        out: How the result is shown.
-        values: The arguments of the library.
+        model: The options of the model.
+        out: The options that say how the result is shown.
+        values: The arguments to pass to the library.
     """
     processes.check_stdin(values["data"])
     check_data(values["data"], values["encoding"])
@@ -60,7 +60,7 @@ def _show(result: Any, out: OutputOptions) -> None:
 
 
 def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates on files, or on a folder of queries, documents and judgements."""
+    """Evaluates an embedding model on files, or on a folder of queries, documents and judgements."""
     split, folder = values.pop("split"), _folder(values["data"])
     if folder is None:
         if split != SearchOptions.split:
@@ -78,7 +78,7 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: 
 
 
 def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, values: dict[str, Any]) -> None:
-    """Evaluates on pairs, or on the documents that an embedder finds."""
+    """Evaluates a reranker on pairs, or on the documents that an embedder finds."""
     name, search = values.pop("embedder"), {key: values.pop(key) for key in ("top_k", "split")}
     if name is None:
         if (folder := _folder(values["data"])) is not None:
@@ -108,7 +108,7 @@ def _folder(data: Sequence[str]) -> str | None:
 
 
 def _changed(values: dict[str, Any], task: str) -> list[str]:
-    """Returns the names of the options of a task's data and files that do not have their default value."""
+    """Returns the names of those options for the task's data and files that differ from their defaults."""
     options = [*options_of(TASKS[task].data), *options_of(DataFiles)]
     return [option.name for option in options if values[option.name] != option.default]
 

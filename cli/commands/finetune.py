@@ -39,8 +39,8 @@ def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]
 
     Args:
         task: The name of the task.
-        out: Where events are shown and written.
-        values: The arguments of the library.
+        out: The options that say where events are shown and written.
+        values: The arguments to pass to the library.
     """
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:

@@ -22,7 +22,7 @@ _MAGIC = b"SQLite format 3\0"  # the first bytes of an index's file
 
 
 def _covered() -> list[str]:
-    """Returns the folders that have an index, for completion."""
+    """Returns the folders that have an index, for the shell's completion."""
     return [str(folder) for facts in _indexes() for folder in facts.get("covers", ())]
 
 
@@ -61,7 +61,7 @@ def indexes_show(out: OutputOptions, index: Name = ".") -> None:
 def indexes_remove(
     out: OutputOptions, indexes: Names, yes: Annotated[bool, Option("Remove without asking.", short="-y")] = False
 ) -> None:
-    """Remove indexes: all that you name, or none if there is an error. The files that they cover stay.
+    """Remove indexes: all that you name, or none if there is an error. The files that the indexes cover are kept.
 
     Example: mlxbert indexes remove docs/ --yes
     """
@@ -109,7 +109,7 @@ def indexes_move(
 
 
 def _file(name: str) -> Path:
-    """Returns the file of an index; `name` is this file, or a path that the index covers."""
+    """Finds the file of an index; `name` is either this file or a path that the index covers."""
     from mlxbert.search import index_locations
 
     file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
@@ -119,12 +119,12 @@ def _file(name: str) -> Path:
 
 
 def _listed(name: str) -> Path | None:
-    """Returns the file of the index that `indexes list` shows under this name, which may join several paths."""
+    """Returns the file of the index that has this name in `indexes list`; the name may consist of several paths."""
     return next((Path(facts["index"]) for facts in _indexes() if name in _names(facts.get("covers", ()))), None)
 
 
 def _names(covers: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of an index of these paths: the paths joined, as they are and as they are shown."""
+    """Returns the names that stand for an index of these paths: all paths joined by commas, unchanged and as shown."""
     return ", ".join(covers), ", ".join(map(view.near, covers))
 
 
@@ -135,7 +135,7 @@ def _is_index(name: str) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a file is an index, perhaps a damaged one, and not another program's database."""
+    """Whether a file is an index, even a damaged one, rather than the database of another program."""
     from mlxbert.search import index_locations, schema
 
     if Path(name).absolute() in index_locations.list_indexes():
@@ -146,7 +146,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _file_of_root(name: str) -> Path:
-    """Returns the file of an index; `name` is this file, or a path that the index was made of."""
+    """Finds the file of an index; `name` is either this file or a path for which the index was made."""
     file = _file(name)
     covers = _facts(file)["covers"]
     if not _is_root(name, covers) and identity(name) != identity(file) and name not in _names(covers):
@@ -155,7 +155,7 @@ def _file_of_root(name: str) -> Path:
 
 
 def _is_root(name: str, covers: Sequence[str]) -> bool:
-    """Whether an index was made of a path, however the path is spelled."""
+    """Whether an index was made for a path, however the path is spelled."""
     from mlxbert.search import index_locations
 
     return index_locations.spelled([name], covers)[0] in covers
@@ -194,7 +194,7 @@ def _indexes() -> list[dict[str, Any]]:
 
 
 def _facts_or_problem(file: Path) -> dict[str, Any]:
-    """Returns the facts of an index; if it cannot be read, the reason as `problem`."""
+    """Returns the facts of an index; if it cannot be read, they include the reason as `problem`."""
     try:
         return _facts(file)
     except MlxbertError as problem:
@@ -202,7 +202,7 @@ def _facts_or_problem(file: Path) -> dict[str, Any]:
 
 
 def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
-    """Shows the indexes, and asks at a terminal whether to remove them."""
+    """Shows the indexes to remove, and asks the user in a terminal whether to remove them; returns the answer."""
     if not console.can_ask():
         named = ", ".join(f"{facts['index']} ({console.size(facts['bytes'])})" for facts in indexes)
         raise ArgumentError(

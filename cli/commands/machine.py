@@ -72,7 +72,10 @@ def doctor(
 def _show(
     facts: dict[str, Any], check: Callable[[], dict[str, Any]] | None, out: OutputOptions, *, report: bool
 ) -> None:
-    """Shows the facts, and adds the result of a check; a terminal shows them before the check, which may be stopped."""
+    """Shows the facts and the result of a check, which is added to the facts.
+
+    In a terminal, the facts are drawn before the check runs, so that they are visible even if the user stops it.
+    """
     drawn = not report and console.draws(out.json)
     if drawn:
         session.show_object(facts, lambda: view.draw(facts), out)
@@ -107,7 +110,7 @@ def _raise_faults(check: Mapping[str, Any]) -> None:
 
 
 def _ask_for_report(facts: Mapping[str, Any]) -> None:
-    """Asks users of Apple chips without a report to make one: once per version of MLX."""
+    """Asks for a report if nobody has reported on this Apple chip yet, at most once per version of MLX."""
     if "macos" not in facts or facts["device"] != "gpu" or facts["problems"]:
         return
     from mlxbert.bench.reported_chips import asks_now, is_reported
@@ -138,8 +141,8 @@ def bench(
 
     Texts have 32, 128 and 300 tokens, and are computed in batches of 32 from token ids to hidden states. Updates train
     a new classifier with batches of 16 texts of 128 tokens: forward and backward pass with dropout, clipping and AdamW.
-    The first update is timed in a new process. The share is relative to multiplying large square matrices, roughly the
-    device's peak.
+    The first update is timed in a new process. The share is relative to the speed of multiplying large square matrices,
+    which is roughly the device's peak.
 
     torch computes on the GPU (MPS or CUDA) if mlxbert does, else on the CPU.
 
@@ -199,13 +202,16 @@ def _report(name: str) -> dict[str, Any]:
 
 
 def _system() -> str:
-    """Returns the system without details that identify a machine: `Linux x86_64, glibc 2.39`, or `Darwin arm64`."""
+    """Describes the system without details that identify the machine: `Linux x86_64, glibc 2.39`, or `Darwin arm64`."""
     system, libc = os.uname(), " ".join(filter(None, platform.libc_ver()))
     return ", ".join(filter(None, (f"{system.sysname} {system.machine}", libc)))
 
 
 def _misread_variables() -> Iterator[str]:
-    """Yields advice about variables that MLX reads as whole numbers but are not: it takes the leading digits, or 0."""
+    """Yields advice on environment variables that MLX reads as whole numbers, but that have other values.
+
+    MLX then uses the leading digits of the value, or 0.
+    """
     for name in _READ_AS_NUMBERS:
         value = os.environ.get(name, "0")
         if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", value, re.ASCII):
@@ -215,7 +221,10 @@ def _misread_variables() -> Iterator[str]:
 
 
 def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:
-    """Returns the wheel whose library MLX runs; of two in the same place, the one that fits whether MLX finds a GPU."""
+    """Returns the name and version of the wheel whose library MLX uses.
+
+    If wheels for a CPU and for a GPU are both installed, the choice depends on whether MLX finds a GPU.
+    """
     installed = [name for name in _WHEELS if name in versions]
     fitting = [name for name in installed if gpu == (name != "mlx-cpu")] or installed
     return f"{fitting[-1]} {versions[fitting[-1]]}" if fitting else None

@@ -62,7 +62,7 @@ def mcp(
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> None:
-    """Updates the index; if another process is updating it, the index is served as it is."""
+    """Updates the index. If another process is updating it at present, the index is served as it is."""
     from mlxbert.search.update_events import IndexUpdated
 
     try:

@@ -62,7 +62,7 @@ def mine(
 
 
 def _write(queries: Sequence["Mined"], output: Path, pairs: Sequence[str], overwrite: bool) -> None:
-    """Writes queries with their texts; raises an error if no query has a negative."""
+    """Writes each query with its positives and negatives; raises an error if no query has a negative."""
     if not any(query.negatives for query in queries):
         raise InputError(
             f"{', '.join(pairs)}: no query has a negative among the texts of the other queries",

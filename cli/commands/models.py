@@ -1,4 +1,4 @@
-"""`mlxbert models …`: the built-in model, the models in the shared cache of the hub, and those written by mlxbert."""
+"""`mlxbert models …`: the built-in model, the models in the hub's shared cache, and the models that mlxbert wrote."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,9 +20,9 @@ Name = Annotated[
 
 
 def models_list(out: OutputOptions) -> None:
-    """List the models on this machine: the built-in one, those in the hub's cache, and those that you made.
+    """List the models on this machine: the built-in model, the models in the hub's cache, and your own.
 
-    Yours are the folders that finetune, pretrain, distill and convert have written and that still exist.
+    Your own models are the folders that finetune, pretrain, distill and convert have written and that still exist.
 
     Example: mlxbert models list
     """
@@ -120,7 +120,7 @@ def models_remove(
 
 
 def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
-    """Returns the snapshots to verify: of one revision, of a model, or all in the cache."""
+    """Returns the snapshots to verify: one revision of a model, all revisions of a model, or all in the cache."""
     from mlxbert.weights.hub import cache
 
     if name is None and revision is not None:
@@ -155,7 +155,7 @@ def _verified(snapshot: "Snapshot") -> dict[str, Any]:
 
 
 def _check_name(name: str) -> None:
-    """Refuses models that the cache cannot hold: the built-in one, and folders."""
+    """Rejects models that the cache cannot hold: the built-in model, and folders."""
     from mlxbert.weights.model_source import BUILTIN, local_folder
 
     if name == BUILTIN:
@@ -165,7 +165,7 @@ def _check_name(name: str) -> None:
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
-    """Shows the model, and asks in a terminal whether to remove it."""
+    """Shows the model to remove, and asks the user in a terminal whether to remove it; returns the answer."""
     if not console.can_ask():
         raise ArgumentError(
             f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "

@@ -1,4 +1,4 @@
-"""`mlxbert search` and `mlxbert index`: search in files by meaning and by words; the index is kept up to date."""
+"""`mlxbert search` and `mlxbert index`: search files by meaning and by words, in an index that is kept up to date."""
 
 import math
 import os
@@ -38,7 +38,7 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="File
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """The choice of an index, and the settings of a new one."""
+    """Options that choose an index, and the settings for a new index."""
 
     panel: ClassVar[str] = "Index"
     index: Annotated[
@@ -70,7 +70,7 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """How a query is answered, and how its hits are shown."""
+    """Options for how a query is answered, and how its hits are shown."""
 
     mode: Annotated[
         Literal["hybrid", "vectors", "words"],
@@ -94,7 +94,11 @@ class QueryOptions:
 
 @dataclass
 class IndexUpdate:
-    """The progress of an update of `paths`, as the index spells them; `changed`: the index was modified."""
+    """The progress of an update of an index.
+
+    `paths` are the paths to update, in the spelling of the index. `changed` says whether the update has modified the
+    index.
+    """
 
     paths: Sequence[str] = ()
     scanned: "Scanned | None" = None
@@ -109,7 +113,7 @@ class IndexUpdate:
     chunks: int = 0
 
     def add(self, event: "Event") -> None:
-        """Takes an event into account."""
+        """Updates the progress with an event."""
         from mlxbert.search import update_events
 
         match event:
@@ -133,18 +137,18 @@ class IndexUpdate:
 
     @property
     def size(self) -> int:
-        """The approximate number of bytes of the files that are done."""
+        """The approximate number of bytes that were both read and embedded."""
         return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
     @property
     def lacks_path(self) -> bool:
-        """Whether one of the paths themselves was left out or could not be read."""
+        """Whether an entry of `paths` itself was left out or could not be read."""
         unread = {event.path for event in self.left_out} | {event.path for event in self.failed}
         return not unread.isdisjoint(self.paths)
 
     @property
     def denied(self) -> str | None:
-        """The first folder that the privacy settings of macOS keep from this program."""
+        """The first folder that macOS privacy settings do not let this program read, if any."""
         return next((event.path for event in self.left_out if event.reason == file_systems.FORBIDDEN), None)
 
 
@@ -164,7 +168,7 @@ def search(
     """
     from mlxbert.search.filters import make_filter
 
-    make_filter(how.where or ())  # refuses a bad filter before an index is made
+    make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
         raise ArgumentError(f"query is {query!r}, expected a text")
     searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)
@@ -208,7 +212,10 @@ def index(
 
 
 def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
-    """Returns the paths to search, by default the current folder or all of `file`; `None` if the user declines."""
+    """Returns the paths to search, or `None` if the user declines to make an index.
+
+    Without paths, the current folder is searched or, if there is an index `file`, everything in this index.
+    """
     from mlxbert.search import index_locations
 
     searched = paths if paths or file is not None else ["."]
@@ -223,7 +230,10 @@ def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool)
 
 @contextmanager
 def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
-    """Opens the index of some paths; makes one if none covers them. An error says if query and path are swapped."""
+    """Opens the index that covers the paths, or makes a new one.
+
+    If a path does not exist but the query does, the error says that the two are in the wrong order.
+    """
     from mlxbert.search import index_locations, schema
     from mlxbert.search.index import open_index
 
@@ -255,7 +265,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
-    """Refuses options that differ from those that the index was made with."""
+    """Rejects options that differ from the options with which the index was made."""
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
@@ -273,7 +283,7 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
 
 
 def _typed(value: object) -> str:
-    """Returns the value of an option as a user types it."""
+    """Formats the value of an option in the way that a user types it."""
     return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 
@@ -282,9 +292,10 @@ def _computing(model: str, chosen: IndexOptions) -> ComputingOptions:
 
 
 def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
-    """Updates an index before a search; if another process is updating it, the index is searched as it is.
+    """Updates an index before a search. If another process is updating it, the index is searched as it is.
 
-    A path that cannot be read is reported each time: its passages are as old as the last update that could read it.
+    A path that cannot be read is reported each time, because its passages are as old as the last update that could
+    read it.
     """
     try:
         done = _update(index, paths or None)
@@ -297,7 +308,7 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
 
 
 def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
-    """Updates an index, with a progress bar if anything has changed. An interrupt prints what is kept."""
+    """Updates an index, with a progress bar if anything has changed. After an interrupt, prints what is kept."""
     from mlxbert.search.index_locations import spelled
 
     roots = index.about.roots
@@ -320,7 +331,7 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
 
 
 def _report(done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints notes: guessed columns, how many files were left out and why, and how many could not be read."""
+    """Prints notes about guessed columns, files that were left out, and files that could not be read."""
     if done.guessed:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
@@ -393,9 +404,10 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
 
 
 def _is_hidden(path: str, roots: Sequence[str]) -> bool:
-    """Whether updates never read a path: it is hidden (except `.gitignore`), or in a skipped folder below a root.
+    """Whether updates skip a path because it is hidden or in a skipped folder below a root.
 
-    On a Mac `~/Library` is such a folder, in which something changes all the time.
+    `.gitignore` does not count as hidden. On a Mac, `~/Library` is a skipped folder, in which files change all the
+    time.
     """
     from mlxbert.search.file_walk import reason_to_skip
     from mlxbert.search.index_locations import is_under
@@ -413,7 +425,7 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
 
 
 def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:
-    """Shows passages: drawn in a terminal, as JSON lines in a pipe."""
+    """Draws passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
         for hit in hits:
             line = hit.to_dict(why=explain)
@@ -438,7 +450,10 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
 
 
 def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
-    """Yields hits for drawing, each with its best sentence: by shared words, or by meaning if there are none."""
+    """Yields the hits to draw, each with its best sentence.
+
+    The best sentence has the most words of the query. If a passage has none of them, it is the most similar sentence.
+    """
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
 

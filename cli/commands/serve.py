@@ -29,8 +29,8 @@ def serve(
 ) -> None:
     """Serve models to other programs over HTTP.
 
-    It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face, see
-    docs/serve.md.
+    It speaks the protocols of OpenAI, Cohere, Jina, ollama, Text Embeddings Inference and Hugging Face (see
+    docs/serve.md).
     Clients refer to a model by its NAME; by default this is its name on the hub, or the name of its folder. Without
     MODEL it serves the model that MLXBERT_MODEL names, or the built-in one.
 
@@ -54,7 +54,7 @@ def serve(
 
 
 def _named(words: Sequence[str], what: str) -> dict[str, str]:
-    """Splits words of the form NAME=VALUE; a value alone is named after its file or folder."""
+    """Splits words of the form NAME=VALUE; a VALUE without a name is named after its file or folder."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")

@@ -87,7 +87,7 @@ similarity = with_options(
 
 
 def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, pairs: bool) -> None:
-    """Refuses options that do not work together."""
+    """Rejects options that do not work together."""
     if model.server is not None and (pairs or vectors is not None):
         option = "--pairs" if vectors is None else "--vectors"
         raise ArgumentError(f"{option} needs the model itself: it does not work with --server")
@@ -100,7 +100,7 @@ def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, 
 def _opened(
     texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
 ) -> RecordStream:
-    """Opens the texts, see `open_ranking`; without an input file, the texts stored with the vectors."""
+    """Opens the texts to rank (see `open_ranking`); without an input file, these are stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:
@@ -111,7 +111,10 @@ def _opened(
 
 
 def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that stored vectors were made with, for the query, except those that the user gave."""
+    """Returns the options with which the stored vectors were made, so that the query is embedded alike.
+
+    Options that the user gave are left out.
+    """
     if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
         raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"add --model {name}")
     options = json.loads(stored.about.get("options", "{}"))
@@ -119,7 +122,7 @@ def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", va
 
 
 def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterator[Any]:
-    """Yields each text with its vector, or the error of one of them."""
+    """Yields each text with its vector; yields the error instead if either could not be read."""
     for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
         if text is None or vector is None:
             more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
@@ -157,7 +160,7 @@ def _pairs(
 
 
 def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:
-    """Adds bars to a view if scores are cosines; other scores may have any size."""
+    """Makes a view draw bars only if scores are cosines, because other scores may have any size."""
     return functools.partial(draw, bars=model.embedder.config.similarity == "cosine")
 
 

@@ -1,7 +1,7 @@
-"""The commands of tasks with one result per item; each is made from its task's entry in the catalogue.
+"""The commands of tasks that give one result per item. Each command is made from the task's entry in the catalogue.
 
-A command consists of its items (`ITEMS`), the options of its task, and its specifics (`SPECIAL`): how a result is
-drawn, and a check before the model is loaded.
+A command consists of its kind of items (`ITEMS`), the options of its task, and what is special about it (`SPECIAL`):
+how a result is drawn, and a check before the model is loaded.
 """
 
 import importlib
@@ -27,11 +27,11 @@ from mlxbert.tasks.item_kinds import ItemKind
 
 @dataclass(frozen=True)
 class TextItems:
-    """Texts.
+    """The items of a command whose items are texts.
 
     Attributes:
-        source: The options of input files.
-        remembered: The fields of this class that results depend on; they are part of an output's manifest.
+        source: The class of the options for input files.
+        remembered: The fields of this class that results depend on, which are therefore part of an output's manifest.
     """
 
     source: ClassVar[type[RecordOptions]] = RecordOptions
@@ -45,7 +45,7 @@ class TextItems:
 
 @dataclass(frozen=True)
 class TextOrPairItems(TextItems):
-    """Texts, or pairs of texts."""
+    """The items of a command whose items are texts or pairs of texts."""
 
     source = PairInputOptions
     remembered = ("pair",)
@@ -58,7 +58,7 @@ class TextOrPairItems(TextItems):
 
 @dataclass(frozen=True)
 class PairItems(TextItems):
-    """Pairs of texts; the arguments form one pair."""
+    """The items of a command whose items are pairs of texts; the arguments form a single pair."""
 
     source = PairInputOptions
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B", help="Two texts.")] = None
@@ -74,7 +74,7 @@ class PairItems(TextItems):
 
 @dataclass(frozen=True)
 class QuestionItems(TextItems):
-    """Questions, each with a text to answer it from."""
+    """The items of a command whose items are questions, each with a text to answer it from."""
 
     source = PairInputOptions
     texts: Annotated[list[str] | None, typer.Argument(metavar="QUESTION…", help="Questions.")] = None
@@ -95,7 +95,7 @@ ITEMS: Mapping[ItemKind, type[TextItems]] = {
 
 
 class Typed(NamedTuple):
-    """The input of a user: the options of the model and of input files, the items, and the options of the task."""
+    """What a user typed: the options of the model and of input files, the items, and the options of the task."""
 
     model: ServedOptions
     source: Any
@@ -109,11 +109,11 @@ def _nothing(typed: Typed) -> None:
 
 @dataclass(frozen=True)
 class Special:
-    """The specifics of a command.
+    """What is special about a command.
 
     Attributes:
-        draw: Returns the function that draws a result, for a model and the options of the task.
-        check: Refuses bad input before a model is loaded.
+        draw: A function that takes the model and the options of the task, and returns the function that draws a result.
+        check: A function that raises an error for bad input, called before a model is loaded.
     """
 
     draw: Callable[[Any, Any], session.Draw]
@@ -121,7 +121,7 @@ class Special:
 
 
 def _check_quotes(typed: Typed) -> None:
-    """Refuses the words of a sentence that was not quoted."""
+    """Raises an error if the arguments look like the words of a single sentence without quotes."""
     texts = typed.items.texts or ()
     unmasked = [text for text in texts if "mask" not in text.lower()]
     if unmasked and len(texts) > 1 and not any(" " in text for text in texts):
@@ -132,7 +132,7 @@ def _check_quotes(typed: Typed) -> None:
 
 
 def _check_labels(typed: Typed) -> None:
-    """Refuses invalid labels before a large model is downloaded; a server checks labels itself."""
+    """Rejects invalid labels before a large model is downloaded; for a model on a server, the server checks labels."""
     chosen = typed.chosen
     if chosen.labels is None:
         if chosen.hypothesis is not None or chosen.multi:
@@ -149,7 +149,7 @@ def _check_labels(typed: Typed) -> None:
 
 
 def _view(name: str) -> Any:
-    """Imports the module of a view when its command runs."""
+    """Imports the module of a view; called only when the command of the view runs."""
     return importlib.import_module(f"mlxbert.cli.views.{name}")
 
 

@@ -1,4 +1,4 @@
-"""Routes events of training to the sinks that the options ask for, and interruptions to the training."""
+"""Routes the events of training to the sinks that the options ask for, and handles interruptions."""
 
 import json
 import shlex
@@ -22,7 +22,10 @@ from mlxbert.training.loop.events import Event, Finished
 
 
 def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: ExitStack) -> list[Sink]:
-    """Opens the sinks that the options ask for; `opened` closes them. Only the first of several processes has sinks."""
+    """Opens the sinks that the options ask for, and registers them with `opened`, which closes them.
+
+    If several processes share the work, only the first one has sinks.
+    """
     sinks: list[Sink] = []
     if mpi_launch.rank():
         return sinks
@@ -43,7 +46,7 @@ def open_sinks(out: EventOptions, inputs: Iterable[str], *, dry: bool, opened: E
 
 
 def _for_stdout(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
-    """Yields the sink for stdout; where no live view can be drawn, also one that prints progress on stderr."""
+    """Yields the sink for stdout. If no live view can be drawn, also yields a sink that prints progress on stderr."""
     at_terminal, drawn = console.at_terminal(), console.draws(out.json)
     dumb = at_terminal and console.stdout().is_dumb_terminal
     sparse = console.may_draw() and (dumb if at_terminal and drawn else not at_terminal)
@@ -57,7 +60,7 @@ def _for_stdout(out: EventOptions, *, dry: bool) -> Iterator[Sink]:
 
 @contextmanager
 def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows the current phase: in the live view if there is one, else next to a spinner."""
+    """Yields a function that shows the current phase, in the live view if there is one, or else next to a spinner."""
     with progress.waiting() as wait:
 
         def name(phase: str) -> None:
@@ -70,13 +73,13 @@ def naming(sinks: list[Sink]) -> Iterator[Callable[[str], None]]:
 def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], kind: str) -> None:
     """Passes every event to every sink; registers a finished model for `models list`.
 
-    Training saves its state when it ends early, even if an interruption or an error occurs in a sink.
+    If an interruption or an error occurs in a sink, training still saves its state.
 
     Args:
-        events: The events.
-        sinks: The destinations of events.
+        events: The events of the training.
+        sinks: The destinations of the events.
         begun: Called before each event is passed on.
-        kind: The command that trains, for `models list`.
+        kind: The name of the training command, which `models list` shows.
     """
     try:
         for event in events:
@@ -93,7 +96,7 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
 
 @contextmanager
 def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
-    """On an interrupt, closes the live view and prints how to resume the run, unless `output` is `None`."""
+    """On an interrupt, closes the live view. If there is an `output`, also prints how to resume the run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -104,7 +107,7 @@ def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
 
 
 def _saved(output: Path) -> str:
-    """Returns the last saved step of an interrupted run, if it can be read: `saved at step 12; `."""
+    """Describes the last saved step of an interrupted run: `saved at step 12; `. Empty if it cannot be read."""
     try:
         states = output.with_name(f"{output.name}.partial").rglob("state.json")
         newest = max(states, key=lambda path: path.stat().st_mtime, default=None)
@@ -114,5 +117,5 @@ def _saved(output: Path) -> str:
 
 
 def command_line() -> list[str]:
-    """Returns the command line as it was typed."""
+    """Returns the words of the command line as they were typed."""
     return ["mlxbert", *sys.argv[1:]]

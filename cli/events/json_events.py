@@ -16,7 +16,7 @@ _START = 100  # bytes of a log that identify it
 
 
 def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
-    """Whether a log ends within a line, as after a killed run."""
+    """Whether a log ends in the middle of a line, because the run that wrote it was killed."""
     if identity(path) in map(identity, inputs):
         raise ArgumentError(f"--log {path}: is an input", hint="events are appended to the log: name another file")
     with open(path, "rb", opener=open_regular) as file:
@@ -29,7 +29,7 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
 
 
 class JsonEvents:
-    """Writes events to stdout as they arrive; if `quiet`, only `finished`, or `started` in a `dry` run."""
+    """Writes events to stdout as they arrive; if `quiet`, writes only `finished`, or `started` in a `dry` run."""
 
     def __init__(self, *, quiet: bool, dry: bool) -> None:
         self._kind: type[Event] = Event if not quiet else Started if dry else Finished
@@ -44,7 +44,7 @@ class JsonEvents:
 
 
 class EventLog:
-    """Appends every event to a file at once; a resumed run continues the log."""
+    """Appends every event to a file as soon as it arrives; a resumed run continues the log."""
 
     def __init__(self, path: Path, inputs: Iterable[str]) -> None:
         try:

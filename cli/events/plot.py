@@ -14,9 +14,9 @@ _INCHES, _DOTS_PER_INCH = (10, 4.5), 150
 
 
 class Plot:
-    """Plots the loss and the metric over the steps, a colour per run, when training ends or is interrupted.
+    """Plots the loss and the metric over the steps, with a colour per run, when training ends or is interrupted.
 
-    The extension of the file decides on the format; an existing file is replaced.
+    The extension of the file determines the format. An existing file is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class Plot:
                 self._scores[event.run].append(event)
 
     def close(self) -> None:
-        """Writes the plot, if there is something to draw."""
+        """Writes the plot if there is anything to draw."""
         if any(self._losses.values()):
             with atomic_write(self._path, locked=False) as file:
                 self._figure().savefig(file, format=self._path.suffix[1:].lower(), dpi=_DOTS_PER_INCH)

@@ -8,10 +8,10 @@ from mlxbert.training.loop.events import Event
 
 
 class Sink(Protocol):
-    """A destination of events, in their order."""
+    """A destination that receives events in order."""
 
     def write(self, event: Event) -> None:
-        """Takes the next event."""
+        """Receives the next event."""
 
     def close(self) -> None:
         """Ends the output; called once, after the last event or an interruption."""

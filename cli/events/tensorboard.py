@@ -12,7 +12,7 @@ from mlxbert.training.loop.events import Evaluated, Event, Started, Step
 
 
 class TensorBoard:
-    """Writes losses, learning rates and metrics; several runs have a folder each."""
+    """Writes losses, learning rates and metrics; if there are several runs, each has its own folder."""
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", "--tensorboard", "tensorboard")

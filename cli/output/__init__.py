@@ -1,1 +1,1 @@
-"""Results in files: formats, and parts that survive an interruption."""
+"""Writes results to files in several formats, in parts that survive an interruption."""

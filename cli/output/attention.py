@@ -1,4 +1,4 @@
-"""Attention weights in a file: an HTML page, or numbers."""
+"""Writes attention weights to a file, as an HTML page or as numbers."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ _EXTENSIONS = (".html", ".json", ".npz")
 
 
 def check(path: Path | None, overwrite: bool) -> None:
-    """Refuses a path that cannot be written; called before a model is loaded."""
+    """Raises an error if the path cannot be written; called before a model is loaded."""
     if path is None:
         return
     if path.suffix not in _EXTENSIONS:
@@ -31,8 +31,8 @@ def write(result: "Attention", path: Path, model: str) -> None:
     """Writes the weights of a text.
 
     Args:
-        result: The weights.
-        path: The file; its extension decides on the format.
+        result: The attention weights of the text.
+        path: The file to write; its extension determines the format.
         model: The name of the model, for the title of the page.
     """
     text = _page(result, model) if path.suffix == ".html" else to_json(result.to_dict()) + "\n"
@@ -49,7 +49,7 @@ def write(result: "Attention", path: Path, model: str) -> None:
 
 
 def _page(result: "Attention", model: str) -> str:
-    """Returns a self-contained page; each weight is rounded to a byte."""
+    """Returns a self-contained HTML page, in which each weight is rounded to a byte."""
     import numpy as np
 
     levels = np.rint(result.weights * 255).astype(np.uint8).tobytes()

@@ -1,4 +1,4 @@
-"""The finished parts of an output."""
+"""Reads and writes the finished parts of an output file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,9 +15,10 @@ PART = 512
 
 
 class FinishedParts:
-    """The finished parts in a folder, as an iterable of their paths; a record next to each holds its counts and hash.
+    """The finished parts in a folder; iterating over them yields their paths.
 
-    `owner` is a JSON value; a part of another owner counts as damaged.
+    A record next to each part holds its counts and its hash. `owner` is a JSON value that is stored in each record; a
+    part with another owner counts as damaged.
     """
 
     def __init__(self, folder: Path, format: OutputFormat, owner: object) -> None:
@@ -35,7 +36,7 @@ class FinishedParts:
         return sum(counts[name] for counts in self.counts)
 
     def find(self) -> "FinishedParts":
-        """Counts further parts on disk, up to the first that is missing or damaged."""
+        """Reads the counts of further parts on disk, up to the first part that is missing or damaged."""
         with suppress(OSError, DamagedError):
             while True:
                 path = self._path(len(self.counts))
@@ -62,6 +63,6 @@ class FinishedParts:
 
 
 def _tokens(result: Any) -> int:
-    """Returns the number of tokens of a result, whose field is a number or a list."""
+    """Returns the number of tokens of a result, whose field `tokens` is a number or a list."""
     tokens = getattr(result, "tokens", 0)
     return tokens if isinstance(tokens, int) else len(tokens)

@@ -1,4 +1,4 @@
-"""Output formats by file extension."""
+"""Finds the output format for a file extension."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
 
 
 class JsonLines(OutputFormat):
-    """`.jsonl`: an object per line, as on stdout."""
+    """`.jsonl`: a JSON object per line, as on stdout."""
 
     ending = part_ending = ".jsonl"
 
@@ -47,7 +47,7 @@ FORMATS = {kind.ending: kind for kind in _KINDS}
 
 
 def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
-    """Returns the format of a file extension."""
+    """Returns the class of the output format that the extension of a file names."""
     ending = path.suffix.lower()
     if ending not in allowed:
         if path.is_dir():
@@ -67,10 +67,10 @@ def choose(
     words: bool = False,
     keep: Sequence[str] | None = None,
 ) -> OutputFormat:
-    """Makes the format of a file extension; without a file, JSON lines.
+    """Makes the output format that the extension of a file names, or JSON lines if there is no file.
 
-    `width` is D if results are vectors, `whole` makes them int8, `words` means vectors of words; `metadata` is stored
-    if the format supports it.
+    If results are vectors, `width` is their number of values, `whole` says that they are int8, and `words` that they
+    belong to words. `metadata` is stored if the format supports it.
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:

@@ -1,7 +1,9 @@
 """The interface of output formats, and helpers for vectors.
 
-A format writes parts from lists of results, and assembles the file from its parts with only a piece of a part in memory
-at a time. The bytes depend only on the results. D is the width of a vector.
+A format writes parts from lists of results, and assembles the file from its parts, with only a piece of a part in
+memory at a time. The bytes of the file depend only on the results, not on their division into parts.
+
+Shapes: D values of a vector.
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +25,12 @@ class OutputFormat(ABC):
 
     Attributes:
         ending: The extension of the file.
-        part_ending: The extension of its parts.
-        holds_errors: Whether the file stores why an input failed; otherwise stderr shows it.
+        part_ending: The extension of each part.
+        holds_errors: Whether the file stores why an input failed; if not, the reason is printed on stderr.
         keeps: Whether the file can store the kept fields of records.
-        failures: Where failures are described, or what they look like.
+        failures: A phrase that says where failures are described or how they look in the file.
         whole: Whether vectors are int8 instead of float32.
-        words: Whether vectors are of words.
+        words: Whether vectors belong to words instead of texts.
     """
 
     ending: str
@@ -51,30 +53,36 @@ class OutputFormat(ABC):
 
     @property
     def width(self) -> int:
-        """D; formats of vectors need it in advance."""
+        """The number of values of a vector, D; formats for vectors need it in advance."""
         assert self._width is not None, f"{self.ending} needs the width of its vectors"
         return self._width
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the vectors' dtype, little-endian."""
+        """NumPy's name for the dtype of the vectors, little-endian."""
         return "|i1" if self.whole else "<f4"
 
     @classmethod  # noqa: B027 - most formats need no check
     def check(cls, path: Path) -> None:
-        """Refuses a file that cannot be written."""
+        """Raises an error if a file of this format cannot be written to the path."""
 
     @abstractmethod
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
-        """Writes results, which may be failures, with the kept fields of their records."""
+        """Writes a part: results, some of which may be failures, and the kept fields of their records."""
 
     @abstractmethod
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the file; `parts` are in order and can be iterated repeatedly, `results` is the N of all parts."""
+        """Writes the whole file from its parts.
+
+        Args:
+            file: The file to write to.
+            parts: The paths of the parts in order; they can be iterated over several times.
+            results: The number of results in all parts.
+        """
 
 
 def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":
-    """Returns (len(results), D) in the format's dtype; a failure is a row of NaN, or of 0 in int8."""
+    """Returns the vectors of N results in the format's dtype, (N, D); a failure is a row of NaN, or of 0 in int8."""
     import numpy as np
 
     width = format.width
@@ -87,5 +95,5 @@ def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDAr
 
 
 def utf8(text: str) -> bytes:
-    """Encodes a text as UTF-8; lone surrogates, which errors may quote, become escapes."""
+    """Encodes a text as UTF-8. Lone surrogates, which messages may quote from an input, become escapes."""
     return text.encode("utf-8", "backslashreplace")

@@ -15,13 +15,13 @@ from mlxbert.results.result import Failure
 
 
 class Parquet(OutputFormat):
-    """`.parquet`: columns text, embedding, tokens, truncated, error, and the kept fields of each record as strings.
+    """`.parquet`: the columns text, embedding, tokens, truncated and error, and the kept fields of records as strings.
 
-    Vectors of words have a row per word, with the additional columns word, start and end.
+    For vectors of words, there is a row per word, with the additional columns word, start and end.
 
-    A failure has an error, an embedding of NaN (of 0 in int8), and null elsewhere. Its embedding cannot be null:
-    pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero length null
-    components are not supported"), and one failure would make the file unreadable.
+    A failure has an error, an embedding of NaN (of 0 in int8), and null in all other columns. Its embedding cannot be
+    null, because pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero
+    length null components are not supported"), so that a single failure would make the file unreadable.
     """
 
     ending = ".parquet"
@@ -29,7 +29,7 @@ class Parquet(OutputFormat):
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Refuses the file if pyarrow is missing."""
+        """Raises an error if pyarrow is not installed."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
@@ -94,13 +94,13 @@ def _rows(result: Any) -> list[Any]:
 
 
 def _as_text(value: Any) -> str | None:
-    """Returns a value as a string; values of other types as JSON."""
+    """Converts a value to a string; values that are neither a string nor `None` are converted to JSON."""
     return value if value is None else utf8(value if isinstance(value, str) else json.dumps(value)).decode()
 
 
 @contextmanager
 def _arrow_errors() -> Iterator[None]:
-    """Turns errors of pyarrow into errors of writing a file."""
+    """Converts errors of pyarrow to an `OSError`, as for any file that cannot be written."""
     import pyarrow as pa
 
     try:

@@ -1,7 +1,7 @@
-"""The .csv and .sqlite outputs: a table with a row for each input. D is the width of a vector.
+"""The .csv and .sqlite outputs: a table with a row for each input.
 
-Columns are the kept fields of the records, the fields of the results, and `error`, which says why an input failed. A
-list, such as the labels or the entities of a text, is JSON in one cell.
+The columns are the kept fields of the records, the fields of the results, and `error`, which says why an input failed.
+A list, such as the labels or the entities of a text, is stored as JSON in one cell.
 """
 
 import codecs
@@ -24,7 +24,7 @@ _SQLITE_LIMIT = 2**63  # SQLite's integers are smaller
 
 
 class _Table(OutputFormat):
-    """A table, whose parts are JSON lines: the columns are known only at the end."""
+    """A format for tables. Its parts are JSON lines, because the columns are known only at the end."""
 
     part_ending = ".jsonl"
 
@@ -43,7 +43,7 @@ class _Table(OutputFormat):
 
 
 def _table(parts: Iterable[Path]) -> tuple[list[str], Iterator[list[Any]]]:
-    """Returns the columns and the rows of all parts; reads the parts twice."""
+    """Returns the columns of all parts and an iterator over their rows; the parts are read twice."""
 
     def rows() -> Iterator[dict[str, Any]]:
         for path in parts:
@@ -61,12 +61,12 @@ def _plain(value: Any) -> Any:
 
 
 class Csv(_Table):
-    """`.csv` (RFC 4180), UTF-8: vectors as JSON; a cell without a value is empty."""
+    """`.csv` (RFC 4180) in UTF-8. Vectors are stored as JSON; a cell without a value is empty."""
 
     ending = ".csv"
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the header and the rows; texts are quoted, as they may contain a carriage return."""
+        """Writes the header and the rows; texts are quoted, because they may contain a carriage return."""
         columns, rows = _table(parts)
         text = codecs.getwriter("utf-8")(file, "backslashreplace")
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -77,23 +77,24 @@ class Csv(_Table):
 
 
 class Sqlite(_Table):
-    """`.sqlite`: a table named after the task, and a table `about` of names and values: the model and the options.
+    """`.sqlite`: a table named after the task, and a table `about` with the model and the options as names and values.
 
-    A vector is a BLOB of 4 · D bytes, float32 little-endian, or of D bytes, int8; a failure has NULL.
+    A vector of D values is a BLOB of 4 · D bytes (float32, little-endian) or of D bytes (int8). A failure has NULL
+    instead.
     """
 
     ending = ".sqlite"
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Refuses a database that has a journal: SQLite would apply the journal to the new database."""
+        """Raises an error if the database has a journal, because SQLite would apply the journal to the new database."""
         for journal in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
             if journal.exists():
                 hint = f"close the programs that use the database; if there are none, remove {journal}"
                 raise ArgumentError(f"--output {path}: {journal.name} has changes to the existing database", hint=hint)
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the tables; `file` is new, and the caller syncs it to disk: SQLite needs no journal and no sync."""
+        """Writes the tables without a journal and without a sync, because `file` is new and the caller syncs it."""
         columns, rows = _table(parts)
         table, names = _quoted(self.metadata.get("task", "results").replace("-", "_")), map(_quoted, columns)
         places = ", ".join("?" * len(columns))

@@ -1,10 +1,10 @@
-"""Results in a file: written in parts that survive an interruption, assembled and moved into place at the end.
+"""Writes results to a file in parts that survive an interruption; the file is assembled and moved into place last.
 
-`X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
-numbered parts. A part has `PART` results, or those of a GPU's window of inputs if the window is larger. A small file
-with counts and a hash is written after each part; a part without it is unfinished. The same command finds the parts and
-resumes after the last complete one; batches after it that were already saved are not computed again. `X` itself
-appears complete or not at all.
+A file `X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
+numbered parts. A part has `PART` results; on a GPU whose window of inputs is larger, it has the results of a window. A
+small file with counts and a hash is written after each part; a part without this file is unfinished. The same command
+finds the parts and resumes after the last finished one. Batches after it that were already saved are not computed
+again. `X` itself appears complete or not at all.
 """
 
 import os
@@ -42,9 +42,10 @@ def check_output(
     *,
     shared: bool = False,
 ) -> None:
-    """Refuses an output file that cannot be written; a command calls it before it loads a model.
+    """Raises an error if an output file cannot be written; commands call this before they load a model.
 
-    If several processes share the work (`shared`), the first one writes; otherwise several processes are refused.
+    If there are several processes, `shared` says whether they share the work. If so, only the first one writes;
+    otherwise, several processes are an error.
     """
     if path is None:
         return
@@ -58,13 +59,13 @@ def check_output(
 
 
 def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option: str = "output") -> None:
-    """Refuses the path of an output file that cannot be written: the checks of `check_output` for any format.
+    """Raises an error if a file cannot be written to the path, whatever its format.
 
     Args:
-        path: The path.
+        path: The path of the output file.
         overwrite: Whether an existing file may be replaced.
-        sources: The input files.
-        option: The option that names the path.
+        sources: The input files, which must not be overwritten.
+        option: The name of the option for the path, for error messages.
     """
     check_written(option, path, "file")
     with writing(path):
@@ -88,13 +89,13 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 class Dropped:
-    """Replaces `FileOutput` in processes other than the first: drops results, with the same attributes."""
+    """Replaces `FileOutput` in all processes but the first: has the same attributes, but drops the results."""
 
     done = failed = truncated = only_unknown = 0
     hint = None
 
     def begin_windows(self, size: int) -> None:
-        """Does nothing, as there are no parts."""
+        """Does nothing, because there are no parts."""
 
     def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
@@ -112,15 +113,15 @@ class _Folder(PartialFolder):
     hint = "finish that run with its own input, model and options; --overwrite discards it and starts over"
 
     def resumable(self, manifest: Mapping[str, Any]) -> bool:
-        """Whether the input is a file: only then can a run be resumed."""
+        """Whether a run can be resumed, which requires that its input is a file."""
         return manifest.get("input", "") is not None
 
 
 class FileOutput:
-    """Writes results to `path`; a context manager.
+    """A context manager that writes results to `path`.
 
     Attributes:
-        hint: What to do about the first failure of this run, if the file stores the reasons.
+        hint: The hint for the first failure of this run, if the file stores why inputs failed.
     """
 
     def __init__(
@@ -142,27 +143,27 @@ class FileOutput:
 
     @property
     def done(self) -> int:
-        """The number of results in finished parts, which is the number of records that a resumed run skips."""
+        """The number of results in finished parts; a resumed run skips as many records."""
         return self._parts.total("results")
 
     @property
     def failed(self) -> int:
-        """The number of failures among these results."""
+        """The number of failures in finished parts."""
         return self._parts.total("failed")
 
     @property
     def truncated(self) -> int:
-        """The number of these results whose input was truncated."""
+        """The number of results in finished parts whose input was truncated."""
         return self._parts.total("cut")
 
     @property
     def only_unknown(self) -> int:
-        """The number of these results whose text has no known token."""
+        """The number of results in finished parts whose text has no known token."""
         return self._parts.total("unknown")
 
     @property
     def tokens(self) -> int:
-        """The number of tokens that the model read for these results, if results count tokens."""
+        """The number of tokens in the inputs of finished parts, if results count tokens."""
         return self._parts.total("tokens")
 
     def __enter__(self) -> "FileOutput":
@@ -181,20 +182,20 @@ class FileOutput:
         return FinishedParts(self.partial, self.format, self.manifest)
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Returns the outputs of a batch, see `UnfinishedPart.remember`."""
+        """Returns the outputs of a batch (see `UnfinishedPart.remember`)."""
         with writing(self.partial):
             return self._batches.remember(key, compute)
 
     def begin_windows(self, size: int) -> None:
-        """Makes parts end with windows of `size` inputs: a run that resumes after a part makes the same windows.
+        """Makes each part end with a window of `size` inputs, so that a resumed run makes the same windows.
 
-        A run that resumes with another size, on another GPU, also begins its windows after the last part: nothing is
-        left out or computed twice, and a saved batch is used only if the same texts form it.
+        A run that resumes on another GPU with another size begins its windows after the last part. Nothing is left out
+        or computed twice, and a saved batch is used only if it consists of the same texts.
         """
         self._part_size = -(-PART // size) * size
 
     def write(self, result: Any, kept: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Takes one result and the kept fields of its record; writes a part to disk when it is full."""
+        """Adds a result and the kept fields of its record to the current part; writes the part when it is full."""
         if isinstance(result, Failure):
             if self.format.holds_errors:
                 self.hint = self.hint or result.error.hint
@@ -206,7 +207,7 @@ class FileOutput:
             self._flush()
 
     def _print_failure(self, failure: Failure) -> None:
-        """Prints why an input failed, for formats that do not store it; only for the first `_MAX_PRINTED` failures."""
+        """Prints why an input failed, because the format does not store it; stops after `_MAX_PRINTED` failures."""
         self._printed += 1
         if self._printed <= _MAX_PRINTED:
             console.say("error", f"input {failure.index}: {failure.error.message}")
@@ -238,7 +239,10 @@ class FileOutput:
             self._lock.close()
 
     def _keep(self, problem: BaseException) -> None:
-        """Saves unfinished batches, and hints at resuming: in the error, unless it has a hint of its own."""
+        """Saves the batches of the unfinished part, and tells the user how to resume.
+
+        The advice becomes the hint of the error if it has none; otherwise it is printed.
+        """
         # Counts the parts on disk: an interrupt may come after a part is finished and before it is counted.
         self._parts.find()
         if not isinstance(problem, Exception) or len(self._batches):  # an error at the start saves nothing

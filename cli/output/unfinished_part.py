@@ -1,7 +1,7 @@
-"""The outputs of batches since the last finished part: written every few seconds, so that little is computed twice.
+"""Saves the outputs of batches since the last finished part every few seconds, so that little is computed twice.
 
-Texts of similar length share a batch, so nearly all batches of a window must be computed before its first texts are
-done: finished results alone would save next to nothing of a window.
+Texts of similar length share a batch, so that nearly all batches of a window must be computed before its first results
+are complete. Saving only complete results would therefore save next to nothing of a window.
 """
 
 import base64
@@ -20,14 +20,17 @@ _LIMIT = 2**28  # characters to keep: a single result may be a text of any lengt
 
 
 class UnfinishedPart:
-    """The saved batches after a part. `owner` is a JSON value; files of another owner count as damaged."""
+    """The saved batches of the part that is not finished yet.
+
+    `owner` is a JSON value that is stored in each file; files with another owner count as damaged.
+    """
 
     def __init__(self, folder: Path, owner: object) -> None:
         self._folder, self._owner = folder, owner
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Starts with the batches after `part` parts, including those that an interrupted run saved."""
+        """Starts to save the batches after `part` finished parts; reuses those that an interrupted run saved."""
         self._part, self._files, self._size = part, 0, 0
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()
@@ -35,11 +38,11 @@ class UnfinishedPart:
         self._used: list[tuple[str, Sequence[Any]]] = []  # reused batches of the file that is being read
 
     def __len__(self) -> int:
-        """Returns the number of files."""
+        """Returns the number of files with saved batches."""
         return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Returns the outputs of the next batch: those saved under its key, or else computed ones, which it saves."""
+        """Returns the outputs of the next batch; if none are saved under its key, computes and saves them."""
         stored = next(self._stored, None)
         if stored is not None and stored[0] == key:
             outputs: Sequence[Any] = stored[1]
@@ -58,7 +61,7 @@ class UnfinishedPart:
         return outputs
 
     def write(self) -> None:
-        """Writes the batches since the last file."""
+        """Writes the batches since the last file to a new file."""
         if self._new:
             content = json.dumps(self._new, default=_encoded)
             write_record(self._path(self._files), {"batches": content}, self._owner, durable=False)
@@ -66,7 +69,7 @@ class UnfinishedPart:
         self._new, self._written = [], time.monotonic()
 
     def remove(self) -> None:
-        """Removes all files."""
+        """Removes all files with saved batches."""
         for path in self._folder.glob("batches-*"):
             path.unlink(missing_ok=True)
 
@@ -74,7 +77,7 @@ class UnfinishedPart:
         return self._folder / f"batches-{self._part:06}-{number:06}.json"
 
     def _read(self) -> Iterator[Any]:
-        """Yields the batches in the files, up to the first file that is missing or damaged."""
+        """Yields the saved batches, up to the first file that is missing or damaged."""
         with suppress(OSError, DamagedError):
             while True:
                 content = read_record(self._path(self._files), self._owner)["batches"]
@@ -83,7 +86,7 @@ class UnfinishedPart:
 
 
 def _encoded(value: Any) -> Any:
-    """Converts arrays and spans to JSON without any loss."""
+    """Converts an array or spans to values that JSON can express, without any loss."""
     from mlxbert.text.answer_spans import Spans
 
     if isinstance(value, Spans):

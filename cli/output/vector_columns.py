@@ -1,4 +1,7 @@
-"""The .npy and .safetensors outputs: vectors as plain numbers. N results, D width of a vector."""
+"""The .npy and .safetensors outputs, which hold vectors as plain numbers.
+
+Shapes: N results, D values of a vector.
+"""
 
 import errno
 import hashlib
@@ -15,7 +18,10 @@ _HASH = hashlib.sha256().digest_size
 
 
 class _ColumnFormat(OutputFormat):
-    """A format of columns. A part is its columns one after the other, without a header; its size gives its rows."""
+    """A format that stores columns. A part holds one column after the other, without a header.
+
+    The number of rows in a part follows from its size.
+    """
 
     part_ending = ".columns"
     holds_errors = keeps = False
@@ -26,16 +32,16 @@ class _ColumnFormat(OutputFormat):
 
     @property
     def vector_bytes(self) -> int:
-        """The number of bytes of a vector."""
+        """The size of a vector in bytes."""
         return (1 if self.whole else 4) * self.width
 
     @property
     @abstractmethod
     def row_bytes(self) -> tuple[int, ...]:
-        """The number of bytes of a row in each column."""
+        """The size of a row in bytes, for each column."""
 
     def copy_column(self, file: IO[bytes], parts: Iterable[Path], column: int) -> None:
-        """Copies one column of all parts."""
+        """Copies a column from all parts to a file."""
         before, width, row_width = sum(self.row_bytes[:column]), self.row_bytes[column], sum(self.row_bytes)
         for path in parts:
             rows, rest = divmod(path.stat().st_size, row_width)
@@ -50,13 +56,13 @@ class _ColumnFormat(OutputFormat):
 
 
 class Npy(_ColumnFormat):
-    """`.npy`: float32 or int8 (N, D); a failure is a row of NaN or 0, so that rows have the numbers of the inputs."""
+    """`.npy`: an array of float32 or int8, (N, D), with a row per input; a failure is a row of NaN or 0."""
 
     ending = ".npy"
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
-        """The size of a vector."""
+        """The size of a vector in bytes, as the only column."""
         return (self.vector_bytes,)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
@@ -64,7 +70,7 @@ class Npy(_ColumnFormat):
         file.write(stack(results, self).tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes NumPy's header, and the vectors."""
+        """Writes the header of the .npy format, and the vectors."""
         from numpy.lib import format as npy
 
         header = {"descr": self.dtype, "fortran_order": False, "shape": (results, self.width)}
@@ -75,15 +81,15 @@ class Npy(_ColumnFormat):
 class Safetensors(_ColumnFormat):
     """`.safetensors`: `embeddings` F32 or I8 (N, D), `text_sha256` U8 (N, 32), `tokens` I32 (N,).
 
-    A failure is a row of NaN, or of 0 in I8, with a hash and tokens of 0. The format:
-    https://huggingface.co/docs/safetensors
+    A failure is a row of NaN, or of 0 in I8; its hash and its number of tokens are 0. For the format, see
+    https://huggingface.co/docs/safetensors.
     """
 
     ending = ".safetensors"
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
-        """The sizes of a vector, a hash and a number of tokens."""
+        """The sizes in bytes of a vector, a hash and a number of tokens."""
         return (self.vector_bytes, _HASH, 4)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:
@@ -98,7 +104,7 @@ class Safetensors(_ColumnFormat):
         file.write(np.array(tokens, "<i4").tobytes())
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
-        """Writes the header, and each tensor from all parts."""
+        """Writes the header, and then each tensor, whose rows come from all parts."""
         tensors = {
             "embeddings": ("I8" if self.whole else "F32", [self.width]),
             "text_sha256": ("U8", [_HASH]),

@@ -1,4 +1,4 @@
-"""Paths that a command writes, checked before it does anything else."""
+"""Checks the paths that a command will write, before it does anything else."""
 
 import os
 import stat
@@ -16,15 +16,15 @@ _HINTS = {  # where the output goes without the option
 
 
 def check_written(name: str | None, path: str | Path, kind: Literal["file", "folder"]) -> None:
-    """Refuses a path that exists but is not a regular file, or not a folder.
+    """Raises an error if the path exists but is not of the kind that the command writes, a regular file or a folder.
 
-    If several processes share the work, only the first one checks and writes. Other reasons why a path cannot be
+    If several processes share the work, only the first one checks and writes. Other reasons why the path cannot be
     written are reported when it is written.
 
     Args:
-        name: The option that names the path; `None` for an argument.
-        path: The path.
-        kind: Whether the command writes a file or a folder.
+        name: The name of the option for the path; `None` for an argument.
+        path: The path to write.
+        kind: What the command writes: `file` or `folder`.
     """
     if mpi_launch.rank():
         return

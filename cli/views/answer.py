@@ -14,7 +14,7 @@ _COLUMNS = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column
 
 
 def draw(result: Answer) -> Iterator["rich.RenderableType"]:
-    """Draws the question, the spans with their scores and places, then each paragraph once, with its spans marked."""
+    """Draws the question, the answers with scores and places, and then each paragraph with its answers marked."""
     yield rich.Text(console.shortened(result.question), style="dim")
     unanswered = result.answer is None
     rows = [_row("no answer", result.no_answer_score, "bold yellow", "yellow")] if unanswered else []
@@ -34,14 +34,14 @@ def _row(name: str, score: float, style: str, bar: str, before: str = "", place:
 
 
 def _place(result: Answer, span: Span) -> str:
-    """Returns the offsets of a span, and its line if the context has several."""
+    """Formats the offsets of a span, and its line if the context has several lines."""
     lines = result.context.count("\n", 0, span.start) + 1
     line = f", line {lines:,}" if "\n" in result.context else ""
     return f"{span.start:,} to {span.end:,}{line}"
 
 
 def _paragraphs(result: Answer) -> list[tuple[int, int]]:
-    """Returns the parts of the context to show, in their order; overlapping parts are merged."""
+    """Returns the bounds of the parts of the context to show, in order; overlapping parts are merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(_around(result.context, span) for span in result.spans):
         earlier = merged.pop() if merged and start <= merged[-1][1] else (start, end)

@@ -1,4 +1,4 @@
-"""Draws what tokens attend to: a heat map if it fits the terminal, or else the strongest links."""
+"""Draws which tokens each token attends to: as a heat map if it fits the terminal, or else as a list of links."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _COLUMNS = (Column(wraps=True), Column(), Column(wraps=True), Column(bar=True, m
 
 
 def draw(result: "Attention") -> Iterator["RenderableType"]:
-    """Draws the mean over the layers and heads."""
+    """Draws the attention between tokens, averaged over the layers and heads."""
     from rich.text import Text
 
     count = len(result.tokens)
@@ -37,7 +37,7 @@ def _title(result: "Attention") -> str:
 
 
 def _map(result: "Attention") -> Iterator["RenderableType"]:
-    """Draws a row for each token, with its attention to the tokens whose numbers head the columns."""
+    """Draws a heat map with a row for each token and a column for each token that it attends to."""
     from rich.text import Text
 
     mean, special = result.mean, [token.start == token.end for token in result.tokens]
@@ -62,7 +62,7 @@ def _fitted(token: str) -> str:
 
 
 def _links(result: "Attention") -> Iterator["RenderableType"]:
-    """Draws the strongest links between different tokens of the text."""
+    """Draws the pairs of different tokens with the strongest attention between them."""
     from rich.text import Text
 
     mean, text_tokens = result.mean, [number for number, token in enumerate(result.tokens) if token.start != token.end]

@@ -20,9 +20,10 @@ class _Figure:
     """A figure for comparing libraries.
 
     Attributes:
-        name: The name, with the unit unless the values have it.
-        values: The formatted values by library.
-        ratio: How many times better mlxbert is than the peer; empty without a peer, and for values of different kinds.
+        name: The name of the figure, with the unit unless the values include it.
+        values: The formatted value for each library.
+        ratio: How many times better mlxbert is than the other library. Empty if there is no other library, or if the
+            values cannot be compared.
     """
 
     name: str
@@ -31,7 +32,7 @@ class _Figure:
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the machine, a row for each library, and their speeds in detail."""
+    """Draws facts about the machine, a table with a row for each library, and the speeds in detail."""
     parts = _parts(report)
     yield from console.facts("mlxbert bench", _facts(report, parts))
     batches = f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens"
@@ -55,13 +56,13 @@ def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _counted(kinds: Mapping[str, str]) -> str:
-    """Returns what each library's peak memory counts; on MPS it is not the same for both."""
+    """Describes what the peak memory of each library includes, which differs between libraries on MPS."""
     different = [f"{side}: of the {kind}" for side, kind in kinds.items() if kind != kinds[OURS]]
     return "; ".join([f"of the {kinds[OURS]}", *different])
 
 
 def line(report: dict[str, Any]) -> str:
-    """Returns a row for the table of machines."""
+    """Formats a report as a row for the table of machines in the documentation."""
     machine, parts = report["machine"], _parts(report)
     dtypes = {name: part["dtype"] for name, part in parts.items()}
     differs = len({*dtypes.values()}) > 1
@@ -75,7 +76,7 @@ def line(report: dict[str, Any]) -> str:
 
 
 def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parts whose measurement succeeded."""
+    """Returns the parts of a report, encoding and training, that could be measured."""
     return {name: report[name] for name in _UNITS if "speeds" in report.get(name, {})}
 
 
@@ -85,7 +86,7 @@ def _peer(report: Mapping[str, Any]) -> str:
 
 
 def _figures(report: Mapping[str, Any]) -> list[_Figure]:
-    """Returns the figures for comparing libraries; figures that were not measured have no values."""
+    """Returns the figures for comparing libraries; a figure that was not measured has no values."""
     encoding, training = (_parts(report).get(name, {}) for name in _UNITS)
     speeds = {speed["shape"]: speed for speed in encoding.get("speeds", ())}
     update: Mapping[str, Any] = next(iter(training.get("speeds", ())), {})
@@ -123,7 +124,7 @@ def _number(value: float) -> str:
 
 
 def _compared(report: Mapping[str, Any]) -> PlainTable:
-    """Makes a table with a row for each library, and one for the ratios."""
+    """Makes a table with a row for each library and a row for the ratios."""
     figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
     rows = [[side, *(figure.values.get(side, _NONE) for figure in figures)] for side in sides]
     rows += [["ratio", *(figure.ratio for figure in figures)]] if len(sides) > 1 else []
@@ -135,7 +136,7 @@ def _compared(report: Mapping[str, Any]) -> PlainTable:
 
 
 def _speeds(name: str, part: Mapping[str, Any]) -> PlainTable:
-    """Makes a table of a part's speeds, with the slowest and the fastest round."""
+    """Makes a table of the speeds of encoding or training, with the slowest and the fastest round."""
     sides = [*part["peak_memory_bytes"]]
     several = len(sides) > 1
     headers = (

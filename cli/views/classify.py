@@ -1,4 +1,4 @@
-"""Draws the labels of a text with bars, or its number."""
+"""Draws the labels that a classifier gives to a text with bars, or the number that it predicts."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +18,17 @@ _COLUMNS = (
 def drawing(
     top_k: int | None, known: Labels | None
 ) -> Callable[[Classification | Regression], Iterator["rich.RenderableType"]]:
-    """Returns the drawing function for results of a model with these labels; it shows `top_k` labels of each."""
+    """Returns a function that draws the results of a model with these labels, with the best `top_k` labels for each."""
     return functools.partial(draw, most=top_k or SHOWN, known=known)
 
 
 def draw(
     result: Classification | Regression, most: int = SHOWN, known: Labels | None = None
 ) -> Iterator["rich.RenderableType"]:
-    """Draws the text or the pair, and below it `most` labels and all chosen ones, or the number."""
+    """Draws the text or the pair of texts, and below it the predicted labels or the predicted number.
+
+    The best `most` labels are shown, and all labels that were chosen.
+    """
     if result.pair is None:
         yield rich.Text(console.shortened(result.text), style="dim")
     else:
@@ -41,7 +44,11 @@ def draw(
 
 
 def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> PlainTable:
-    """Draws a bar and the threshold of each label; chosen labels stand out: the first, or those with a check mark."""
+    """Draws a bar and the threshold for each label.
+
+    The chosen labels are highlighted. These are the labels with a check mark or, in a single-label task, the first
+    label.
+    """
     rows = []
     for place, label in enumerate(labels):
         multi_label = label.chosen is not None
@@ -58,7 +65,7 @@ def _bars(labels: list[Label], thresholds: Mapping[str, float]) -> PlainTable:
 
 
 def _numbers(result: Regression, known: Labels | None) -> "rich.Text | PlainTable":
-    """Draws each number after its name; a single number has no name if its name is only a default."""
+    """Draws each number after its name; a single number is shown without its name if the name is just the default."""
     if not result.values:
         name = known.names[0] if known is not None and known.names[0] != "LABEL_0" else ""
         before = f"{console.visible(name)}  " if name else ""

@@ -1,9 +1,9 @@
-"""Colours that are readable on white and on black, whatever a terminal's palette of sixteen colours is.
+"""Chooses colours that are readable on white and on black, whatever palette of sixteen colours a terminal has.
 
-Views use names such as `green`. In most palettes green, yellow and cyan are too pale on white, and blue is too dark on
-black; Terminal.app, white by default, draws bold colours brighter still. Terminals with 256 colours or more get a fixed
-colour in place of each name, and terminals with sixteen only red and magenta. A colour is never the only carrier of
-information.
+Views use names such as `green`. In most palettes, green, yellow and cyan are too pale on white, and blue is too dark on
+black. Terminal.app, which is white by default, draws bold colours even brighter. Terminals with at least 256 colours
+get a fixed colour for each name; terminals with sixteen colours get only red and magenta. Colours never carry
+information that the text does not have.
 """
 
 import re
@@ -35,10 +35,10 @@ _BACKGROUND = re.compile(r"\bwhite on #\w+")
 
 
 class Console(rich.Console):
-    """A console that maps the colours of views to those that its terminal has."""
+    """A console that maps the colour names of views to colours that the terminal has."""
 
     def get_style(self, name: str | rich.Style, *, default: str | rich.Style | None = None) -> rich.Style:
-        """Returns the style of a name, or of words such as `bold green`."""
+        """Returns the style for a name, or for words such as `bold green`."""
         if isinstance(name, str):
             words, link, target = OF_RICH.get(name, name).partition("link ")
             name = f"{self._fitting(words)}{link}{target}"

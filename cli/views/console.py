@@ -1,6 +1,6 @@
-"""The terminal: notes on stderr, and the tables, bars and lists that views consist of.
+"""Writes to the terminal: prints notes on stderr, and makes the tables, bars and lists that views consist of.
 
-Texts are data: they go into rich's `Text` objects, never into its markup, and their invisible characters are escaped,
+Texts are data. They go into rich's `Text` objects, never into its markup, and their invisible characters are escaped,
 so that no text can control the terminal or look like another text.
 """
 
@@ -26,7 +26,7 @@ _SHOWN = 300  # characters of a text
 _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
-_LIMIT = 9999  # columns or lines that the environment may claim a terminal to have
+_LIMIT = 9999  # the most columns or lines that the environment may set
 # `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
     r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
@@ -39,7 +39,7 @@ _live: "rich.Console | None" = None
 
 
 def stdout() -> "rich.Console":
-    """Returns a rich console on stdout; in a pipe or a file, trailing spaces are removed."""
+    """Returns a rich console on stdout; if stdout is not a terminal, the console removes trailing spaces."""
     from mlxbert.cli.views.colours import Console
     from mlxbert.cli.views.trimmed import Trim
 
@@ -50,21 +50,21 @@ def stdout() -> "rich.Console":
 
 
 def stderr() -> "rich.Console":
-    """Returns a rich console on stderr that does not wrap lines; during a live view, the console of the view."""
+    """Returns a rich console on stderr that does not wrap lines; while a live view is drawn, returns its console."""
     from mlxbert.cli.views.colours import Console
 
     return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
 
 
 def _environment() -> dict[str, str]:
-    """Returns the environment without impossible terminal sizes: rich then uses the real size, or 80 columns."""
+    """Returns the environment without impossible terminal sizes, so that rich uses the real size or 80 columns."""
     sizes = {name: os.environ.get(name, "") for name in ("COLUMNS", "LINES")}
     wrong = {name for name, size in sizes.items() if not (re.fullmatch("[0-9]{1,9}", size) and 0 < int(size) <= _LIMIT)}
     return {name: value for name, value in os.environ.items() if name not in wrong}
 
 
 def require_stdout() -> None:
-    """Raises an error if there is no stdout: rich would silently drop its output."""
+    """Raises an error if stdout is closed, because rich would silently drop its output."""
     if sys.stdout is None:
         raise MlxbertError("stdout is closed")
 
@@ -75,18 +75,18 @@ def at_terminal() -> bool:
 
 
 def draws(json: bool | None) -> bool:
-    """Whether results are drawn: as `--json` or `--no-json` says, by default in a terminal."""
+    """Whether results are drawn instead of printed as JSON: as `json` says, or by default in a terminal."""
     return at_terminal() if json is None else not json
 
 
 def may_draw() -> bool:
-    """Whether progress may be drawn: stderr is a terminal, and `--quiet` was not given."""
+    """Whether progress may be drawn, which requires that stderr is a terminal and `--quiet` was not given."""
     return not _quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
 def live(screen: "rich.Console") -> Iterator[None]:
-    """Makes notes appear above a live view while it is drawn on a console."""
+    """Makes notes appear above the live view that is drawn on this console."""
     global _live
     before, _live = _live, screen
     try:
@@ -96,38 +96,34 @@ def live(screen: "rich.Console") -> Iterator[None]:
 
 
 def set_quiet(quiet: bool) -> None:
-    """Turns notes and progress off or on."""
+    """Turns notes and progress bars off or on."""
     global _quiet
     _quiet = quiet
 
 
 def can_ask() -> bool:
-    """Whether a user can be asked: stdin and stderr are terminals."""
+    """Whether a user can be asked, which requires that stdin and stderr are terminals."""
     return sys.stdin is not None and sys.stderr is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(question: str) -> bool:
-    """Asks a question on stderr, and returns whether the answer is yes.
-
-    typer's own prompt goes to stdout, which is for data.
-    """
+    """Asks a question on stderr, because stdout is for data; returns whether the answer is yes."""
     print(f"{visible(question)} [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def is_heard(kind: str) -> bool:
-    """Whether lines of a kind are printed; see `say`."""
+    """Whether lines of this kind are printed (see `say`)."""
     return sys.stderr is not None and not (_quiet and kind == "note")
 
 
 def say(kind: str, text: str, command: str = "") -> None:
-    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`. Ignores a stderr that cannot be written.
+    """Prints a line on stderr: `note: …`, `hint: …` or `error: …`. Does nothing if stderr cannot be written to.
 
-    In a terminal the line is wrapped between words.
+    In a terminal, the line is wrapped between words. A `command` that follows the text is meant to be copied; it is
+    never wrapped, and gets its own line if it is long.
 
-    A `command` that follows the text is meant to be copied: it is never wrapped, and has its own line if it is long.
-
-    The library's hints name arguments of Python; they are printed as options.
+    Hints of the library name arguments in Python; they are printed as options of the command line.
     """
     if not is_heard(kind):
         return
@@ -159,11 +155,14 @@ def _option(match: re.Match[str]) -> str:
 
 
 def _command(start: str, rest: str) -> tuple[str, str]:
-    """Returns the command for a call of a function of the package, and the text after it; omits lowercase variables.
+    """Converts a call of one of the package's functions in a text to a command; omits lowercase variables.
 
     Args:
-        start: The name of the function, and the opening parenthesis.
-        rest: The text after it.
+        start: The name of the function with the opening parenthesis.
+        rest: The text after the parenthesis.
+
+    Returns:
+        The command and the text after the call.
     """
     for bracket in re.finditer(r"\)", rest):  # the first one may be inside a string
         call = start + rest[: bracket.end()]
@@ -173,7 +172,7 @@ def _command(start: str, rest: str) -> tuple[str, str]:
 
 
 def _words(call: ast.expr) -> str | None:
-    """Returns the command for a call, or `None` if no command can express it."""
+    """Returns the words of the command for a call, or `None` if no command can express it."""
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     name = call.func.attr
     try:
@@ -219,7 +218,7 @@ def _print(kind: str, message: str, command: str) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Wraps a paragraph between words; a word too long for a line, such as a path, is not split."""
+    """Wraps a paragraph between words; a word that is too long for a line, such as a path, is not split."""
     lines: list[str] = []
     for gap, word in re.findall("( *)([^ ]+)", text):
         if lines and rich.cell_len(lines[-1]) + len(gap) + rich.cell_len(word) <= width:
@@ -230,12 +229,15 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def counted(number: float, what: str, several: str = "") -> str:
-    """Formats a count: `1 text`, `2,000 texts`; `several` is the plural if it does not just add an s."""
+    """Formats a count: `1 text`, `2,000 texts`; `several` is the plural of an irregular noun."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def visible(text: str) -> str:
-    """Makes invisible characters visible: `␛` for an ASCII control character, an escape with its number for others."""
+    """Makes invisible characters visible.
+
+    An ASCII control character becomes a symbol such as `␛`; any other becomes an escape with its number.
+    """
     return INVISIBLE.sub(_escaped, text)
 
 
@@ -245,12 +247,12 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def shortened(text: str) -> str:
-    """Returns the beginning of a text, with invisible characters made visible."""
+    """Returns the beginning of a text, in which invisible characters are made visible."""
     return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
 def line(text: str, limit: int = 1000) -> str:
-    """Returns the beginning of a text on one line, with invisible characters made visible."""
+    """Returns the beginning of a text on a single line, in which invisible characters are made visible."""
     joined = visible(" ".join(text[: 4 * limit].split()))
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
@@ -288,7 +290,7 @@ def bar_of(share: float, style: str) -> Bar:
 
 
 def meter(before: "rich.Text", share: float, style: str, after: str = "") -> PlainTable:
-    """Draws a line: a text, a bar if it fits the terminal, and the text `after` it."""
+    """Draws a line that consists of a text, a bar if it fits the terminal, and the text `after`."""
     columns = (Column(), Column(bar=True, most=BAR_WIDTH), Column())
     return PlainTable(columns, [(before, bar_of(share, style), rich.Text(after))])
 

@@ -20,7 +20,7 @@ TRAINING = re.compile(
 
 
 def conversion(result: "Conversion") -> Iterator["rich.RenderableType"]:
-    """Draws what was written, and how it differs from the source."""
+    """Draws which files were written, and how the result differs from the source."""
     rows: list[tuple[str, object]] = [
         ("from", f"{result.source} ({result.family}, {result.format})"),
         ("files", f"{len(result.written)} and a manifest, {console.size(result.bytes)}"),

@@ -10,7 +10,7 @@ from mlxbert.cli.views.redacted import anonymous, without_paths
 _MODELS, _RUNS, _SPEED = ("families",), ("training", "built-in model"), "speed"
 _NOT_DRAWN = ("packages", "problems", "system")  # the last is part of `platform`
 _MAX_FAULTS = 10  # faulty operations shown
-_MULTIPLES = 10  # an error from this many times the allowed one on is shown as a multiple, not in percent
+_MULTIPLES = 10  # times the allowed error; a larger error is shown as a multiple, not in percent
 _MAX_CONSEQUENCES = 5  # names shown
 # The facts of a public report: nothing that identifies the owner, the host or a folder.
 _PUBLIC_FACTS = (
@@ -22,7 +22,7 @@ Fault = dict[str, Any]
 
 
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the facts of a report and the versions of packages; problems are printed as hints elsewhere."""
+    """Draws the facts of a report and the versions of packages. Problems are not drawn, but printed as hints."""
     rows = [(named(key), value) for key, value in report.items() if key not in _NOT_DRAWN]
     rows += [(f"package {name}", version) for name, version in report["packages"].items()]
     yield from console.facts("mlxbert doctor", rows)
@@ -34,7 +34,7 @@ def named(key: str) -> str:
 
 
 def draw_check(check: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws a line each for operations, families, training with the built-in model and speed; then the faults."""
+    """Draws a line each for operations, families, training with the built-in model, and speed; and then the faults."""
     groups = check["groups"]
     kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, _SPEED)]
     runs = [name for name in _RUNS if name in groups]  # a quick check trains nothing
@@ -63,7 +63,10 @@ def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
 
 
 def _main(faults: Sequence[Fault]) -> Fault:
-    """Returns an operation's worst fault: first of published models, then one without a result or the largest error."""
+    """Returns the worst fault of an operation.
+
+    Faults that affect published models count first, then faults without a result, then faults with the largest error.
+    """
 
     def weight(fault: Fault) -> tuple[bool, float]:
         missing = fault["error"] is None
@@ -73,7 +76,7 @@ def _main(faults: Sequence[Fault]) -> Fault:
 
 
 def _described(faults: Sequence[Fault]) -> list[tuple[str, str]]:
-    """Describes an operation's faults: the dtypes, an example with its error, the number of checks, the models."""
+    """Describes the faults of an operation: dtypes, the worst fault, the number of others, and affected models."""
     main = _main(faults)
     error = main["problem"] or f"error {main['error']:.1e}, expected at most {main['allowed']:.0e}"
     more = f"; and {console.counted(len(faults) - 1, 'more check')}" if len(faults) > 1 else ""
@@ -85,7 +88,7 @@ def _described(faults: Sequence[Fault]) -> list[tuple[str, str]]:
 
 
 def following(consequences: Sequence[dict[str, Any]]) -> str:
-    """Lists the first operations that are wrong because of a fault, and counts the others."""
+    """Lists the first operations that are wrong because of a fault, and gives the number of the others."""
     names = list(dict.fromkeys(fault["operation"] for fault in consequences))
     more = len(names) - _MAX_CONSEQUENCES
     return "; ".join(names[:_MAX_CONSEQUENCES]) + (f"; and {more:,} more" if more > 0 else "")
@@ -117,7 +120,7 @@ def _share(worst: float) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Formats a report with its check to paste into an issue: facts about the device, nothing about its user."""
+    """Formats a report and its check as text to paste into an issue, with nothing that identifies the user."""
     check = report["check"]
     rows = [(named(key), report[key]) for key in _PUBLIC_FACTS if report.get(key) is not None]
     rows.insert(0, ("MLX", _mlx(report)))
@@ -145,7 +148,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _mlx(report: dict[str, Any]) -> str:
-    """Returns MLX's version and its wheel: `0.32.4 (mlx-cpu)`, with the wheel's version if it differs."""
+    """Formats the version of MLX and its wheel: `0.32.4 (mlx-cpu)`, with the version of the wheel if it differs."""
     version, wheel = report["packages"].get("mlx"), report["wheel"] or "no wheel"
     return f"{version} ({wheel.removesuffix(f' {version}')})"
 

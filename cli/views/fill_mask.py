@@ -12,7 +12,10 @@ _OTHER_COLUMNS = 24  # columns of a terminal for bars, scores and the space betw
 
 
 def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
-    """Draws a table per mask: words, probabilities, filled sentences; if these do not fit, the text once above."""
+    """Draws a table for each mask, with words, probabilities, and the filled sentences.
+
+    If the sentences do not fit, the text is drawn once above the table instead.
+    """
     for number, mask in enumerate(result.masks, 1):
         sentences = [_sentence(result, mask, fill) for fill in mask.fills]
         tokens = [rich.Text(console.visible(fill.token.strip()), style="bold") for fill in mask.fills]
@@ -31,7 +34,7 @@ def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
 
 
 def _sentence(result: FillMask, mask: Mask, fill: Fill) -> "rich.Text":
-    """Returns the text around a mask, filled with a word."""
+    """Returns the text around a mask, in which a word replaces the mask."""
     token = fill.token.strip()
     filled = result.text[: mask.start] + token + result.text[mask.end :] if fill.text is None else fill.text
     end = len(filled) - len(result.text[mask.end :])

@@ -1,7 +1,7 @@
-"""The help of a command: a line per option, in the same order everywhere; `mlxbert help` also has the details.
+"""Draws the help of a command, with a line per option and in the same order everywhere.
 
-typer's own help has no short form: it is 104 lines of 80 columns for `embed`, 193 for `finetune classify`. It shows
-Python types (`<str>`), and takes 50% longer.
+`mlxbert help` also shows the details of each option. typer's own help has no short form: it has 104 lines of 80 columns
+for `embed`, and 193 for `finetune classify`. It also shows Python types (`<str>`), and takes 50% longer.
 """
 
 import re
@@ -27,7 +27,7 @@ _COMPLETION = {
 
 @dataclass(frozen=True)
 class _Row:
-    """A row for an option, an argument or a command: what a user types, and its explanation."""
+    """A row of the help for an option, an argument or a command: what a user types, and what it means."""
 
     name: str
     metavar: str
@@ -39,7 +39,10 @@ class _Row:
 
 
 def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
-    """Draws the help of a command or a group: a sentence for each option, or the whole text if `whole`."""
+    """Draws the help of a command or a group.
+
+    If `whole` is true, the whole text of each option is drawn; otherwise, only its first sentence.
+    """
     width = min(console.stdout().width, _MAX_WIDTH)
     yield rich.Text.assemble(("Usage: ", "bold"), " ".join([path, "[OPTIONS]", usage(command)]).rstrip())
     about = (command.help or "").split("\n\n")
@@ -59,7 +62,7 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
 
 
 def _more(path: str, command: Any) -> str:
-    """Says how to get more help."""
+    """Returns a sentence that says how to get more help."""
     program, *words = path.split(maxsplit=1)
     if hasattr(command, "commands"):
         explains = " ".join([program, "help", *words, "COMMAND"])
@@ -68,7 +71,10 @@ def _more(path: str, command: Any) -> str:
 
 
 def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
-    """Returns the rows of each panel; the first panel, without a name, has required and command-specific options."""
+    """Returns the rows of each panel, by the name of the panel.
+
+    The panel without a name comes first. It has the required options and the options that only this command has.
+    """
     commands: dict[str, list[_Row]] = {}
     for name in command.list_commands(None) if hasattr(command, "commands") else ():
         child = command.commands[name]
@@ -82,7 +88,7 @@ def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
 
 
 def _first(command: Any) -> str:
-    """Returns the beginning of the first sentence of a command's help."""
+    """Returns the first clause of a command's help."""
     return _CLAUSE.split(command.help or "", maxsplit=1)[0]
 
 
@@ -114,12 +120,12 @@ def takes(parameter: Any, kind: str) -> bool:
 
 
 def choices_of(parameter: Any) -> list[str]:
-    """Returns the values that an option can have; empty if they cannot be listed."""
+    """Returns the possible values of an option; empty if they cannot be listed."""
     return [str(getattr(choice, "value", choice)) for choice in getattr(parameter.type, "choices", ())]
 
 
 def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
-    """Yields facts about a parameter that its text does not have: choices, default, environment variable."""
+    """Yields the facts about a parameter that its text does not mention: choices, default, environment variable."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None
@@ -136,7 +142,7 @@ def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
 
 
 def usage(command: Any) -> str:
-    """Returns the arguments of a command."""
+    """Returns the arguments of a command as the usage line shows them."""
     if hasattr(command, "commands"):
         return "COMMAND …"
     arguments = [argument for argument in command.params if argument.param_type_name == "argument"]
@@ -144,7 +150,7 @@ def usage(command: Any) -> str:
 
 
 def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
-    """Draws the name of a row, with its text next to it or, on a narrow terminal, below it."""
+    """Draws a row of the help: the name, and the text next to it or, in a narrow terminal, below it."""
     left = rich.Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
     lines = console.wrapped(row.text, width - indent)
     if left.cell_len < indent and lines:

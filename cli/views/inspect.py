@@ -1,4 +1,4 @@
-"""Draws the inspection of a model."""
+"""Draws what `mlxbert inspect` finds out about a model."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +63,7 @@ def _short_rows(model: "Inspection") -> _Rows:
 
 
 def _fit(fit: "Fit") -> str:
-    """Says in one line whether this machine has enough memory to run and train the model."""
+    """Describes in one line whether this machine has enough memory to run and train the model."""
     longest = _longest(fit)
     needed = f"about {console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
@@ -76,7 +76,7 @@ def _fit(fit: "Fit") -> str:
 
 
 def _longest(fit: "Fit") -> str:
-    """Says how much memory the longest text takes; empty if a batch takes more."""
+    """Describes how much memory the longest text takes; returns an empty text if a batch takes more."""
     if fit.longest <= fit.batch:
         return ""
     return f"{console.size(fit.weights + fit.longest)} with a text of {fit.longest_tokens:,} tokens, "
@@ -126,7 +126,7 @@ def _problems(model: "Inspection") -> Iterator[str]:
 
 
 def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
-    """Draws all facts about a model; `whole` lists every tensor instead of one line for all layers."""
+    """Draws all facts about a model; unless `whole` is true, equal tensors of all layers share a line."""
     yield from console.facts(f"{model.family} in {model.folder}", _summary(model))
     yield from console.facts("configuration", _config_rows(model.config))
     tokenizer = model.tokenizer
@@ -173,7 +173,7 @@ def _summary(model: "Inspection") -> _Rows:
 
 
 def _as_text(value: object) -> object:
-    """Formats a value on one line: the entries of a tuple or mapping, the name and the fields of a dataclass."""
+    """Formats a value on one line. A tuple or mapping is shown by its entries, a dataclass by its name and fields."""
     if is_dataclass(value) and not isinstance(value, Mapping):
         facts = ", ".join(f"{field.name} {_as_text(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({facts})" if facts else type(value).__name__
@@ -236,12 +236,12 @@ def _size(shape: Iterable[int]) -> str:
 
 
 def _names(tensor: "TensorFacts") -> list[str]:
-    """Returns the names of a tensor, from the file to the network."""
+    """Returns the names that a tensor has in the file, in transformers and in the network, without repetitions."""
     return [name for name in (tensor.stored_as, tensor.name, tensor.becomes) if name is not None]
 
 
 def _tensors(rows: Iterable["TensorFacts"]) -> "rich.RenderableType":
-    """Draws dtypes, shapes and names; on a narrow terminal each further name of a tensor has its own line."""
+    """Draws the dtypes, shapes and names of tensors; in a narrow terminal, each name of a tensor gets its own line."""
     rows = list(rows)
     wide = max(len(" → ".join(_names(row))) for row in rows) + _OTHER_COLUMNS <= console.stdout().width
     lines: list[tuple[str, ...]] = []
@@ -254,7 +254,7 @@ def _tensors(rows: Iterable["TensorFacts"]) -> "rich.RenderableType":
 
 
 def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
-    """Merges the rows of tensors that differ only in the number of their layer."""
+    """Merges the rows of tensors that differ only in the number of the layer."""
     groups: dict[tuple[object, ...], list[TensorFacts]] = {}
     for row in tensors:
         name, becomes = (_LAYER.sub("{}", text) for text in (row.name, row.becomes))
@@ -263,7 +263,7 @@ def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
 
 
 def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
-    """Merges rows; the names of tensors in the file may have nothing in common."""
+    """Merges the rows of a tensor in several layers, whose names in the file may have nothing in common."""
     first, layers = rows[0], f"{{0…{len(rows) - 1}}}"
     stored_as = first.stored_as
     if stored_as is not None:

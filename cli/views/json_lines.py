@@ -10,7 +10,7 @@ from mlxbert.results.json import to_json
 
 
 def to_line(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) -> str:
-    """Returns the line of a result, see `merged`."""
+    """Returns the JSON line for a result and the kept fields of its record (see `merged`)."""
     return to_json(merged(result, kept, left_out))
 
 

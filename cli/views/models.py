@@ -9,7 +9,7 @@ _COMPLETE = {True: "yes", False: "no", None: "not known"}
 
 
 def draw_list(listing: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the built-in model, the cache with a line for each revision, and a line for each model made here."""
+    """Draws the built-in model, each revision in the cache, and each model that was written on this machine."""
     builtin, *cached = listing["models"]
     yield from draw_facts(builtin["name"], builtin)
     yield from console.facts("hub cache", [("folder", listing["cache"])])

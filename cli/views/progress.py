@@ -1,4 +1,4 @@
-"""Progress bars on stderr."""
+"""Draws progress bars on stderr."""
 
 import time
 from collections import deque
@@ -10,24 +10,24 @@ from mlxbert.progress import OnProgress
 
 _MIN_BAR, _MAX_BAR = 4, 40  # columns of a bar
 _OTHER_COLUMNS = 52  # columns for the texts next to a bar
-_WIDE = 50  # columns of a terminal from which on a line has a bar and texts
+_WIDE = 50  # minimum columns of a terminal for a line with a bar and texts
 _MEASUREMENTS, _INTERVAL, _MIN_SPAN = 10, 1.0, 3.0  # measurements for a rate; seconds between two, and over all
 
 
 class RemainingTime:
-    """Estimates the remaining time from the mean rate over the last measurements."""
+    """Estimates the remaining time from the mean rate of the last measurements."""
 
     def __init__(self) -> None:
         self._measured: deque[tuple[float, int]] = deque(maxlen=_MEASUREMENTS)
 
     def add(self, done: int) -> None:
-        """Adds a measurement, unless the last one is very recent."""
+        """Adds a measurement, unless the last measurement is very recent."""
         now = time.monotonic()
         if not self._measured or now - self._measured[-1][0] >= _INTERVAL:
             self._measured.append((now, done))
 
     def left(self, total: float | None) -> float | None:
-        """Returns the remaining seconds; `None` without enough measurements, or if the work is overdue."""
+        """Returns the remaining seconds, or `None` if there are too few measurements or the work is overdue."""
         if total is None or not self._measured:
             return None
         (start, before), (end, done) = self._measured[0], self._measured[-1]
@@ -39,9 +39,10 @@ class RemainingTime:
 
 @contextmanager
 def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
-    """Shows a download: a note, and a bar of bytes in a terminal; nothing until the first bytes (done, total) arrive.
+    """Shows the progress of a download as a note and, in a terminal, a bar of bytes.
 
-    An interrupt prints how much is kept. `before` is called before anything is printed.
+    Yields a function that takes the number of bytes done and the total; nothing is shown before its first call. An
+    interrupt prints how much is kept. `before` is called before anything is printed.
     """
     kept = total = 0
 
@@ -62,8 +63,9 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 @contextmanager
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
-    """Shows work on bytes: a note with their number, and a bar in a terminal; nothing until the first call.
+    """Shows the progress of work on bytes as a note with their number and, in a terminal, a bar.
 
+    Yields a function that takes the number of bytes done and the total; nothing is shown before its first call.
     `before` is called before anything is printed.
     """
     with ExitStack() as drawn:
@@ -86,10 +88,7 @@ def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 @contextmanager
 def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
-    """Shows a line with a spinner if stderr is a terminal.
-
-    Yields a function that changes the text; an empty text removes the line.
-    """
+    """Shows a spinner and a text in a terminal; yields a function that changes the text (empty to remove it)."""
     with ExitStack() as drawn:
         spinner: rich.Spinner | None = None
 
@@ -113,7 +112,10 @@ def waiting(text: str = "") -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def counted(what: str) -> Iterator[OnProgress]:
-    """Shows a bar in a terminal from the first count (done, total) on."""
+    """Shows a bar in a terminal; yields a function that takes the number of items done and the total.
+
+    The bar appears with the first call.
+    """
     with ExitStack() as drawn:
         update: OnProgress | None = None
 
@@ -128,7 +130,7 @@ def counted(what: str) -> Iterator[OnProgress]:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows a bar of steps in a terminal; yields a function that updates it (current step, steps done, total)."""
+    """Shows a bar of steps; yields a function that takes the current step, the number of steps done, and the total."""
     if not console.may_draw():
         yield lambda what, done, total: None
         return
@@ -171,11 +173,16 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
 def records(
     total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0), what: str = "done"
 ) -> Iterator[OnProgress]:
-    """Shows a bar in a terminal: the share of the input that has results, the number of results, and their rate.
+    """Shows a bar in a terminal with the share of the input that is done, the number of results, and their rate.
 
-    The results of a window all arrive at its end, so the remaining time is measured in whole windows. `before` are the
-    bytes and results of an earlier run: the bar begins there, the rate excludes them. `what` follows the number of
-    results. Yields a function that takes the bytes and results so far.
+    Yields a function that takes the number of bytes and of results so far. The results of a window all arrive at its
+    end, so the remaining time is measured in whole windows.
+
+    Args:
+        total: The size of the input in bytes, if known.
+        shown: Whether to show anything.
+        before: The bytes and results of an earlier run. The bar begins there, but the rate excludes them.
+        what: The word after the number of results.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
@@ -202,9 +209,10 @@ def records(
 
 @contextmanager
 def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator["rich.Progress"]:
-    """Draws a bar, the percentage, the columns and the time left in one line; only the percentage if it is narrow.
+    """Draws a line with a bar, the percentage, the columns and the remaining time.
 
-    Notes appear above the line. rich does not redirect stdout: it would send stdout's text to stderr, too.
+    In a narrow terminal, the line has only the percentage. Notes appear above the line. rich must not redirect stdout,
+    because it would send the text of stdout to stderr.
     """
 
     class TimeLeft(rich.ProgressColumn):
@@ -225,7 +233,7 @@ def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator[
 
 
 def _clock(seconds: float | None) -> str:
-    """Formats a time as `1:02:03` or `02:03`; `--:--` if it is unknown."""
+    """Formats a number of seconds as `1:02:03` or `02:03`, and an unknown one as `--:--`."""
     if seconds is None:
         return "--:--"
     minutes, rest = divmod(round(seconds), 60)

@@ -26,12 +26,12 @@ _MIN_LENGTH = 2  # characters of a name to remove
 
 
 def without_paths(text: str) -> str:
-    """Replaces paths by `…`, together with any text between two paths."""
+    """Replaces each path by `…`, and also any text between two paths."""
     return _PATH.sub(_REMOVED, text)
 
 
 def anonymous(text: str) -> str:
-    """Removes paths, and the names of the user, the user's home and the machine."""
+    """Removes paths from a text, and the names of the user, of the user's home and of the machine."""
     for home in sorted(_homes(), key=len, reverse=True):
         text = text.replace(home, f"{_REMOVED}/home")
     text = without_paths(text).replace(_REMOVED * 2, _REMOVED)
@@ -41,7 +41,7 @@ def anonymous(text: str) -> str:
 
 
 def _homes() -> frozenset[str]:
-    """Returns the user's home, as named and with links resolved; not `/`, with which any path begins."""
+    """Returns the path of the user's home, also with links resolved; leaves out `/`, with which any path begins."""
     home = os.path.expanduser("~")
     return frozenset(path for path in (home, os.path.realpath(home)) if len(path) > 1 and os.path.isabs(path))
 
@@ -51,7 +51,7 @@ def _names() -> frozenset[str]:
 
 
 def _all_names() -> Iterator[str]:
-    """Yields names of the user and of the machine, with and without its domain."""
+    """Yields the names of the user, and the name of the machine with and without its domain."""
     yield from (os.path.basename(home) for home in _homes())
     yield from (os.environ.get(variable, "") for variable in ("USER", "LOGNAME"))
     try:

@@ -1,4 +1,4 @@
-"""The names of rich that views use, imported at first use: JSON output does not wait for rich."""
+"""The names of rich that views use. They are imported at first use, so that JSON output does not wait for rich."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

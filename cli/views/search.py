@@ -26,15 +26,15 @@ _COUNTABLE = ("link", "broken link", "package")  # reasons that have a plural
 
 @dataclass(frozen=True)
 class DrawnPassage:
-    """A hit with what drawing it takes.
+    """A passage to draw.
 
     Attributes:
-        hit: The hit.
-        text: Its text, or more of its document.
+        hit: The hit of the search.
+        text: The text of the passage, with the requested lines of the document around it.
         sentence: The start and end of the best sentence in the text.
         lines: The maximum number of lines on the screen.
-        share: The length of the score's bar, from 0 to 1.
-        line: The line of the file on which the sentence begins.
+        share: The length of the bar for the score, from 0 to 1.
+        line: The line of the file on which the best sentence begins, if it has lines.
     """
 
     hit: Hit
@@ -46,7 +46,7 @@ class DrawnPassage:
 
 
 class QueryWords:
-    """The words of a query, for finding them in texts."""
+    """Finds the words of a query in texts."""
 
     def __init__(self, query: str) -> None:
         words = dict.fromkeys(word.casefold() for word in _WORD.findall(query))
@@ -60,14 +60,17 @@ class QueryWords:
         return [match.span() for match in self._pattern.finditer(text)]
 
     def shared(self, text: str) -> int:
-        """Returns the total length of the words that occur in a text."""
+        """Returns the total length of those words that occur in a text, each counted once."""
         return sum(
             len(self._words[word - 1]) for word in {match.lastindex or 0 for match in self._pattern.finditer(text)}
         )
 
 
 def _form(word: str) -> str:
-    """Returns a pattern for a word: long words match with any ending, words that are not ASCII match within words."""
+    """Returns a regular expression for a word.
+
+    A long word matches with any ending; a word that is not ASCII also matches inside other words.
+    """
     if not word.isascii():
         return re.escape(word)
     stem = word.removesuffix("s") if len(word) > _STEM else word
@@ -75,7 +78,7 @@ def _form(word: str) -> str:
 
 
 def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator["rich.RenderableType"]:
-    """Draws the rank, the place and the headings; the score; and the lines around the best sentence."""
+    """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
     hit = passage.hit
     head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(passage))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
@@ -92,7 +95,7 @@ def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator
 
 
 def _place(passage: DrawnPassage) -> "rich.Text":
-    """Returns `docs/a.md:12` as a link, for terminals that have links."""
+    """Formats the place of a passage, such as `docs/a.md:12`, as a link for terminals that support links."""
     hit = passage.hit
     place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
     if hit.path is None:
@@ -104,13 +107,13 @@ def _place(passage: DrawnPassage) -> "rich.Text":
 
 
 def near(path: str) -> str:
-    """Returns a path in the current folder as a relative path; other paths unchanged."""
+    """Returns a path below the current folder as a relative path, and any other path unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def _reasons(hit: Hit) -> str:
-    """Explains the rank of a hit by its ranks in the lists."""
+    """Explains the rank of a hit by its ranks in the lists that were fused."""
     lists = (("vectors", hit.vector_rank, "cosine", hit.vector_score), ("words", hit.word_rank, "BM25", hit.word_score))
     reasons = [
         f"{name}: rank {rank}, {unit} {score:.3f}" if rank is not None and score is not None else f"{name}: not found"
@@ -124,7 +127,7 @@ def _reasons(hit: Hit) -> str:
 
 
 def _window(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
-    """Returns the screen lines of the best sentence, with those around it."""
+    """Returns the screen lines of the best sentence, and as many lines around it as may be shown."""
     lines = [line for line in _marked(passage, words).wrap(console.stdout(), width - 2) if line.plain.strip()]
     inside = [number for number, line in enumerate(lines) if any("underline" in str(span.style) for span in line.spans)]
     first, last = (inside[0], min(inside[-1], inside[0] + passage.lines - 1)) if inside else (0, 0)
@@ -139,7 +142,7 @@ def _window(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["r
 
 
 def _marked(passage: DrawnPassage, words: QueryWords) -> "rich.Text":
-    """Returns the text with the best sentence underlined and the words of the query in bold."""
+    """Returns the text, in which the best sentence is underlined and the words of the query are bold."""
     text, (first, last) = passage.text, passage.sentence
     joins = [] if _is_code(text) else [match.span() for match in _JOINED.finditer(text)]
     matches = words.spans(text)
@@ -155,13 +158,13 @@ def _marked(passage: DrawnPassage, words: QueryWords) -> "rich.Text":
 
 
 def _is_code(text: str) -> bool:
-    """Whether the lines of a text must not be joined because many are indented, as in code."""
+    """Whether many lines of a text are indented, as in code, so that lines must not be joined."""
     lines = [line for line in text.split("\n") if line.strip()]
     return sum(line[0] in " \t" for line in lines) * _CODE > len(lines)
 
 
 def draw_indexes(listing: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the folder of the indexes, and a line for each."""
+    """Draws the folder that holds the indexes, and a line for each index."""
     yield from console.facts("indexes", [("folder", listing["folder"])])
     rows = [
         (", ".join(map(near, facts["covers"])), facts["model"], f"{facts['files']:,}", f"{facts['chunks']:,}",
@@ -173,7 +176,7 @@ def draw_indexes(listing: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 
 
 def draw_index(facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the facts of one index, and the files that could not be read."""
+    """Draws the facts about an index, and the files that could not be read."""
     rows = [(name.replace("_", " "), _as_text(name, value)) for name, value in facts.items() if name != "failed"]
     yield from console.facts(facts["index"], [row for row in rows if row[0] != "index"])
     if facts.get("failed"):

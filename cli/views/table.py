@@ -1,4 +1,8 @@
-"""Tables that fit any terminal: bars shrink first, secondary columns go next, then each cell gets its own line."""
+"""Makes tables fit any terminal.
+
+If a terminal is too narrow, first the bars shrink, then secondary columns are dropped, and last each cell gets its own
+line.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ _GAP = 2  # terminal columns between the table's columns
 _MIN_BAR = 4  # terminal columns of a bar
 _FULL_BAR = 24  # bars wider than this leave the rest to cells that would otherwise be wrapped
 _MIN_WRAPPED = 16  # the minimum terminal columns of a cell that may be wrapped
-_INDENTED = 24  # terminal columns from which on texts are indented
+_INDENTED = 24  # minimum terminal columns for indented texts
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,12 @@ class Column:
     """A column of a table.
 
     Attributes:
-        header: The name; above the column, or before each cell if cells have their own lines.
+        header: The name of the column, which is shown above it, or before each cell if cells have their own lines.
         wraps: Whether cells may be wrapped.
-        right: Whether cells are aligned right.
-        most: The maximum number of terminal columns; 0 for no limit.
-        bar: Whether cells are bars, which take the remaining space; at most one column has bars.
-        secondary: Columns with larger numbers are dropped first; columns with 0 are never dropped.
+        right: Whether cells are aligned to the right.
+        most: The maximum width in terminal columns; 0 for no limit.
+        bar: Whether the cells are bars, which take the remaining space; at most one column has bars.
+        secondary: The order in which columns are dropped: larger numbers first, 0 never.
     """
 
     header: str = ""
@@ -38,7 +42,7 @@ class Column:
 
 
 class PlainTable:
-    """A table without lines; invisible characters in its texts must already be escaped."""
+    """A table without lines between cells; invisible characters in its texts must already be escaped."""
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], indent: int = 0) -> None:
         self._rows, self._indent = [*rows], indent
@@ -56,7 +60,7 @@ class PlainTable:
     def _fitting(self, width: int) -> tuple[list[int], int]:
         """Returns the indexes of the columns that fit side by side, and the width of bars.
 
-        There is no index if even the columns that are never dropped do not fit.
+        If even the columns that are never dropped do not fit, no index is returned.
         """
         bars = [place for place, column in enumerate(self._columns) if column.bar]
         needs = {place: self._need(place) for place in range(len(self._columns)) if place not in bars}
@@ -73,12 +77,12 @@ class PlainTable:
         return sorted([*kept, *bars]), min(remaining, self._columns[bars[0]].most or remaining)
 
     def _need(self, place: int) -> int:
-        """Returns the minimum number of terminal columns of a column."""
+        """Returns the minimum width of a column in terminal columns."""
         widest = self._widest(place)
         return min(widest, _MIN_WRAPPED) if self._columns[place].wraps else widest
 
     def _widest(self, place: int) -> int:
-        """Returns the number of terminal columns of a column if space is unlimited."""
+        """Returns the width of a column in terminal columns if space is unlimited."""
         column = self._columns[place]
         cells = (cell.cell_len for row in self._rows if isinstance(cell := row[place], rich.Text))
         widest = max(rich.cell_len(column.header), *cells, 0)
@@ -102,7 +106,7 @@ class PlainTable:
         return table
 
     def _stacked(self) -> Iterator["rich.Text"]:
-        """Draws the cells of columns that are never dropped, each on its own line after its header."""
+        """Draws each cell on its own line after its header; cells of secondary columns and bars are left out."""
         for row in self._rows:
             for column, cell in zip(self._columns, row, strict=True):
                 if isinstance(cell, rich.Text) and cell.plain.strip() and not column.secondary:
@@ -111,7 +115,7 @@ class PlainTable:
 
 
 class Indented:
-    """A text with space on its left, if the terminal is wide enough."""
+    """A text that is indented if the terminal is wide enough."""
 
     def __init__(self, text: "rich.Text", by: int = 2) -> None:
         self._text, self._by = text, by

@@ -14,13 +14,13 @@ _GAP = 2  # columns between words
 
 
 def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
-    """Returns the drawing function for results of a model with these labels."""
+    """Returns a function that draws the results of a model with these labels."""
     names = labels.names if labels is not None else ()
     return functools.partial(draw, labels=types_of(names), words=not marks_entities(names))
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
-    """Draws entities in their text, or with `words` every word with its tag; `labels` have fixed colours."""
+    """Draws entities in their text, or words with their tags if there are `words`; `labels` have fixed colours."""
     all_labels = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(all_labels)}
     if words:
@@ -36,7 +36,7 @@ def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> 
 
 
 def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
-    """Returns the text with brackets around each entity and its type, readable even without colours."""
+    """Returns the text with brackets around each entity and its type, so that it is readable without colours."""
     text, last = rich.Text(), 0
     for entity in result.entities:
         text.append(console.visible(result.text[last : entity.start]))

@@ -1,4 +1,4 @@
-"""Draws tokens as the model sees them, and those that look replaced."""
+"""Draws the tokens that a model sees, and the tokens that a discriminator takes for replaced ones."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _REPLACED = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Colum
 
 
 def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
-    """Draws BERT's input as a sum of token, segment and position, with a column per token."""
+    """Draws the input of BERT, with a column per token and rows for tokens, segments and positions, which are added."""
     for tokens in _tables(result.tokens, console.stdout().width):
         cells = [_cells(token) for token in tokens]
         rows = []
@@ -24,7 +24,7 @@ def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
 
 
 def _tables(tokens: Sequence[Token], width: int) -> Iterator[Sequence[Token]]:
-    """Splits tokens into groups that fit a width, with at least one token each."""
+    """Splits tokens into groups that each fit the width; each group has at least one token."""
     start, used = 0, _LABEL_WIDTH
     for place, token in enumerate(tokens):
         column = max(map(rich.cell_len, _cells(token))) + 2
@@ -48,7 +48,7 @@ def _style(line: int, token: Token) -> str:
 
 
 def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:
-    """Draws the text with replaced tokens in colour, and the scores of these tokens."""
+    """Draws the text with the replaced tokens in colour, and the scores of these tokens."""
     suspects = [token for token in result.tokens if token.replaced]
     text, last = rich.Text(), 0
     for token in suspects:

@@ -1,4 +1,4 @@
-"""Removes trailing spaces, such as those that fill a table's last column, from lines for files and other programs."""
+"""Removes trailing spaces, such as the padding of a table's last column, from output to files and other programs."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,10 @@ from mlxbert.cli.views import rich
 
 
 class Trim(rich.RenderHook):
-    """Removes spaces from the ends of all lines that a console prints."""
+    """Removes the spaces at the end of each line that a console prints."""
 
     def process_renderables(self, renderables: "list[rich.ConsoleRenderable]") -> "list[rich.ConsoleRenderable]":
-        """Wraps renderables so that they are trimmed."""
+        """Wraps renderables so that trailing spaces are removed when they are printed."""
         return [_Trimmed(renderable) for renderable in renderables]
 
 
@@ -35,5 +35,5 @@ class _Trimmed:
 
 
 def _is_drawn(screen: "rich.Console", style: "rich.Style | None") -> bool:
-    """Whether a style makes spaces visible."""
+    """Whether a style makes spaces visible, so that they must be kept."""
     return bool(screen.color_system and style and (style.bgcolor or style.reverse or style.underline))

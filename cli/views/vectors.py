@@ -16,31 +16,31 @@ MOST_COMPARED = 20  # texts in a heat map
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _LABEL, _SHORT_LABEL = 45, 16  # the maximum and the minimum width of a row's text
 _CELL = 7  # terminal columns of a cosine
-_WIDE = 64  # terminal columns from which on a ranking has bars
+_WIDE = 64  # minimum terminal columns for bars in a ranking
 _MAX_TEXT = 300  # characters of a text in a ranking
 _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
 class VectorView:
-    """Draws vectors one by one; with `compare`, at the end the cosines if there are not too many."""
+    """Draws vectors one by one; if `compare` is true, ends with their cosines, unless there are too many."""
 
     def __init__(self, *, compare: bool) -> None:
         self.compare = compare
         self.results: list[Embedding] = []
 
     def draw(self, result: Embedding) -> Iterator["rich.RenderableType"]:
-        """Draws one vector."""
+        """Draws the vector of a text."""
         if self.compare and len(self.results) <= MOST_COMPARED:
             self.results.append(result)
         return _embedding(result)
 
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
-        """Draws the cosine of each text with each other, if there are several texts but not too many."""
+        """Draws the cosine between each two texts, if there are several texts but not too many."""
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 
 class WordVectors(VectorView):
-    """Draws the vectors of words; at the end the cosines of words that occur several times."""
+    """Draws the vectors of words, and at the end the cosines of words that occur several times."""
 
     _text = 0
 
@@ -55,7 +55,7 @@ class WordVectors(VectorView):
             yield rich.Text(name).append_text(_strip(word.embedding, max(width - _SHORT_LABEL, 1)))
 
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
-        """Draws the cosines of a word's occurrences; each has the number of its text in brackets."""
+        """Draws the cosines between occurrences of the same word, each with the number of its text in brackets."""
         names = [result.text.rpartition(" ")[0].casefold() for result in self.results]
         self.results = [result for result, name in zip(self.results, names, strict=True) if names.count(name) > 1]
         return super().draw_cosines()
@@ -76,7 +76,7 @@ def _embedding(result: Embedding) -> Iterator["rich.RenderableType"]:
 
 
 def _strip(vector: "NDArray[np.float32]", width: int) -> "rich.Text":
-    """Draws values as heights; of values that share a column, the one farthest from 0."""
+    """Draws the values of a vector as heights; if several values share a column, it shows the one farthest from 0."""
     import numpy as np
 
     groups = np.array_split(vector, min(width, len(vector)))
@@ -121,7 +121,7 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
 
 
 def _listed(cosines: "NDArray[np.float32]") -> Iterator["rich.Text"]:
-    """Lists the cosines of all pairs, for terminals too narrow for a table."""
+    """Lists the cosines of all pairs, for terminals that are too narrow for a table."""
     yield rich.Text("cosines", "dim")
     for first, row in enumerate(cosines, 1):
         for second, value in enumerate(row[first:], first + 1):
@@ -135,14 +135,14 @@ def _colour(cosine: float) -> str:
 
 
 def draw_pair(result: PairSimilarity, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """Draws the score as a number, with a bar for scores up to 1, and the two texts."""
+    """Draws the score as a number, with a bar if scores are at most 1, and the two texts."""
     score = rich.Text(f"{result.score:6.3f}")
     yield console.meter(score, max(result.score, 0.0), "green") if bars else score
     yield from console.pair(result.a, result.b)
 
 
 def draw_ranked(result: Similarity | Reranked, *, bars: bool = True) -> Iterator["rich.RenderableType"]:
-    """Draws rank, score, a bar for scores up to 1, and the text; a narrow terminal has no bar."""
+    """Draws the rank, the score, a bar if scores are at most 1 and the terminal is wide enough, and the text."""
     score = 6 if bars else 7
     bar = f"  {console.bar(max(result.score, 0.0))}" if bars and console.stdout().width >= _WIDE else ""
     line = rich.Text.assemble((f"{result.rank:>3}  ", "dim"), f"{result.score:{score}.3f}", (bar, "green"))

@@ -13,7 +13,7 @@ _LARGEST = "largest difference"
 
 
 def verification(result: "Verification") -> Iterator["rich.RenderableType"]:
-    """Draws whether the models agree, what differs, and the measurements."""
+    """Draws whether two models agree, their differences, and the measurements."""
     yield from console.facts(f"the models {_verdict(result)}", [("A", result.a), ("B", result.b)])
     yield from differences(result)
     if result.notes:
@@ -44,7 +44,7 @@ def differences(result: "Verification") -> Iterator["rich.RenderableType"]:
 
 
 def measured(result: "Verification", against: str = "") -> Iterator["rich.RenderableType"]:
-    """Draws the counts of tensors, and the differences of outputs; `against` ends the headings."""
+    """Draws the counts of tensors and the differences of outputs; `against` is put at the end of each heading."""
     labels = {"rounded": "equal once rounded"}
     counts = result.tensors.to_dict()
     yield from console.facts(
@@ -55,7 +55,7 @@ def measured(result: "Verification", against: str = "") -> Iterator["rich.Render
 
 
 def outputs(compared: "OutputDifferences") -> Iterator[tuple[str, object]]:
-    """Yields the differences of outputs as names and values."""
+    """Yields the name and the value of each measured difference of outputs."""
     from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 
     yield "texts with the same tokens", f"{compared.texts} of {len(TEXTS) + len(PAIRS)}"

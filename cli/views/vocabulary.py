@@ -12,7 +12,7 @@ _SHOWN = 3  # problems
 
 
 def vocabulary(trained: "Vocabulary") -> Iterator["rich.RenderableType"]:
-    """Draws the facts of a vocabulary and of its corpus."""
+    """Draws facts about a vocabulary and its corpus."""
     rows: list[tuple[str, object]] = [
         ("kind", f"{trained.kind}, {'cased' if trained.cased else 'lower-cased'}"),
         ("tokens", f"{trained.size:,}"),

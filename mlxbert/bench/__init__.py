@@ -1,1 +1,1 @@
-"""The measurements of `mlxbert bench`, and the checks of `mlxbert doctor --check`."""
+"""Measures the speed of this machine for `mlxbert bench`, and checks its results for `mlxbert doctor --check`."""

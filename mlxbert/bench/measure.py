@@ -1,7 +1,7 @@
-"""`mlxbert.bench`: measures how fast this machine runs and trains a model, alone or in turn with another library.
+"""`mlxbert.bench`: measures how fast mlxbert runs and trains a model on this machine, optionally next to torch.
 
 Each library has a worker process, `mlxbert.bench.worker`, that computes forward passes or steps of training on request.
-The workers take turns, so that all of them meet the same noise; medians are reported.
+The workers take turns, so that other load on the machine affects them equally. Medians are reported.
 """
 
 import contextlib
@@ -50,13 +50,13 @@ def bench(
     dtype: str = "auto",
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Measures an encoder and its fine-tuning on this machine.
+    """Measures the speed of an encoder and of its fine-tuning on this machine.
 
     Args:
-        model: Hub name, folder or `builtin`.
-        against: `torch` to compare with transformers' model on torch, in the same dtype, on the GPU (MPS or CUDA) if
-            mlxbert computes on one, otherwise on the CPU.
-        rounds: How often everything is measured; medians are reported.
+        model: The model to measure: hub name, folder or `builtin`.
+        against: `torch` to compare with the same model in transformers on torch. Both use the same dtype, and torch
+                    computes on the GPU (MPS or CUDA) if mlxbert does, otherwise on the CPU.
+        rounds: The number of times that everything is measured; medians are reported.
         revision: See `mlxbert.load`.
         adapter: See `mlxbert.load`.
         offline: See `mlxbert.load`.
@@ -64,25 +64,26 @@ def bench(
         device: See `mlxbert.load`.
 
     Returns:
-        `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, and `peer` (versions and device, or
-        `None`); then `encoding` and `training`.
+        A dict with `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, and `peer` (the versions and
+        the device of the other library, or `None`); and with the measurements `encoding` and `training`.
 
         `encoding` measures forward passes of one batch, from token ids to hidden states. `training` measures updates
-        with a new classifier of two classes: forward and backward pass with dropout, clipping and AdamW (fused in
-        torch), with float32 weights. Both have
+        of a new classifier with two classes and float32 weights: forward and backward pass with dropout, clipping, and
+        AdamW (fused in torch). Both have
 
         - `dtype`, and `limit_gflops`, the speed of a product of large square matrices in this dtype;
         - `speeds`, by shape: `texts`, `tokens_per_text` (`None` for mixed lengths), `tokens`; for each library the
           median `seconds`, the `slowest_seconds` and the `fastest_seconds` of a batch, `texts_per_second` or
           `updates_per_second`, `tokens_per_second`, `gflops` and their `share` of the limit; `ratio`, how many times
-          faster mlxbert is than the peer;
-        - `peak_memory_bytes` by library, and `peak_memory_of`, the kind of memory: the `process`, or on a GPU the
-          `arrays`, for torch on MPS the `arrays and cache`.
+          faster mlxbert is than the other library;
+        - `peak_memory_bytes` by library, and `peak_memory_of`, the kind of memory that was measured: `process` on a
+          CPU, `arrays` on a GPU, or `arrays and cache` for torch on MPS.
 
-        `encoding` also has `start_seconds`, from the start of a process to its first result. `training` also has
-        `first_update_seconds`, the time of the first step in a new process that has only loaded the model, and
-        `kernels_kept`, whether mlxbert's process found kernels on CUDA that an earlier one had compiled (`None`
-        elsewhere). If training fails (it takes several times the memory), `training` has only a `problem`.
+        `encoding` also has `start_seconds`, the time from the start of a process to its first result. `training` also
+        has `first_update_seconds`, the time of the first step in a new process that has only loaded the model, and
+        `kernels_kept`, whether mlxbert's process found CUDA kernels that an earlier process had compiled (`None`
+        without CUDA). If training fails, for instance because it needs several times the memory, `training` has only a
+        `problem`.
     """
     ROUNDS.check_whole("rounds", rounds)
     if against is not None:
@@ -118,9 +119,9 @@ def _check_peer(name: str) -> None:
 
 
 def _prepare(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, EncoderConfig]:
-    """Saves the model in a form that the peer can also read; returns mlxbert's job and the facts of the encoder.
+    """Saves the model in a form that both libraries can read; returns mlxbert's job and the encoder's configuration.
 
-    Device, dtype and TF32 are set explicitly for both sides, because the defaults of libraries differ.
+    The job sets device, dtype and TF32 for both libraries, because their defaults differ.
     """
     heads = {"sequence_classifier": _LABELS} if train else None
     loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
@@ -132,13 +133,13 @@ def _prepare(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, En
 
 
 def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
-    """Returns the shapes within the limit of the model."""
+    """Returns those shapes of batches that the model's limit allows, as the lengths of the texts by name."""
     limit = min(config.max_length, _LONGEST)
     return {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= limit}
 
 
 def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
-    """Measures forward passes of all sides, and how long their processes take to start."""
+    """Measures the forward passes of each library, and how long their processes take to start."""
     with _workers(job, sides) as workers:
         return {
             **_measure(workers, shapes, rounds, "texts"),
@@ -147,7 +148,7 @@ def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 
 
 def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
-    """Measures updates of all sides, and how long the first one takes."""
+    """Measures the updates of each library, and how long the first update takes."""
     if not shapes:
         raise MlxbertError(f"the model takes fewer than {UPDATE[1]} tokens")
     with _workers(job, sides) as workers:
@@ -158,7 +159,7 @@ def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 
 
 def _measure(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict[str, Any]:
-    """Returns speeds in `what` per second (texts or updates), memory, and the facts that the workers report."""
+    """Measures speeds, in `texts` or `updates` per second as `what` says; adds the memory and facts of the workers."""
     facts = workers[OURS].facts
     speeds = [_speeds(name, shape, workers, rounds, what) for name, shape in shapes.items()]
     return {
@@ -170,7 +171,7 @@ def _measure(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict
 
 
 def _speeds(name: str, shape: Sequence[int], workers: "Workers", rounds: int, what: str) -> dict[str, Any]:
-    """Measures the speeds of all workers in turn, after a warm-up round."""
+    """Measures the speed of each worker for a shape; the workers take turns, after a warm-up round."""
     answers: dict[str, list[dict[str, float]]] = {side: [] for side in workers}
     for number in range(rounds + 1):
         for side, process in workers.items():
@@ -216,10 +217,10 @@ class _BenchWorker:
     """A process that computes forward passes or steps of training on request.
 
     Attributes:
-        process: The process.
-        start: Seconds until the first pass was computed; for training, until the model was loaded.
-        facts: The facts that the worker reports; in training empty before the first step.
-        peak: The peak memory that it has reported, in bytes.
+        process: The worker process.
+        start: The seconds until the first pass was computed or, for training, until the model was loaded.
+        facts: The facts that the worker reported; for training, empty before the first step.
+        peak: The peak memory that the worker last reported, in bytes.
     """
 
     def __init__(self, job: WorkerJob) -> None:
@@ -241,12 +242,12 @@ class _BenchWorker:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        with contextlib.suppress(OSError):  # a request that the process never read
+        with contextlib.suppress(OSError):  # the process never read a request
             self.process.communicate()  # closes the pipes
         self._stderr.close()
 
     def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, Any]:
-        """Returns the means of computations on texts of these lengths: one, or as many as take `least` seconds."""
+        """Asks for a computation on texts of these lengths, repeated for `least` seconds; returns the mean times."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # the process has ended; `_read` raises the reason
             self.process.stdin.write(json.dumps({"lengths": [*lengths], "least": least}) + "\n")

@@ -1,6 +1,6 @@
-"""Torch in `mlxbert bench --against torch`: its device, its precision, a forward pass, a step of training.
+"""Runs torch for `mlxbert bench --against torch`: chooses device and precision, and computes passes and steps.
 
-Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
+Importing this module loads neither MLX nor torch (see `mlxbert.bench.worker` for the reason).
 """
 
 import time
@@ -15,9 +15,9 @@ from mlxbert.errors import MlxbertError
 
 
 def torch_side(job: WorkerJob) -> Side:
-    """Makes the side of transformers on torch, on the same kind of device as mlxbert.
+    """Makes the `Side` that runs transformers on torch, on the same kind of device as mlxbert.
 
-    Its first step of training fails if torch cannot train in that dtype, see `check_training`.
+    Its first step of training fails if torch cannot train in the dtype of the job (see `check_training`).
     """
     import torch
     from transformers import AutoModel, AutoModelForSequenceClassification
@@ -43,7 +43,7 @@ def torch_side(job: WorkerJob) -> Side:
 
 
 def device_name(torch: Any, device: str) -> str:
-    """Returns torch's name of its GPU if `device` is `gpu`, else `cpu`."""
+    """Returns torch's name for a device: `mps` or `cuda` if `device` is `gpu`, otherwise `cpu`."""
     if device == "cpu":
         return "cpu"
     if torch.backends.mps.is_available():
@@ -57,15 +57,16 @@ def device_name(torch: Any, device: str) -> str:
 
 
 def match_precision(torch: Any, *, tf32: bool) -> None:
-    """Makes torch compute float32 products like mlxbert: in float32, unless TF32 is allowed."""
+    """Makes torch compute float32 products as mlxbert does: in full precision, unless TF32 is allowed."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, str]:
-    """Returns a function that measures the memory of a device in bytes, and the kind of memory; see `Side`.
+    """Returns a function that measures the memory of a device in bytes, and the kind of memory (see `Side`).
 
-    Torch records no peak on MPS. The memory allocated by Metal is measured instead; it shrinks only if memory runs low.
+    On MPS, torch records no peak. Instead, the memory that Metal has allocated is measured, which shrinks only if
+    memory runs low.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated, "arrays"
@@ -75,7 +76,10 @@ def device_memory(torch: Any, device: str) -> tuple[Callable[[], int] | None, st
 
 
 def check_training(torch: Any, device: str, dtype: str) -> None:
-    """Tries mixed precision on a small layer, because torch only warns and uses float32 if it is not supported."""
+    """Raises `MlxbertError` if torch cannot train in a dtype; tries a small layer with mixed precision.
+
+    The trial is needed because torch only logs a warning and uses float32 if mixed precision is not supported.
+    """
     layer = torch.nn.Linear(8, 8, device=device)
     x, problem = torch.ones((2, 8), device=device), ""
     try:
@@ -99,7 +103,7 @@ def check_training(torch: Any, device: str, dtype: str) -> None:
 
 
 def _pass(model: Any, ids: list[list[int]]) -> Step:
-    """Makes a forward pass on texts of the same length, starting from token ids in CPU memory."""
+    """Returns a function that runs and times a forward pass, starting from token ids in CPU memory."""
     import torch
 
     batch, device = torch.tensor(ids), model.device

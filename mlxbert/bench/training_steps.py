@@ -1,8 +1,6 @@
-"""Steps of training to measure, in mlxbert's loop and in torch, for `mlxbert bench` and `benchmarks/train.py`.
+"""Runs and times steps of training in mlxbert's loop and in torch, for `mlxbert bench` and `benchmarks/train.py`.
 
-Importing this module loads neither MLX nor torch, see `mlxbert.bench.worker`.
-
-Shapes: B texts of a batch, L length.
+Importing this module loads neither MLX nor torch (see `mlxbert.bench.worker` for the reason).
 """
 
 import itertools
@@ -29,7 +27,7 @@ Ids = list[list[int]]
 
 
 def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]:
-    """Returns `BATCHES` batches of token ids for texts of these lengths: reproducible, with a Zipf distribution."""
+    """Returns `BATCHES` batches of token ids, the same in each call and with a Zipf distribution."""
     rng = random.Random(0)
     words = [word for word in range(vocab_size) if word != pad_id]
     weights = [*itertools.accumulate(1 / (rank + 3) for rank in range(len(words)))]
@@ -37,7 +35,10 @@ def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]
 
 
 def measured(make: Callable[[Sequence[int]], Step]) -> Callable[[Sequence[int]], Spent]:
-    """Returns a function that makes and runs the step for some lengths; the memory of other lengths is freed first."""
+    """Returns a function that makes the step for the lengths of a batch, if needed, and runs it.
+
+    Making a step for other lengths first frees the memory of the previous step.
+    """
     steps: dict[tuple[int, ...], Step] = {}
 
     def measure(lengths: Sequence[int]) -> Spent:
@@ -50,7 +51,7 @@ def measured(make: Callable[[Sequence[int]], Step]) -> Callable[[Sequence[int]],
 
 
 class Clock:
-    """Measures the time of a step, which starts when the clock is made."""
+    """Measures the time of a step, from the creation of the clock on."""
 
     def __init__(self) -> None:
         self._started, self._cpu = time.perf_counter(), time.process_time()
@@ -59,12 +60,12 @@ class Clock:
         """Returns the times of the step, which ends now.
 
         Args:
-            computed: The time by `time.perf_counter` when forward and backward pass were done; `None` on a GPU, where
+            computed: The `time.perf_counter` at the end of the forward and backward pass; `None` on a GPU, where
                 measuring it would need a synchronization.
 
         Returns:
-            `seconds`; on a CPU also `network` and `update`, the seconds before and after `computed`, `cpu`, the seconds
-            of all cores, and `busy`, the share of the available core time.
+            `seconds`, the duration of the step. On a CPU also `network` and `update`, the seconds before and after
+            `computed`; `cpu`, the seconds that all cores computed; and `busy`, their share of the available core time.
         """
         ended, cpu = time.perf_counter(), time.process_time() - self._cpu
         seconds = ended - self._started
@@ -84,15 +85,15 @@ def our_step(
     trained: frozenset[str] | None = None,
     checkpointing: bool = False,
 ) -> Step:
-    """Returns a function that computes and measures the next update of mlxbert's loop.
+    """Returns a function that computes and times the next update of mlxbert's training loop.
 
-    On a GPU the loop starts an update before the previous one is finished. The first call measures a single update;
-    each later call measures the update that it starts.
+    On a GPU, the loop starts an update before the previous one is finished. The first call times a single update; each
+    later call times the update that it starts.
 
     Args:
         model: A model with float32 weights.
         objective: The training objective.
-        batches: Batches of the same number of examples, used in a cycle.
+        batches: Batches with the same number of examples; after the last batch, the first follows again.
         dtype: The dtype to compute in.
         trained: The names of the parameters to train; `None` for all.
         checkpointing: Whether activations are recomputed in the backward pass.
@@ -129,7 +130,7 @@ def _run(
     *,
     checkpointing: bool,
 ) -> "Run":
-    """Makes a run that is long enough for any number of steps, and evaluates and saves nothing."""
+    """Makes a training run that is long enough for any number of steps, without evaluations and saved states."""
     from mlxbert.machine.cores import training_workers
     from mlxbert.machine.device import mx
     from mlxbert.training.loop.training_inputs import Training
@@ -152,7 +153,7 @@ def _run(
 
 
 def _unshuffled(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs":
-    """Returns a data order that keeps the examples in order, without shuffling."""
+    """Returns a data order that does not shuffle the examples."""
     from mlxbert.training.loop.data_order import Epochs
 
     size = options.batch_size
@@ -166,7 +167,7 @@ def _unshuffled(examples: Sequence[Any], options: "TrainingOptions") -> "Epochs"
 
 
 def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[Any]]]:
-    """Returns the objective of a classifier of two classes, and its batches of examples with these ids."""
+    """Returns the objective of a classifier with two classes, and batches of examples with these token ids."""
     from mlxbert.text.encoding import Encoding
     from mlxbert.training.objectives.classify import Classify
     from mlxbert.training.objectives.objective import Example
@@ -184,13 +185,13 @@ def our_classifier(model: "Model", ids: Sequence[Ids]) -> tuple[Any, list[list[A
 
 
 def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> Step:
-    """Returns a function that computes and measures the next update in torch, as transformers' Trainer does.
+    """Returns a function that computes and times the next update in torch, as transformers' Trainer would.
 
-    The clock is read when the device has finished.
+    The time includes waiting until the device has finished.
 
     Args:
         model: A model of transformers with float32 weights, in training mode.
-        batches: Keyword arguments of the model, used in a cycle.
+        batches: The keyword arguments of the model for each batch; after the last batch, the first follows again.
         dtype: The dtype to compute in.
     """
     import torch
@@ -219,9 +220,10 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
 
 
 def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
-    """Returns a step whose first call also runs the checks, unmeasured.
+    """Returns a step whose first call runs the checks afterwards, without timing them.
 
-    Before the first step, they would do part of its work. If the step fails, a check may give the reason.
+    If the checks ran first, they would do part of the work of the first step. If the step fails, a check may give the
+    reason.
     """
 
     def call() -> Spent:
@@ -249,7 +251,7 @@ def wait_for(device: str) -> None:
 
 
 def their_classifier(ids: Sequence[Ids], pad_id: int, device: str = "cpu") -> list[dict[str, Any]]:
-    """Returns the batches of `our_classifier` as keyword arguments of a transformers model, padded on the right."""
+    """Returns the batches of `our_classifier` as keyword arguments for a transformers model, padded on the right."""
     import torch
 
     def batch(rows: Ids) -> dict[str, Any]:

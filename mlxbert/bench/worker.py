@@ -1,7 +1,7 @@
 """`python -m mlxbert.bench.worker JOB`: a process that computes forward passes or steps of training on request.
 
-JOB is a `WorkerJob` as JSON. Only mlxbert's side imports MLX: the BLAS that MLX loads would also be used for torch's
-products, which would then run at a fraction of their speed.
+JOB is a `WorkerJob` as JSON. A worker for torch does not import MLX, because torch would then use the BLAS that MLX
+loads, and its products would run at a fraction of their speed.
 """
 
 import json
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _LIMIT_SIZE = {"cpu": 1024, "gpu": 8192}  # of the square matrices whose product sets the limit
 _PASSES = 3  # products in a training step per product in a forward pass: the backward pass adds two
-_FIRST = 8  # tokens of the first text, whose result ends the start
+_FIRST = 8  # tokens of the first text; the time to start ends with its result
 
 
 def main(job: WorkerJob) -> None:
-    """Reports the start on stdout, and then answers each line of stdin; or reports an error.
+    """Reports on stdout that the worker has started, then answers each request on stdin; also reports errors.
 
-    The facts follow the start; in training they follow the first answer.
+    The facts are reported right after the start or, for training, after the first answer.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the output of libraries goes to stderr
@@ -53,7 +53,7 @@ def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
     answer({})
     memory = side.memory or peak_memory
     peak = memory()  # after loading; `facts` resets the peak
-    reported = not job.train and _report(side, answer)  # before the first step, it would do part of its work
+    reported = not job.train and _report(side, answer)  # before the first step, reporting would do part of its work
     for line in sys.stdin:
         request = json.loads(line)
         spent = repeated(side.compute, request["lengths"], request["least"])
@@ -68,7 +68,7 @@ def _report(side: Side, answer: Callable[[Any], None]) -> bool:
 
 
 def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
-    """Repeats a computation for `least` seconds, at least once; returns the means."""
+    """Repeats a computation until it has taken `least` seconds, at least once; returns the mean times."""
     results = [compute(lengths)]
     while sum(spent["seconds"] for spent in results) < least:
         results.append(compute(lengths))
@@ -98,7 +98,7 @@ def _ours(job: WorkerJob) -> Side:
 
 
 def _pass(model: "Model", ids: list[list[int]]) -> Step:
-    """Makes a forward pass on texts of the same length, in one batch, as the tasks compute it."""
+    """Returns a function that runs and times a forward pass on one batch of texts, in the way that tasks run it."""
     from mlxbert.machine.cores import inference
     from mlxbert.machine.device import mx
     from mlxbert.nn.encoder import Batch
@@ -124,9 +124,9 @@ def _pass(model: "Model", ids: list[list[int]]) -> Step:
 
 
 def kernels_kept() -> bool | None:
-    """Whether compiled kernels of earlier processes exist; `None` where MLX has no cache folder.
+    """Whether earlier processes left compiled kernels in MLX's cache folder; `None` if MLX has no such folder.
 
-    Only CUDA has one, see `mlxbert.machine.kernel_cache`; macOS caches kernels of Metal itself.
+    It has one only for CUDA (see `mlxbert.machine.kernel_cache`); on a Mac, the system caches Metal's kernels.
     """
     from mlxbert.machine import device as devices
     from mlxbert.machine.kernel_cache import VARIABLE
@@ -138,7 +138,7 @@ def kernels_kept() -> bool | None:
 
 
 def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kernels: bool | None) -> dict[str, Any]:
-    """Returns the facts that the worker reports; `weights`: number of weights in the matrices of all stored layers."""
+    """Returns the facts to report; `weights` is the number of weights in the matrices of all stored layers."""
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import cpu_streams

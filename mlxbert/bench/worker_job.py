@@ -1,4 +1,4 @@
-"""The job of a worker of `mlxbert bench`, and the library that it measures."""
+"""The job of a worker process of `mlxbert bench`, and the interface of a library that it measures."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ Work = Callable[[Sequence[int]], Spent]
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """The job of a worker.
+    """The job of a worker process.
 
     Attributes:
-        folder: The folder of the model, written by `mlxbert.save`.
+        folder: The folder of the model, which `mlxbert.save` wrote.
         side: The library that computes: `mlxbert` or `torch`.
         dtype: The dtype to compute in.
-        device: `gpu` or `cpu`.
-        train: Whether to measure steps of training, with float32 weights, instead of forward passes.
+        device: The device that computes: `gpu` or `cpu`.
+        train: Whether to measure steps of training with float32 weights, instead of forward passes.
         tf32: Whether float32 products may be rounded to TF32.
     """
 
@@ -39,12 +39,13 @@ class WorkerJob:
 
 @dataclass(frozen=True)
 class Side:
-    """A library to measure in a worker.
+    """A library that a worker measures.
 
     Attributes:
-        compute: Computes a forward pass or a step of training on texts of these lengths in tokens.
-        facts: Returns the facts that the worker reports.
-        memory: Returns the bytes on the device, see `memory_of`; `None` for a CPU, where the process is measured.
+        compute: A function that runs a forward pass or a step of training on texts of the given lengths in tokens.
+        facts: A function that returns the facts to report.
+        memory: A function that returns the used memory of the device in bytes; `None` for a CPU, for which the memory
+            of the process is measured.
         memory_of: The kind of memory that is measured: `process`, `arrays`, or `arrays and cache`.
     """
 

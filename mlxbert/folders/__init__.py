@@ -1,1 +1,1 @@
-"""Operations on whole model folders: inspect, verify, convert, save."""
+"""Operations on whole model folders: inspecting, verifying, converting and saving them."""

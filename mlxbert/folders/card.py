@@ -1,4 +1,4 @@
-"""Model cards, and the description of a conversion in sentences."""
+"""Writes model cards, including sentences that describe a conversion."""
 
 import json
 import re
@@ -23,21 +23,23 @@ _LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
 
 
 def library_of(*, own: bool, embeds: bool) -> str:
-    """Returns the library that can use all of a model, for `library_name`.
+    """Returns the name of the library that can use every part of a model, for the card's field `library_name`.
 
     Args:
-        own: Whether it has a head that does not exist in transformers.
-        embeds: Whether its files define how it makes vectors.
+        own: Whether the model has a head that does not exist in transformers.
+        embeds: Whether the model's files define how it makes vectors.
     """
     return "mlxbert" if own else "sentence-transformers" if embeds else "transformers"
 
 
 def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
-    """Returns which programs open a trained model; for a head that they lack, also what they open, and an alternative.
+    """Describes which programs can open a trained model.
+
+    If other programs lack its head, the text also says which parts they can open, and suggests an alternative.
 
     Args:
-        model: The model.
-        embeds: Whether its files define how it makes vectors.
+        model: The trained model.
+        embeds: Whether the model's files define how it makes vectors.
         adapter: Whether the folder holds only an adapter.
     """
     if adapter:
@@ -53,13 +55,13 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
 def changes(
     checkpoint: Checkpoint, tensors: list[TensorToWrite], files: int, config: dict[str, Any], how: Quantization | None
 ) -> Iterator[str]:
-    """Yields the differences from the source, in sentences.
+    """Yields a sentence for each difference between a conversion and its source.
 
     Args:
         checkpoint: The opened source.
         tensors: The tensors to write.
-        files: The number of files with weights.
-        config: The changed keys of `config.json`, see `mlxbert.weights.save.config_changes`.
+        files: The number of weight files that are written.
+        config: The changed keys of `config.json` (see `mlxbert.weights.save.config_changes`).
         how: The quantization of the tensors, if any.
     """
     if checkpoint.weights.format != "safetensors":
@@ -93,8 +95,8 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
 
     Args:
         source: The name of the source.
-        sentences: The changes, see `changes`.
-        how: The quantization, if any.
+        sentences: The sentences that `changes` yielded.
+        how: The quantization of the weights, if any.
     """
     lines = [
         f"{_SECTION}{source} by mlxbert {__version__}.",
@@ -111,20 +113,20 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
 
 
 def read_from(source: Path) -> list[Path]:
-    """Returns the model card of a folder in a list, which is empty if the folder has none of its own."""
+    """Returns the path of the model card in a folder, as a list that is empty if the folder has no card of its own."""
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
 def write(source: Path, folder: Path, title: str, note: str, library: str, *, quantized: bool) -> None:
-    """Writes the model card: the card of the source with a note, or only the note.
+    """Writes the model card of a conversion: the source's card with a note added, or a new card with the note.
 
     Args:
-        source: The model folder.
+        source: The folder of the source.
         folder: The folder to write to.
-        title: The title of a new card.
+        title: The title, if the source has no card.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        quantized: Whether only MLX can open the model; then the note comes first, and the library is MLX.
+        quantized: Whether only MLX can open the model. If so, the note comes first, and the card names MLX as library.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
@@ -147,8 +149,8 @@ def trained(source: str, title: str, text: str, library: str) -> str:
     Args:
         source: The model that training started from.
         title: The name of the model.
-        text: The description, in Markdown.
-        library: The library that opens it.
+        text: The description of the model, in Markdown.
+        library: The library that opens the model.
     """
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
     front = [f"library_name: {library}", *([f"base_model: {source}"] if on_hub else [])]
@@ -156,5 +158,5 @@ def trained(source: str, title: str, text: str, library: str) -> str:
 
 
 def adapter_note(base: str) -> list[str]:
-    """Returns the lines of a card that identify the folder as an adapter."""
+    """Returns the lines of a model card which say that the folder holds an adapter."""
     return [f"This is an adapter in PEFT's format, for {base}: it needs that model.", ""]

@@ -1,6 +1,6 @@
-"""`mlxbert.convert`: writes a checkpoint for transformers and sentence-transformers, or with quantized weights.
+"""`mlxbert.convert`: converts a checkpoint for transformers and sentence-transformers, or quantizes its weights.
 
-The folder is written under a temporary name and then renamed, see `mlxbert.folders.destination`.
+The folder is written under a temporary name and then renamed (see `mlxbert.folders.destination`).
 """
 
 import json
@@ -50,8 +50,8 @@ def convert(
 ) -> Conversion:
     """Writes a model as a folder that transformers and sentence-transformers open.
 
-    Configuration, vocabulary, labels, modules and licenses are copied; the configuration changes only where it would
-    otherwise be wrong. The folder also gets a model card and a manifest, `conversion.json`.
+    The configuration, vocabulary, labels, modules and licenses are copied. The configuration is changed only where it
+    would otherwise be wrong. A model card and a manifest, `conversion.json`, are added.
 
     Example:
         >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
@@ -59,26 +59,27 @@ def convert(
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         folder: The folder to write, new or empty.
-        adapter: An adapter that is merged into the weights, see `mlxbert.load`.
+        adapter: An adapter that is merged into the weights (see `mlxbert.load`).
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default unchanged.
-        quantize: Bits per number, 4 or 8: matrices are written in MLX's quantized layout, which transformers cannot
-            open. 4 bits are rounded to suit the inputs of each layer on short texts; a warning says if too little
-            accuracy is kept, see `Verification`.
-        group_size: How many numbers of a row share a scale when quantized: 32, 64 (the default) or 128.
-        max_shard_size: The maximum size of a file of weights: `400MB`, `5GB`, `1GiB`. Writing takes about twice as much
-            memory; 4 bits also need the whole model in float32, and a square matrix for the inputs of each layer.
+        quantize: The number of bits per weight, 4 or 8. Matrices are then written in MLX's quantized layout, which
+            transformers cannot open. With 4 bits, rounding takes into account which inputs each layer gets for short
+            texts. A warning is logged if too little accuracy is kept (see `Verification`).
+        group_size: The number of weights in a row that share a scale when quantized: 32, 64 (the default) or 128.
+        max_shard_size: The maximum size of a weight file: `400MB`, `5GB`, `1GiB`. Writing takes about twice as much
+            memory. Quantization to 4 bits also needs memory for the whole model in float32, and for a square matrix
+            per layer.
         revision: Branch, tag or commit of a model on the hub; by default the main branch.
-        offline: Make no requests to the hub.
+        offline: Whether to make no requests to the hub.
         overwrite: Whether to replace a folder that an earlier conversion wrote.
-        on_progress: Called with the downloaded and the total bytes during a download.
-        on_written: Called with the written and the total bytes while weights are written.
+        on_progress: Called during a download with the number of downloaded bytes and the total.
+        on_written: Called while weights are written with the number of written bytes and the total.
 
     Returns:
-        A report on the written files and on the differences from the source.
+        A report on the written files and on the differences between the result and the source.
 
     Raises:
         ArgumentError: An argument is invalid, or the folder is in use.
-        MlxbertError: The source cannot be read, see `mlxbert.load`; a number is too large for `dtype`; or the folder
+        MlxbertError: The source cannot be read (see `mlxbert.load`), a number is too large for `dtype`, or the folder
             cannot be written.
     """
     stored, quantization = _options(dtype, quantize, group_size)
@@ -112,7 +113,7 @@ class _ConversionPlan:
         source: The opened source.
         target: The folder to write.
         tensors: The tensors to write.
-        dtype: The dtype of the weights, one of `FLOATS`; `None` for no change.
+        dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
         quantization: The quantization of the weights, if any.
     """
 
@@ -125,7 +126,7 @@ class _ConversionPlan:
 
 
 def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:
-    """Writes the folder; `config.json` comes last, because it makes the folder a model."""
+    """Writes the folder; `config.json` is written last, because programs take a folder with this file for a model."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
     own = folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
     inner = copied_files.place_of_encoder(folder, own=own)
@@ -189,7 +190,7 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
 
 
 def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
-    """Compares the result with the source; refuses a result that is not the same model."""
+    """Compares the result with the source; raises `CheckpointError` if the result is a different model."""
     verification, source = verify(plan.source, result), plan.source.folder.path
     comparable = verification.outputs.texts is not None
     differences = verification.differences

@@ -1,4 +1,4 @@
-"""Copies the files next to the weights of a converted model: configuration, vocabulary, modules, licenses."""
+"""Copies the files of a converted model other than its weights: configuration, vocabulary, modules, licenses."""
 
 import json
 import shutil
@@ -28,14 +28,18 @@ _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
 def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
-    """Returns where in a folder the encoder is written: as in the source, unless that would mislead transformers.
+    """Returns the subfolder for the encoder: the same as in the source, unless that would mislead transformers.
 
     An encoder with a head that only mlxbert has goes into a subfolder. At the top, transformers would load it with a
-    random classifier; now it finds no model there, and sentence-transformers finds the encoder through `modules.json`.
+    random classifier. In a subfolder, transformers finds no model, and sentence-transformers finds the encoder through
+    `modules.json`.
 
     Args:
         source: The folder that is copied; `None` for a new model.
-        own: Whether one of the heads does not exist in transformers.
+        own: Whether the model has a head that does not exist in transformers.
+
+    Returns:
+        The relative path of the subfolder; empty for the folder itself.
     """
     inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
     if own:
@@ -50,10 +54,10 @@ def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
     Args:
         source: The model folder.
         folder: The folder to write.
-        inner: The subfolder of the encoder, see `place_of_encoder`.
+        inner: The subfolder of the encoder (see `place_of_encoder`).
 
     Yields:
-        Each source file once it is copied.
+        The path of each source file after it was copied.
     """
     in_code = family_of(source.config_json)[1].embeds_in_code and len(source.modules) < 2
     names_by_folder = dict.fromkeys((source.path, source.transformer), SMALL)
@@ -80,9 +84,10 @@ def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
 
 
 def _change_modules(path: Path, inner: str | None) -> None:
-    """Sets the path of the transformer in `modules.json` to `inner`, if given, and a custom class to the standard one.
+    """Updates the entry of the transformer in `modules.json`.
 
-    Jina's custom class is for adapters, which are merged or left out.
+    Its path becomes `inner`, unless that is `None`. Jina's custom class becomes the standard class, because it is only
+    needed for adapters, which are merged or left out.
     """
     before = read_json_list(path, ConfigError)
     first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}
@@ -92,7 +97,7 @@ def _change_modules(path: Path, inner: str | None) -> None:
 
 
 def copy_licenses(source: ModelFolder, folder: Path) -> None:
-    """Copies the licenses and notices of a model folder, which also cover weights derived from it."""
+    """Copies the licenses and notices of a model folder, because they also cover weights derived from the model."""
     for path in _licenses(source):
         shutil.copyfile(path, folder / path.name)
 
@@ -104,28 +109,28 @@ def _licenses(source: ModelFolder) -> list[Path]:
 
 
 def copy_vocabulary(source: ModelFolder, folder: Path) -> None:
-    """Copies the vocabulary of a model folder, and nothing else."""
+    """Copies only the vocabulary files of a model folder."""
     for name in VOCABULARY:
         if (source.transformer / name).is_file():
             shutil.copyfile(source.transformer / name, folder / name)
 
 
 def is_own(path: Path, source: Path) -> bool:
-    """Whether a file, with links resolved, is inside the model's own folder; other files must not be published."""
+    """Whether a file really lies in the folder of the model, with links resolved; other files must not be published."""
     repository = source.resolve().parents[1] if is_commit(source.name) else source.resolve()
     return path.resolve().is_relative_to(repository)
 
 
 def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Iterator[tuple[Path, str | None]]:
-    """Writes the weights of modules after the pooling.
+    """Writes the weights of the modules that follow the pooling.
 
     Args:
         source: The model folder.
         folder: The folder to write.
-        dtype: One of `FLOATS`; `None` for no change.
+        dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
 
     Yields:
-        Each source file, and a sentence about the change, if any.
+        The path of each source file, and a sentence about what changed, if anything did.
     """
     for module in source.modules[1:]:
         if module.kind not in WITH_WEIGHTS:
@@ -146,9 +151,9 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
 
 
 def write_casing(files: TokenizerFiles, folder: Path) -> str | None:
-    """Writes `do_lower_case: false` to `tokenizer_config.json` if only the vocabulary shows that it is cased.
+    """Writes `do_lower_case: false` to `tokenizer_config.json` if no setting says that the vocabulary is cased.
 
-    Without settings, transformers lowercases texts even if the vocabulary is cased; mlxbert does not.
+    Without such a setting, transformers lowercases texts even if the vocabulary is cased, but mlxbert does not.
 
     Returns:
         A sentence about the change; `None` if nothing changed.

@@ -1,7 +1,8 @@
 """The output folder of `convert`, `save` and `vocabulary`.
 
-The folder appears when it is complete, and replaces only files that mlxbert wrote. It is written as `NAME.partial` and
-renamed at the end. Its configuration is written last, so that no program mistakes an unfinished folder for a model.
+The folder is written under the name `NAME.partial` and renamed when it is complete. It replaces an existing folder only
+if mlxbert wrote all of its files. The configuration is written last, so that no program mistakes an unfinished folder
+for a model.
 """
 
 import json
@@ -32,12 +33,13 @@ _HINT = "choose another folder"
 
 
 def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Path:
-    """Refuses a target with other content, or that is the source itself, before anything is read.
+    """Checks that the target may be written, before anything is read.
 
-    If the source is not known yet, `check_location` checks it later.
+    Raises an error if the target has content that may not be replaced, or if it is the folder of the source. If the
+    source is not known yet, the caller calls `check_location` later.
 
     Returns:
-        The target with links resolved.
+        The path of the target with links resolved.
     """
     if not isinstance(target, str | Path):
         raise ArgumentError(f"folder is {target!r:.60}, expected the path of a folder to write")
@@ -63,7 +65,7 @@ def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Pa
 
 
 def check_location(target: Path, source: Path) -> None:
-    """Refuses the source itself, folders inside it, and folders that contain it."""
+    """Raises `ArgumentError` if the target is the source, lies inside it or contains it, or is the current folder."""
     inside, outside = target.resolve(), source.resolve()
     if (same := identity(inside) == identity(outside)) or identity(outside) in map(identity, inside.parents):
         relation = "is" if same else "is inside"
@@ -75,12 +77,15 @@ def check_location(target: Path, source: Path) -> None:
 
 
 def _manifest(folder: Path) -> Path | None:
-    """Returns the manifest of `convert`, `save` or `vocabulary` in a folder, if any."""
+    """Returns the path of the manifest that `convert`, `save` or `vocabulary` wrote into a folder, if any."""
     return next((folder / name for name in (MANIFEST, SAVED, VOCABULARY) if (folder / name).is_file()), None)
 
 
 def _check_unchanged(folder: Path, shown_as: Path) -> None:
-    """Refuses to replace a folder with changed files or files of others; messages call the folder `shown_as`."""
+    """Raises `ArgumentError` if a folder has files that mlxbert did not write or that changed since.
+
+    Messages show the path `shown_as` instead of the path of the folder.
+    """
     manifest = _manifest(folder)
     assert manifest is not None
     try:
@@ -97,10 +102,10 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
 
 
 def check_link_targets(target: Path, files: Iterable[Path]) -> None:
-    """Refuses to replace a folder that links of the source point into.
+    """Raises `ArgumentError` if files of the source are links into the target, which would be replaced.
 
     Args:
-        target: The result of `check_target`.
+        target: The path that `check_target` returned.
         files: The files of the source.
     """
     for path in files:
@@ -110,7 +115,10 @@ def check_link_targets(target: Path, files: Iterable[Path]) -> None:
 
 @contextmanager
 def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path]:
-    """Creates the folder that will become the target, and removes it if the work fails. See `check_target`."""
+    """Creates the folder that will be renamed to the target, and removes it if the body of the `with` block fails.
+
+    The target is checked once more (see `check_target`).
+    """
     partial = target.with_name(target.name + ".partial")
     marker = partial / MARKER
     try:
@@ -135,10 +143,11 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
 
 @contextmanager
 def loadable_view(partial: Path) -> Iterator[Path]:
-    """Makes a folder of links to the files written so far; with a configuration added, it can be loaded and measured.
+    """Makes a temporary folder with links to the files that were written so far.
 
-    A configuration in `partial` itself would make it look like a finished model. On a volume without symbolic links
-    (exFAT, some network volumes), the system's temporary folder is used.
+    Once the caller adds a configuration to it, it can be loaded like a finished model. A configuration in `partial`
+    itself would make that folder look finished to other programs. If the volume has no symbolic links (exFAT, some
+    network volumes), the links are made in the system's temporary folder.
     """
     files = written_files(partial)
     with tempfile.TemporaryDirectory(dir=partial if _has_links(partial) else None, prefix=".") as name:
@@ -151,7 +160,7 @@ def loadable_view(partial: Path) -> Iterator[Path]:
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether symbolic links can be created in a folder."""
+    """Whether symbolic links can be created in this folder."""
     link = folder / ".link"
     try:
         link.symlink_to(folder)
@@ -162,13 +171,13 @@ def _has_links(folder: Path) -> bool:
 
 
 def written_files(partial: Path) -> list[Path]:
-    """Returns the files written so far, sorted, without the marker."""
+    """Returns the paths of the files that were written so far, sorted, without the marker file."""
     inside = (path for path in partial.rglob("*") if path.name != MARKER and not is_system_file(path.name))
     return sorted(path for path in inside if path.is_file())
 
 
 def _clear(partial: Path) -> None:
-    """Removes the files of a killed process."""
+    """Removes the files that a killed process left in an unfinished folder."""
     for path in partial.iterdir():
         if path.is_dir() and not path.is_symlink():
             remove_folder(path)
@@ -177,7 +186,7 @@ def _clear(partial: Path) -> None:
 
 
 def move(partial: Path, target: Path) -> None:
-    """Renames a finished folder to its target; an older target is removed only after that."""
+    """Renames a finished folder to its target; the old content of the target is removed only afterwards."""
     old = None
     if _manifest(target) is not None:
         old = Path(tempfile.mkdtemp(".replaced", f"{target.name}.", target.parent))

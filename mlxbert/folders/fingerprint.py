@@ -1,4 +1,4 @@
-"""Fingerprints of models, to recognize changed files."""
+"""Computes fingerprints of models, which change if the files of the model change."""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,11 +17,12 @@ _BLOCK, _BLOCKS = 2**12, 32  # bytes per sampled block of a weight file, and num
 
 
 def hash_folder(folder: Path) -> str:
-    """Returns a fingerprint of a model folder: name and content of small files; size, time and samples of weights.
+    """Returns a fingerprint of a model folder.
 
-    Hashing gigabytes of weights would take longer than some runs. The header and some blocks distinguish weights of the
-    same size and time. Subfolders count (sentence-transformers keeps the pooling in one), unfinished output and
-    hidden folders do not. Links are followed: a snapshot in the hub's cache consists of links.
+    It covers the names and the content of small files. Of weight files, it covers the name, the size, the modification
+    time, the header and some blocks, because hashing gigabytes of weights would take longer than some runs. Subfolders
+    are included, because sentence-transformers keeps the pooling in one; hidden folders and unfinished output are not.
+    Links are followed, because a snapshot in the hub's cache consists of links.
     """
     digest = hashlib.sha256()
     for path in sorted(_model_files(folder, frozenset())):
@@ -37,7 +38,7 @@ def hash_folder(folder: Path) -> str:
 
 
 def hash_model(files: "ModelFolder") -> str:
-    """Returns a fingerprint of a model, see `hash_folder`; with an adapter, of the base and the adapter."""
+    """Returns a fingerprint of a model (see `hash_folder`) that also covers its adapter, if it has one."""
     if files.own_adapter is not None:
         return hashlib.sha256(f"{hash_folder(files.path)} {files.own_adapter}".encode()).hexdigest()
     if files.adapter is None:
@@ -46,7 +47,7 @@ def hash_model(files: "ModelFolder") -> str:
 
 
 def _samples(path: Path, size: int) -> Iterator[bytes]:
-    """Yields the beginning of a file, and blocks spread evenly over the rest up to the end."""
+    """Yields the beginning of a file, and then blocks that are spread evenly over the rest of the file."""
     with path.open("rb") as file:
         yield file.read(_HEAD)
         rest = size - _HEAD - _BLOCK

@@ -48,7 +48,7 @@ def inspect(
 ) -> Inspection:
     """Describes a model from its configuration and the headers of its weights, without reading the weights.
 
-    For a model on the hub, only the headers of safetensors are downloaded.
+    For a model on the hub, only the headers of safetensors files are downloaded.
 
     Example:
         >>> about = mlxbert.inspect("builtin")
@@ -57,8 +57,8 @@ def inspect(
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a loaded model.
         revision: Branch, tag or commit of a model on the hub; by default the main branch.
-        offline: Make no requests to the hub.
-        on_progress: Called with the downloaded and the total bytes during a download.
+        offline: Whether to make no requests to the hub.
+        on_progress: Called during a download with the number of downloaded bytes and the total.
 
     Raises:
         MlxbertError: The folder holds no checkpoint that mlxbert can read, or its encoder cannot be loaded.
@@ -102,7 +102,7 @@ def inspect(
 
 
 def _labels(checkpoint: Checkpoint) -> Any:
-    """Returns the labels as in `config.json`; for a classifier of vectors, labels by number."""
+    """Returns the labels by number, as `config.json` lists them for its head or for a classifier of vectors."""
     classifier = checkpoint.config_json.get(VECTOR_CLASSIFIER)
     names = classifier.get("labels") if isinstance(classifier, dict) else None
     if isinstance(names, list):
@@ -122,7 +122,10 @@ def _max_length(config: EncoderConfig, files: TokenizerFiles) -> int:
 
 
 def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, FrozenDict[int]]:
-    """Returns the number of parameters by part, and their memory by dtype; modules always compute in float32."""
+    """Returns the number of parameters by part, and the memory that all parameters take by dtype.
+
+    The parameters of modules are always counted in float32, the dtype in which modules compute.
+    """
     counts = inventory.parameters(checkpoint)
     module_counts = {module.folder: module.parameters for module in modules if module.parameters}
     model, after = sum(counts.values()), sum(module_counts.values())
@@ -189,7 +192,7 @@ def _lacking(
     tokenizer: TokenizerFacts,
     embedding: EmbeddingFacts | NoEmbedding,
 ) -> FrozenDict[str]:
-    """Returns the tasks that the model cannot be used for, with the reasons."""
+    """Returns the reason for each task that the model cannot be used for, by task."""
     reasons = {}
     for task in TASKS:
         absent = missing_parts(task, config, parts)

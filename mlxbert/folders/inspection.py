@@ -13,12 +13,12 @@ from mlxbert.results.notebook import Shown, to_html
 
 @dataclass(frozen=True)
 class LengthLimits(Shown):
-    """The limits of the input in tokens; `None` for no limit.
+    """The maximum number of input tokens according to each source; `None` for no limit.
 
     Attributes:
-        config: The number of positions of the model.
-        tokenizer: The limit in the files of the tokenizer.
-        sentence_transformers: The limit in the files of sentence-transformers, which holds for vectors only.
+        config: The number of positions that the model has.
+        tokenizer: The limit that the tokenizer's files set.
+        sentence_transformers: The limit that the files of sentence-transformers set; it applies only to vectors.
     """
 
     config: int
@@ -28,14 +28,14 @@ class LengthLimits(Shown):
 
 @dataclass(frozen=True)
 class PartFacts(Shown):
-    """The encoder, the pooler or a head.
+    """Facts on a part of a model: the encoder, the pooler or a head.
 
     Attributes:
-        in_file: The common prefix of its tensor names in the file.
-        in_network: The common prefix of its tensor names in the network.
+        in_file: The prefix that the names of its tensors have in the file.
+        in_network: The prefix that the names of its tensors have in the network.
         tensors: The number of its tensors in the file.
         parameters: The number of its parameters in the network.
-        problem: The reason if it cannot be loaded.
+        problem: The reason why the part cannot be loaded; `None` if it can.
     """
 
     in_file: str
@@ -47,7 +47,7 @@ class PartFacts(Shown):
 
 @dataclass(frozen=True)
 class UnusedTensor(Shown):
-    """A tensor that is not loaded, and the reason."""
+    """A tensor of the files that is not loaded, and the reason for that."""
 
     name: str
     why: str
@@ -55,7 +55,10 @@ class UnusedTensor(Shown):
 
 @dataclass(frozen=True)
 class SkippedEntries(Shown):
-    """The number of entries that are not tensors of a model, such as the state of an optimizer, and an example."""
+    """The number of entries in weight files that are not tensors of a model, and the name of one of them.
+
+    Such entries hold, for example, the state of an optimizer.
+    """
 
     count: int
     example: str | None
@@ -63,14 +66,14 @@ class SkippedEntries(Shown):
 
 @dataclass(frozen=True)
 class WeightFacts(Shown):
-    """The weights.
+    """Facts on the weights of a model.
 
     Attributes:
-        format: The file format.
+        format: The format of the weight files.
         storage: The dtypes in the files, or the kind of quantization.
-        bytes: The size of all files.
-        files: The size of each file in bytes, by name.
-        here: Whether all files are on this machine.
+        bytes: The total size of the weight files in bytes.
+        files: The size of each weight file in bytes, by name.
+        here: Whether all weight files are on this machine.
     """
 
     format: str
@@ -82,15 +85,15 @@ class WeightFacts(Shown):
 
 @dataclass(frozen=True)
 class TokenizerFacts(Shown):
-    """The tokenizer.
+    """Facts on the tokenizer of a model.
 
     Attributes:
-        kind: WordPiece, BPE or Unigram.
+        kind: The kind of vocabulary: WordPiece, BPE or Unigram.
         vocab_size: The number of tokens in the vocabulary.
-        word_embeddings: The number of word embeddings of the model.
+        word_embeddings: The number of word embeddings that the model has.
         special: The special tokens by role.
-        lower_case: Whether it lowercases texts.
-        model_max_length: The limit of the input in tokens, if its files have one.
+        lower_case: Whether the tokenizer lowercases texts.
+        model_max_length: The maximum number of input tokens, if the tokenizer's files set a limit.
     """
 
     kind: str
@@ -103,13 +106,13 @@ class TokenizerFacts(Shown):
 
 @dataclass(frozen=True)
 class ModuleFacts(Shown):
-    """A module of sentence-transformers that follows the pooling.
+    """Facts on a module of sentence-transformers that follows the pooling.
 
     Attributes:
-        kind: `Dense`, `LayerNorm` or `Normalize`.
-        folder: Its folder, relative to the folder of the model.
-        shapes: The shapes of its tensors, by name.
-        parameters: The number of its parameters.
+        kind: The kind of module: `Dense`, `LayerNorm` or `Normalize`.
+        folder: The folder of the module, relative to the folder of the model.
+        shapes: The shape of each tensor, by name.
+        parameters: The number of parameters.
     """
 
     kind: str
@@ -120,12 +123,12 @@ class ModuleFacts(Shown):
 
 @dataclass(frozen=True)
 class EmbeddingFacts(Shown):
-    """How the model makes vectors; for the other attributes see `mlxbert.nn.embedder.EmbeddingConfig`.
+    """Facts on how a model makes vectors (for the other attributes, see `mlxbert.nn.embedder.EmbeddingConfig`).
 
     Attributes:
-        max_length: The limit of the input in tokens.
+        max_length: The maximum number of input tokens.
         size: The number of dimensions of a vector.
-        unit: Whether vectors have length 1.
+        unit: Whether all vectors have length 1.
         modules: The modules that follow the pooling.
     """
 
@@ -153,14 +156,14 @@ class NoEmbedding(Shown):
 
 @dataclass(frozen=True)
 class TensorFacts(Shown):
-    """A tensor of the files.
+    """Facts on a tensor in the weight files.
 
     Attributes:
-        name: The name in transformers.
-        stored_as: The name in the file, if it differs.
+        name: The name that transformers uses for the tensor.
+        stored_as: The name in the file, if it is different.
         dtype: The dtype in the file.
-        shape: The shape.
-        becomes: The name in the network, or the reason why it is not used.
+        shape: The shape of the tensor.
+        becomes: The name in the network, or the reason why the tensor is not used.
     """
 
     name: str
@@ -172,22 +175,22 @@ class TensorFacts(Shown):
 
 @dataclass(frozen=True)
 class Fit(Shown):
-    """What fits into the memory of this machine, by conservative estimates; sizes in bytes.
+    """Conservative estimates of what fits into the memory of this machine; all sizes are in bytes.
 
     Attributes:
-        device: `cpu` or `gpu`.
+        device: The device that computes, `cpu` or `gpu`.
         dtype: The dtype in which the device computes by default.
-        available: The memory of the device: for a GPU its own memory, on a Mac the system's recommended limit; for a
-            CPU the memory of the machine, or the limit of a container. `None` if unknown.
+        available: The memory of the device; `None` if unknown. For a GPU, it is the memory of the GPU, or on a Mac the
+            limit that the system recommends. For a CPU, it is the memory of the machine, or the limit of the container.
         weights: The size of the weights in that dtype.
         batch_tokens: The default number of tokens per batch.
-        batch: The additional memory for computing such a batch, with texts of 512 tokens.
-        fits: Whether weights and batch fit; `None` if the available memory is unknown.
-        longest_tokens: The limit of the input in tokens.
-        longest: The additional memory for computing one text of that length.
-        longest_fits: Whether weights and that text fit; `None` if the available memory is unknown.
-        finetuning: The memory for training all weights with 32 texts of 128 tokens per batch: weights, gradients, the
-            two moments of AdamW, and activations.
+        batch: The additional memory needed to compute such a batch, with texts of 512 tokens.
+        fits: Whether the weights and a batch fit; `None` if the available memory is unknown.
+        longest_tokens: The maximum number of input tokens.
+        longest: The additional memory needed to compute one text of that length.
+        longest_fits: Whether the weights and such a text fit; `None` if the available memory is unknown.
+        finetuning: The memory needed to train all weights with 32 texts of 128 tokens per batch. It covers weights,
+            gradients, the two moments of AdamW, and activations.
         finetuning_fits: Whether training fits; `None` if the available memory is unknown.
     """
 
@@ -207,31 +210,31 @@ class Fit(Shown):
 
 @dataclass(frozen=True)
 class Inspection(Shown):
-    """The description of a model; see `mlxbert.inspect`.
+    """The description of a model that `mlxbert.inspect` returns.
 
     Attributes:
-        folder: The folder.
+        folder: The folder of the model.
         family: The family of the model.
-        because: What the family was recognized by.
+        because: How the family was recognized.
         architectures: The classes that `config.json` names, if any.
-        config: The facts of the encoder and its heads.
-        max_length: The limit of the input in tokens.
+        config: The configuration of the encoder and its heads.
+        max_length: The maximum number of input tokens.
         limited_by: The names of the `limits` that set `max_length`.
-        limits: The limit from each source.
-        parts: The encoder and each other part in the weights.
-        unused: Tensors that are not loaded.
-        skipped: Entries of the files that are not tensors of the model.
-        parameters: The number of parameters by part, and in `total`.
-        memory: The size of the parameters in bytes, by dtype.
-        fit: What fits into the memory of this machine.
-        weights: The weights.
-        tokenizer: The tokenizer.
+        limits: The maximum number of input tokens according to each source.
+        parts: Facts on the encoder and on each other part in the weights, by name.
+        unused: The tensors that are not loaded.
+        skipped: Entries of the weight files that are not tensors of the model.
+        parameters: The number of parameters by part, and the sum as `total`.
+        memory: The size of all parameters in bytes, by dtype.
+        fit: Estimates of what fits into the memory of this machine.
+        weights: Facts on the weight files.
+        tokenizer: Facts on the tokenizer.
         embedding: How the model makes vectors, or the reason why it does not.
-        adapters: The model's own adapters for tasks, see `mlxbert.load`.
+        adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).
         labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
-        lacking: The other tasks, with the reasons.
-        tensors: All tensors of the files.
+        lacking: The reason for each other task, by task.
+        tensors: Facts on every tensor in the weight files.
     """
 
     folder: Path
@@ -258,9 +261,9 @@ class Inspection(Shown):
     tensors: tuple[TensorFacts, ...] = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """Returns a table for notebooks, without the configuration and the tensors, which are too long."""
+        """Returns an HTML table for notebooks; it omits the configuration and the tensors, which are too long."""
         return to_html({name: value for name, value in self.to_dict().items() if name not in ("config", "tensors")})
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """Returns plain dicts and lists; `config` includes the properties that follow from its fields."""
+        """Returns the description as plain dicts and lists; `config` then also has the properties of its class."""
         return super().to_dict(each) | {"config": plain(all_config_facts(self.config))}

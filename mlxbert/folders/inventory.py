@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: the part each belongs to, whether it fits, and which are unused."""
+"""Describes the tensors of a checkpoint: which part each belongs to, whether it can be loaded, and if not, why."""
 
 from itertools import takewhile
 from math import prod
@@ -16,14 +16,14 @@ _MAX_PROBLEMS = 3  # of a part, in a message
 
 
 def storage_name(checkpoint: Checkpoint) -> str:
-    """Returns the storage of the used weights: the quantization, or the names of their dtypes."""
+    """Describes how the used weights are stored: the kind of quantization, or the names of the dtypes."""
     used = [name for plain, name in checkpoint.names.items() if plain not in checkpoint.ignored]
     dtypes = sorted({checkpoint.tensors[name].dtype for name in used})
     return checkpoint.storage.name if checkpoint.storage else ", ".join(dtypes)
 
 
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    """Returns the number of parameters of each part of the network, from the shapes that the configuration implies."""
+    """Returns the number of parameters in each part of the network, as the configuration implies it."""
     counts: dict[str, int] = {}
     for name, shape in shapes(checkpoint, checkpoint.parts).items():
         part = name.split(".")[1]
@@ -32,7 +32,7 @@ def parameters(checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
-    """Returns the facts of the encoder and of each other part in the weights."""
+    """Returns facts on the encoder and on each other part in the weights, by name."""
     expected = shapes(checkpoint, checkpoint.parts)
     facts = {}
     for part in ("encoder", *checkpoint.parts):
@@ -48,21 +48,21 @@ def parts(checkpoint: Checkpoint) -> dict[str, PartFacts]:
 
 
 def _problem(checkpoint: Checkpoint, part: str) -> str | None:
-    """Returns the problems of a part, shortened to the first few; `None` if it has none."""
+    """Describes the first few problems of a part; returns `None` if it has no problem."""
     problems = [problem.text for problem in checkpoint_problems.problems(checkpoint, part, checkpoint.parts)]
     more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
     return "; ".join(problems[:_MAX_PROBLEMS] + more) or None
 
 
 def _stem(names: list[str]) -> str:
-    """Returns the common dotted prefix of tensor names; several prefixes if they have none in common."""
+    """Returns the dotted prefix that tensor names have in common; if there is none, a list of their first words."""
     words = [name.split(".")[:-1] for name in names]  # the last one is weight or bias
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))]
     return ".".join(common) or ", ".join(dict.fromkeys(word[0] for word in words if word))
 
 
 def unused(checkpoint: Checkpoint) -> tuple[UnusedTensor, ...]:
-    """Returns the tensors that are not loaded, with the reasons."""
+    """Returns the tensors that are not loaded, each with the reason."""
     tied = checkpoint.family.tied
     return tuple(
         UnusedTensor(name, f"a copy of {tied[plain]}" if plain in tied else _ADAPTER if ".lora_" in plain else _IGNORED)
@@ -72,7 +72,7 @@ def unused(checkpoint: Checkpoint) -> tuple[UnusedTensor, ...]:
 
 
 def tensors(checkpoint: Checkpoint) -> tuple[TensorFacts, ...]:
-    """Returns every tensor of the files with its name in the network, or the reason why it is not used."""
+    """Returns facts on every tensor in the files, with its name in the network or the reason why it is not used."""
     use = dict.fromkeys(checkpoint.ignored, "not used")
     use |= {copy: f"a copy of {original}" for copy, original in checkpoint.family.tied.items()}
     expected = shapes(checkpoint, checkpoint.parts)

@@ -1,4 +1,4 @@
-"""Statistics of the inputs of a network's matrices, measured on the texts of `mlxbert.folders.sample_texts`."""
+"""Measures which inputs the matrices of a network get for the texts of `mlxbert.folders.sample_texts`."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,13 +20,20 @@ _LENGTH = 64  # tokens of a text that are used
 
 
 class LayerInputs:
-    """The sums of products of all pairs of inputs (XᵀX) of each matrix, measured on first use."""
+    """The products XᵀX of the inputs X of each matrix, summed over the sample texts; measured on first use."""
 
     def __init__(self, model: OpenedModel) -> None:
         self._model = model
 
     def take(self, name: str) -> "NDArray[np.float32] | None":
-        """Returns and forgets the sums of the matrix with this name in the network, (I, I); `None` if unknown."""
+        """Returns the summed products for a matrix, (I, I) for I inputs, and forgets them.
+
+        Args:
+            name: The name of the matrix in the network.
+
+        Returns:
+            The products; `None` if the matrix was not measured, or its inputs were not finite.
+        """
         import numpy as np
 
         products = self._measured.pop(name, None)
@@ -50,7 +57,7 @@ class LayerInputs:
 
 
 class _Measuring(nn.Module):
-    """A linear layer that sums the products of its inputs."""
+    """A linear layer that also sums the products XᵀX of its inputs."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -65,7 +72,7 @@ class _Measuring(nn.Module):
 
 
 def _measure(network: Network) -> Mapping[str, _Measuring]:
-    """Replaces the linear layers that can be quantized; returns the replacements by path."""
+    """Replaces the linear layers that can be quantized by measuring layers; returns the new layers by path."""
     modules = dict(network.named_modules())
     layers = {}
     for name in quantizable(network):
@@ -77,7 +84,7 @@ def _measure(network: Network) -> Mapping[str, _Measuring]:
 
 
 def _batches(model: OpenedModel) -> list[mx.array]:
-    """Returns the ids of the sample texts, (B, L), grouped by length, so that there is no padding."""
+    """Returns the token ids of the sample texts in batches, (B, L), each with texts of the same length only."""
     limit = min(_LENGTH, model.tokenizer.max_length)
     by_length: dict[int, list[tuple[int, ...]]] = {}
     for text in sample():

@@ -1,4 +1,4 @@
-"""Estimates what fits into the memory of this machine, see `mlxbert.memory_estimate`."""
+"""Estimates what fits into the memory of this machine (see `mlxbert.memory_estimate`)."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from mlxbert.text.batch import default_batch_tokens
 
 
 def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_length: int) -> Fit:
-    """Returns how much memory a model needs on the current device, and whether the device has it.
+    """Estimates how much memory a model needs on the current device, and whether the device has enough.
 
     Args:
-        config: The encoder.
+        config: The configuration of the encoder.
         parameters: The number of parameters of the network.
         weights: The size of the weights in bytes, by dtype.
-        max_length: The limit of the input in tokens.
+        max_length: The maximum number of input tokens.
     """
     chosen = devices.choose_dtype(wide_range=config.wide_range)
     available, dtype = devices.available_memory(), devices.dtype_name(chosen)

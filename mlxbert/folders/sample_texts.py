@@ -1,6 +1,6 @@
 """Short texts on which `convert` measures the inputs of the layers: plain sentences on many subjects.
 
-They differ from the texts on which models are compared, `mlxbert.folders.compare.fixed_texts`.
+They are not the texts on which models are compared (see `mlxbert.folders.compare.fixed_texts`).
 """
 
 from collections.abc import Iterator
@@ -196,7 +196,10 @@ def sample() -> list[str]:
 
 
 def _combined() -> Iterator[str]:
-    """Yields sentences of three parts; their numbers have no common divisor, so that the combinations vary."""
+    """Yields sentences that combine three parts.
+
+    The parts come from three lists whose lengths have no common divisor, so that the combinations vary.
+    """
     for number in range(_COUNT):
         subject, act, end = _PEOPLE[number % 33], _ACTS[number % 29], _ENDS[number % 23]
         text = f"{subject} {act} {end}".strip()

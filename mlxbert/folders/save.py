@@ -34,9 +34,9 @@ def save(
 ) -> Path:
     """Writes a model as a folder that mlxbert, transformers and sentence-transformers open.
 
-    Weights come from memory. Vocabulary, modules and licenses are copied from the folder that the model was loaded
-    from, and also the model card if the heads are the same. Heads that were not loaded are not written. The folder
-    appears when it is complete.
+    The weights are written as they are in memory; heads that were not loaded are not written. The vocabulary, modules
+    and licenses are copied from the folder that the model was loaded from; so is the model card, if the heads are the
+    same. The folder appears only when it is complete.
 
     Example:
         >>> mlxbert.save(mlxbert.load(), "my-model")
@@ -45,16 +45,16 @@ def save(
         model: A model from `load` or `new_model`.
         folder: The folder to write, new or empty.
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default the dtype in memory.
-        max_shard_size: The maximum size of a file of weights: `400MB`, `5GB`, `1GiB`.
+        max_shard_size: The maximum size of a weight file: `400MB`, `5GB`, `1GiB`.
         overwrite: Whether to replace a folder that `save` or `convert` wrote.
 
     Returns:
-        The folder.
+        The path of the folder.
 
     Raises:
         ArgumentError: An argument is invalid, or the folder is in use.
-        CheckpointError: A weight is too large for `dtype`, is quantized, or does not have the shape of the
-            configuration; or the files of the source changed after the model was loaded.
+        CheckpointError: A weight is too large for `dtype`, is quantized, or does not have the shape that the
+            configuration implies; or the source's files changed after the model was loaded.
         MlxbertError: The folder cannot be written.
     """
     if not isinstance(model, Model):
@@ -96,13 +96,13 @@ def write_trained(
     """Writes a trained model into a folder that is moved into place later.
 
     Args:
-        model: The model.
-        partial: An empty folder.
-        describe: Called with the folder once it can be loaded; returns more files by name, such as the model card and
-            the record of the training.
-        keys: More keys of `config.json`; the value `None` removes a key.
+        model: The trained model.
+        partial: The folder to write, which must be empty.
+        describe: Called with the folder once it can be loaded. It returns the content of more files by name, such as
+            the model card and the record of the training.
+        keys: More keys for `config.json`; the value `None` removes a key.
         embedder: How the model makes vectors, if it was trained for them; otherwise no modules are written.
-        adapter: Writes an adapter into the folder, instead of all weights.
+        adapter: A function that writes an adapter into the folder; it is called instead of writing all weights.
     """
     inner = copied_files.place_of_encoder(None, own=_has_own(model))
     (partial / MARKER).touch()
@@ -134,7 +134,7 @@ def _write(
     shard_limit: int,
     keys: Mapping[str, object] = FrozenDict(),
 ) -> None:
-    """Writes weights and configuration into a folder that holds vocabulary and modules."""
+    """Writes the weights and the configuration into a folder that already holds the vocabulary and modules."""
     weights.write_weights(tensors, inner, shard_limit)
     changed = _changes(model, tensors, dtype)
     if model.tokenizer.prompt is not None and has_decoder_classifier(model.architecture):
@@ -161,14 +161,14 @@ def _has_own(model: Model) -> bool:
 
 
 def _embedder_of_head(model: Model) -> Embedder:
-    """Returns an embedder with the pooling of the classifier, whose encoder needs modules in the folder."""
+    """Returns an embedder with the pooling of the model's classifier, because such an encoder is saved with modules."""
     labels = model.network.encoder.config.labels
     assert labels is not None and labels.head_pooling is not None
     return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
 
 
 def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules: bool) -> None:
-    """Copies the folder that the model was loaded from, without weights and configuration."""
+    """Copies the folder that the model was loaded from, except the weights and the configuration."""
     source = model.files
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if not modules:
@@ -189,7 +189,10 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
-    """Refuses files whose tokenizer or pooling differs from memory: the source may have changed after loading."""
+    """Raises `CheckpointError` if the copied tokenizer or pooling differs from the one in memory.
+
+    This happens if the files of the source changed after the model was loaded.
+    """
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
         if modules and model.files.modules[1:]:
@@ -203,7 +206,7 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
 
 
 def _changes(model: Model, tensors: list[weights.TensorToWrite], dtype: str | None) -> dict[str, object]:
-    """Returns the changed keys of `config.json`; a dtype only if one was requested or `config.json` has one."""
+    """Returns the changed keys of `config.json`; they include the dtype if it was requested or is already a key."""
     stored = weights.NAMES[tensors[0].dtype]
     values = model.architecture.config_json.values
     dtype_name = dtype or (stored if values.get("dtype") or values.get("torch_dtype") else None)

@@ -1,4 +1,4 @@
-"""`mlxbert.verify`: whether two models agree, and how they differ."""
+"""`mlxbert.verify`: checks whether two models agree, and finds their differences."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ def verify(
     offline: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Verification:
-    """Compares two models: facts, parts, tokenizers, how they make vectors, tensors, and outputs.
+    """Compares two models: their facts, parts, tokenizers, settings for vectors, tensors, and outputs.
 
     Example:
         >>> bool(mlxbert.verify("builtin", "my-model"))
@@ -41,18 +41,19 @@ def verify(
         a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a result of
             `mlxbert.folders.compare.compared_model.open_model`.
         b: The other model.
-        tolerance: The allowed difference of outputs if nothing else differs: by default 1e-4, or 2e-2 and 0.2 if
-            tensors are equal only once rounded to float16 or bfloat16. If tensors are equal up to quantization,
-            `quantized_outputs` judges instead whether the models still give the same results.
-        device: `gpu`, `cpu`, or `auto`: the GPU if there is one. Both compute in float32.
-        offline: Make no requests to the hub.
-        on_progress: Called with the downloaded and the total bytes during a download.
+        tolerance: The allowed difference of outputs if nothing else differs. By default it is 1e-4; if tensors are
+            equal only after rounding, it is 2e-2 for float16 and 0.2 for bfloat16. If tensors are equal only up to
+            quantization, `mlxbert.folders.compare.quantized_outputs` judges instead whether the models still give
+            the same results.
+        device: `gpu`, `cpu`, or `auto` for the GPU if there is one. Both devices compute in float32.
+        offline: Whether to make no requests to the hub.
+        on_progress: Called during a download with the number of downloaded bytes and the total.
 
     Returns:
-        The differences, including parts that cannot be loaded. The result is true if the models agree.
+        A report on the differences, including parts that cannot be loaded. It is true if the models agree.
 
     Raises:
-        MlxbertError: A model cannot be loaded at all, see `mlxbert.load`.
+        MlxbertError: A model cannot be loaded at all (see `mlxbert.load`).
     """
     for name, source in (("a", a), ("b", b)):
         if not isinstance(source, OpenedModel):
@@ -94,7 +95,7 @@ def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> Ope
 
 
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
-    """Returns the name of the storage whose matrices have this dtype."""
+    """Returns the name of the quantized storage that has this dtype, or the dtype itself if neither model has one."""
     storages = [model.checkpoint.storage for model in (a, b)]
     return next((storage.name for storage in storages if storage is not None and dtype in storage.dtypes), dtype)
 
@@ -121,7 +122,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
 
 
 def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
-    """Yields the reasons why outputs are not compared, unless that is a difference."""
+    """Yields a note for outputs that could not be compared, except if this already counts as a difference."""
     if broken.get("A") == broken.get("B") and broken:
         yield f"outputs are not compared: A and B: {broken['A']}"
     elif len(broken) == 2:
@@ -139,7 +140,7 @@ def _no_numbers(letter: str, problem: str) -> Difference:
 
 
 def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
-    """Says why outputs may differ if nothing else does."""
+    """Returns the end of a sentence on differing outputs, which says what may explain the difference."""
     if not compared.rounded:
         return "and nothing else explains it"
     stored = facts.both(*(storage_name(model.checkpoint) for model in (a, b)))

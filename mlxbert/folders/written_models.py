@@ -1,4 +1,4 @@
-"""The models that were written on this machine: a small file for each, in the user's data folder."""
+"""Remembers the models that were written on this machine, with a small file for each in the user's data folder."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ class TrainedModel:
     """A model that was written on this machine.
 
     Attributes:
-        folder: The absolute path of its folder.
-        kind: The command that wrote it: `finetune classify`, `pretrain`, `distill`, `convert`.
+        folder: The absolute path of the model's folder.
+        kind: The command that wrote the model: `finetune classify`, `pretrain`, `distill`, `convert`.
         family: The `model_type` of the model or its first module; `None` for an adapter, or if the configuration is
             unreadable.
-        bytes: The size of its files.
-        written: The time when it was written, in ISO 8601.
+        bytes: The total size of the model's files in bytes.
+        written: The time at which the model was written, in ISO 8601.
     """
 
     folder: Path
@@ -39,11 +39,11 @@ class TrainedModel:
 
 
 def remember(folder: str | Path, kind: str) -> None:
-    """Records that a model was written, for `written_models`. If the record cannot be written, nothing happens.
+    """Records that a model was written, so that `written_models` lists it. A failure to do so is ignored.
 
     Args:
         folder: The folder of the model.
-        kind: See `TrainedModel`.
+        kind: The command that wrote the model (see `TrainedModel`).
     """
     with suppress(OSError, RuntimeError, ValueError, MlxbertError):
         path = os.path.abspath(folder)
@@ -55,7 +55,8 @@ def remember(folder: str | Path, kind: str) -> None:
 def written_models() -> list[TrainedModel]:
     """Returns the models that were written on this machine and still exist, sorted by folder.
 
-    A model whose folder was removed or moved is forgotten, but not one on a disk that is not mounted.
+    A model whose folder was removed or moved is forgotten. A model on a disk that is not mounted is left out, but not
+    forgotten.
     """
     try:
         entries = [path for path in _entries().iterdir() if path.suffix == ".json" and not is_system_file(path.name)]
@@ -69,7 +70,7 @@ def _entries() -> Path:
 
 
 def _read(entry: Path) -> Iterator[TrainedModel]:
-    """Yields the model of an entry; removes an entry whose folder no longer holds a model."""
+    """Yields the model that an entry describes; removes the entry if the folder no longer holds a model."""
     with suppress(OSError):
         try:
             values = read_record(entry)

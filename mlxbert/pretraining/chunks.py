@@ -1,6 +1,6 @@
-"""The parts of a corpus that become training examples: runs of whole sentences that fit the model.
+"""Splits a corpus into chunks, each of which becomes a training example: consecutive sentences that fit the model.
 
-Positions are token numbers of the corpus. A sentence that is too long for an example is split.
+Positions are counted in tokens from the start of the corpus. A sentence that is too long for an example is split.
 """
 
 import bisect
@@ -19,11 +19,11 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 _FEW_DOCUMENTS = 20  # with fewer, single chunks are held out instead of documents
 _MAX_TRIED = 10_000  # chunks whose documents may be held out
-_SHORTER = 0.1  # share of the pairs that are shorter than possible
+_SHORTER = 0.1  # share of the chunks with a random, shorter size
 
 
 class CorpusChunk(NamedTuple):
-    """A part of a corpus: tokens `start` to `stop` (exclusive), and the document in which it begins."""
+    """A part of a corpus: the tokens from `start` to `stop` (exclusive), the first of which is in `document`."""
 
     start: int
     stop: int
@@ -36,14 +36,14 @@ class CorpusChunk(NamedTuple):
 
 
 class Chunks:
-    """N chunks of a corpus in order: rows of three numbers, (N, 3)."""
+    """The N chunks of a corpus in order. Each chunk is stored as a row of three numbers, (N, 3)."""
 
     def __init__(self, rows: Numbers) -> None:
         self._rows = rows
 
     @classmethod
     def written(cls, chunks: Iterable[CorpusChunk], folder: Path) -> "Chunks":
-        """Writes chunks to an unnamed file in a folder; they are read when needed."""
+        """Writes chunks to an unnamed file in a folder, from which each chunk is read on access."""
         return cls(store(chunks, 3, folder))
 
     def __len__(self) -> int:
@@ -78,9 +78,9 @@ class Chunks:
 
 
 def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterator[CorpusChunk]:
-    """Yields chunks of as many sentences as fit in `room` tokens, as in RoBERTa (arXiv:1907.11692).
+    """Yields chunks that each hold as many sentences as fit in `room` tokens, as in RoBERTa (arXiv:1907.11692).
 
-    With `across`, a chunk continues in the next document after a separator, which counts as a token.
+    If `across` is true, a chunk may continue in the next document, after a separator that counts as one token.
     """
     first = start = last = separators = before = 0  # `last`: the end of the previous sentence; `before`: its document
     for document, end in corpus.ends():
@@ -99,10 +99,11 @@ def full_sentences(corpus: Corpus, room: int, *, across: bool = False) -> Iterat
 
 
 def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk]:
-    """Yields chunks of two or more sentences of one document, to be split into pairs as in BERT (arXiv:1810.04805).
+    """Yields chunks that can be split into pairs of texts, as in BERT (arXiv:1810.04805).
 
-    They have at most `room` tokens; one in ten has a random size, so that the model sees short texts, too.
-    Sentences longer than half of `room` are split. A document with one short sentence gives no chunk.
+    Each chunk has two or more sentences of the same document, and at most `room` tokens. One chunk in ten has a random
+    size, so that the model also sees short texts. Sentences longer than half of `room` are split. A document with a
+    single short sentence gives no chunk.
     """
     rng = random.Random(f"chunks {seed}")
     for document, units in groupby(_units(corpus, room // 2), key=lambda unit: unit[0]):
@@ -121,7 +122,10 @@ def sentence_pairs(corpus: Corpus, room: int, seed: int) -> Iterator[CorpusChunk
 
 
 def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
-    """Returns a share of the chunks, at most `limit`, in memory; preferably whole documents."""
+    """Returns the chunks to hold out for evaluation: a share of all chunks, but at most `limit`.
+
+    Whole documents are held out if the corpus has enough of them. The result is in memory.
+    """
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
@@ -151,13 +155,16 @@ def without_overlap(chunks: Chunks, others: Chunks) -> Iterator[CorpusChunk]:
 
 
 def _word_end(corpus: Corpus, start: int, stop: int) -> int:
-    """Returns the last position up to `stop` where a word begins, or `stop` if one word fills the whole range."""
+    """Returns the last position, at most `stop`, where a word begins; `stop` if one word fills the whole range."""
     begins = np.flatnonzero(~corpus.continues(start + 1, stop + 1))
     return start + 1 + int(begins[-1]) if len(begins) else stop
 
 
 def _units(corpus: Corpus, limit: int) -> Iterator[tuple[int, int]]:
-    """Yields, with its document, where each document begins and each sentence ends; long sentences are split."""
+    """Yields the start of each document and the end of each sentence, each with the number of its document.
+
+    Sentences longer than `limit` tokens are split.
+    """
     last, before = 0, -1
     for document, end in corpus.ends():
         if document != before:

@@ -22,7 +22,7 @@ MAX_HELD_OUT = 1000  # examples, so that evaluation does not take long
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of a run, the order of the training examples, and a report on the corpus."""
+    """The training and validation examples of a run, the order of training, and a report on the corpus."""
 
     train: Examples
     valid: Examples
@@ -41,7 +41,7 @@ def make_frame(tokenizer: Tokenizer) -> Frame:
 
 
 def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool = False) -> Masking:
-    """Returns the rule by which tokens are masked, for a vocabulary and the settings."""
+    """Returns the rule by which tokens are masked, from the vocabulary of a tokenizer and the settings of a run."""
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
     if mask is None:
         raise ArgumentError("the vocabulary has no mask token, which pre-training needs")
@@ -52,7 +52,15 @@ def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool =
 
 
 class Maker:
-    """Makes the examples of a run; `longest`: maximum tokens of the model; `all_masked`: see `Masking`."""
+    """Makes the examples of a run.
+
+    Args:
+        settings: The settings of the run.
+        tokenizer: The tokenizer of the model.
+        pairs: The kind of pairs that the objective needs; `None` for single texts.
+        longest: The maximum number of tokens that the model accepts.
+        all_masked: See `Masking`.
+    """
 
     def __init__(
         self, settings: Settings, tokenizer: Tokenizer, pairs: Pairs | None, longest: int, *, all_masked: bool = False
@@ -65,7 +73,10 @@ class Maker:
     def make(
         self, folder: Path, options: TrainingOptions, steps: int | None, epochs: float, on_read: OnProgress | None
     ) -> Data:
-        """Reads the corpus into the folder and splits it into examples; without `steps` there are `epochs` passes."""
+        """Reads the corpus into the folder and splits it into examples.
+
+        Training has `steps` updates or, if `steps` is `None`, as many as `epochs` passes over the corpus take.
+        """
         settings = self._settings
         shards = settings.shards
         corpus = self._read(settings.corpus, shards or folder / "corpus", on_read, keyed=shards is not None)
@@ -93,18 +104,18 @@ class Maker:
             others = self._chunks(evaluated, self.lengths[0], options.seed, folder)
             held = others.sample(MAX_HELD_OUT, options.seed)
         train = self._examples(corpus, order, options.seed)
-        second_texts = held if held.several_documents else others or phases[0].chunks  # they need other documents
+        second_texts = held if held.several_documents else others or phases[0].chunks  # from other documents
         valid = self.evaluated(evaluated, held, second_texts)
         return Data(train, valid, order, corpus.report)
 
     def evaluated(self, corpus: Corpus, chunks: Chunks, others: Chunks) -> Examples:
-        """Returns examples to evaluate on, whose masks do not depend on the seed of the run."""
+        """Makes examples for evaluation; their masks do not depend on the seed of the run."""
         phase = Phase(chunks, self.lengths[0].tokens, 1.0, 1, others)
         order = Phases([phase], steps=1, epochs=1, gradient_accumulation=1, seed=0)
         return self._examples(corpus, order, 0)
 
     def all_of(self, files: Sequence[Path], folder: Path, limit: int | None, on_read: OnProgress | None) -> Examples:
-        """Returns examples of other files to evaluate on: all of them, or `limit` random ones."""
+        """Makes examples for evaluation from other files: as many as the files give, or `limit` random ones."""
         corpus = self._read(files, folder, on_read)
         chunks = self._chunks(corpus, self.lengths[0], 0, folder)
         return self.evaluated(corpus, chunks if limit is None else chunks.sample(limit, 0), chunks)

@@ -30,8 +30,8 @@ class Passes:
     """The length of pre-training.
 
     Attributes:
-        steps: Number of updates; `None` if `epochs` decides.
-        epochs: Passes over the corpus.
+        steps: The number of updates; `None` if `epochs` decides.
+        epochs: The number of passes over the corpus.
     """
 
     steps: int | None
@@ -41,7 +41,7 @@ class Passes:
 def prepare_model(
     base: InitialModel, weights: Mapping[str, float], settings: Settings, options: TrainingOptions
 ) -> tuple[Model, Adapters | None]:
-    """Returns the model before training (for ELECTRA with its generator), and its adapters if adapters are trained."""
+    """Returns the model before training (for ELECTRA, with its generator), and its adapters, if any."""
     model = base.model(heads_of(weights), options.seed)
     if ELECTRA in weights:
         model = with_generator(model, base, settings.generator, options.seed)
@@ -54,7 +54,10 @@ def prepare_model(
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusMaterial(Material):
-    """Plain text as training material; training changes the model `first`; `data` holds the examples once made."""
+    """Plain text as training material.
+
+    `first` is the model that training changes. `data` holds the examples after `opened` has made them.
+    """
 
     base: InitialModel
     objective: Pretraining
@@ -93,7 +96,10 @@ class CorpusMaterial(Material):
         }
 
     def opened(self, call: TrainingCall, folder: Path) -> Self:
-        """Returns the material with examples. Rank 0 reads the corpus; the others open its files or read it too."""
+        """Returns the material with examples.
+
+        The process of rank 0 reads the corpus; the other processes open its files, or read the corpus themselves.
+        """
         call.times.begin("reading the corpus")
 
         def make(on_read: OnProgress | None) -> Data:
@@ -127,7 +133,7 @@ class CorpusMaterial(Material):
         return self.data
 
     def filled(self) -> tuple[str, ...]:
-        """Returns the texts of `fill` with the best token in place of each mask."""
+        """Returns the texts of `fill`, with each mask replaced by the most probable token."""
         texts = []
         filling = generator_of(self.first) if isinstance(self.first.network, Electra) and self.fill else self.first
         for result in fill_mask(filling, [*self.fill], top_k=1) if self.fill else ():

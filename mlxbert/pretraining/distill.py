@@ -1,4 +1,4 @@
-"""`mlxbert.distill`: trains a smaller student of a model; pre-training with other defaults."""
+"""`mlxbert.distill`: trains a smaller student of a model. It is pre-training with different defaults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +30,16 @@ def distill(
 
     Args:
         corpus: See `mlxbert.pretrain`.
-        teacher: The model that it learns from: hub name, folder or `builtin`.
+        teacher: The model that the student learns from: hub name, folder or `builtin`.
         output: The folder to write.
-        student: The model to train, with the same vocabulary; by default some layers of the teacher.
+        student: The model to train, which must have the teacher's vocabulary; by default a copy of the teacher with
+            only some of its layers.
         layers: The layers of the teacher that the student starts with (numbered from 0); by default every other one.
-        objective: The losses with their weights.
+        objective: The losses with their weights (see `mlxbert.pretrain`).
         **options: All other options of `mlxbert.pretrain`.
 
     Returns:
-        An iterator of events, see `mlxbert.pretrain`.
+        An iterator of events (see `mlxbert.pretrain`).
 
     Raises:
         MlxbertError: See `mlxbert.pretrain`.

@@ -1,7 +1,7 @@
-"""ELECTRA (arXiv:2003.10555): a small generator replaces tokens, and the discriminator recognizes the replaced ones.
+"""ELECTRA (arXiv:2003.10555): a small generator replaces tokens, and a discriminator recognizes the replaced ones.
 
-Both share word, position and segment embeddings and the norm of their sum; each has its own projection of them. They
-are trained as one network, and written as two models, each with its own copy of the embeddings.
+The two share the word, position and segment embeddings and the layer norm after them, but each has its own projection
+of the embeddings. They are trained as one network, and written as two models with a copy of the embeddings each.
 
 Shapes: B batch, L length, E embedding size, D hidden size.
 """
@@ -28,7 +28,7 @@ _EMBEDDINGS = "encoder.embeddings."
 
 
 class SharedEmbeddings(nn.Module):
-    """The embeddings of another encoder (`lender`), with the projection of `borrower` if the width differs."""
+    """Lets an encoder use the embeddings of another encoder, `lender`, with the projection of its own, `borrower`."""
 
     def __init__(self, lender: Embeddings, borrower: Embeddings) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class SharedEmbeddings(nn.Module):
 
     @property
     def word(self) -> nn.Embedding:
-        """The word embeddings, to which the masked-LM head is tied."""
+        """The word embeddings, whose weights the masked-LM head reuses."""
         embedding: nn.Embedding = self._lender.word
         return embedding
 
     def __call__(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
-        """(B, L) → (B, L, D)."""
+        """Returns the embeddings of token ids: (B, L) → (B, L, D)."""
         x = self._lender.normalized(input_ids, token_type_ids)
         return self.projection(x) if "projection" in self else x
 
@@ -51,7 +51,7 @@ class SharedEmbeddings(nn.Module):
 class Electra(Network):
     """The discriminator with the generator inside; the generator uses the embeddings of the discriminator.
 
-    `described` is the generator as a separate model: its configuration and its files.
+    `described` is the generator as a separate model, with its own configuration and files.
     """
 
     def __init__(self, discriminator: Network, described: Model) -> None:
@@ -63,7 +63,11 @@ class Electra(Network):
 
 
 def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
-    """Adds a generator to a discriminator: the one in the folder of `base`, or a new one with `share` of its width."""
+    """Adds a generator to a discriminator.
+
+    It is the generator in the folder of `base`, if that folder has one. Otherwise it is a new generator, whose width is
+    `share` times the width of the discriminator.
+    """
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
         device = base.ref.device
@@ -79,7 +83,7 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
 
 
 def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
-    """Returns the keys of `config.json` that differ in a new generator; its heads keep their size, not their number."""
+    """Returns the keys of `config.json` that differ in a new generator, whose attention heads keep their size."""
     heads = max(round(config.num_attention_heads * share), 1)
     return {
         "num_attention_heads": heads,
@@ -90,7 +94,7 @@ def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
 
 
 def _shared(network: Network) -> dict[str, mx.array]:
-    """Returns the parameters that generator and discriminator share, by their common names."""
+    """Returns the parameters that generator and discriminator share, by name; the names are the same in both."""
     projection = f"{_EMBEDDINGS}projection."
     return {
         name: array
@@ -100,7 +104,7 @@ def _shared(network: Network) -> dict[str, mx.array]:
 
 
 def _check_shared(model: Model, generator: Model) -> None:
-    """Refuses a generator with different embeddings, which would be replaced silently."""
+    """Raises `CheckpointError` if the generator has different embeddings, which would otherwise be lost silently."""
     ours, theirs = _shared(model.network), _shared(generator.network)
     different = [
         name

@@ -1,4 +1,4 @@
-"""`mlxbert.evaluate_words`: how well a model predicts masked tokens."""
+"""`mlxbert.evaluate_words`: measures how well a model predicts masked tokens."""
 
 import tempfile
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ class WordEvaluation(Shown):
     """How well a model predicts masked tokens.
 
     Attributes:
-        model: The model.
-        data: The files.
-        examples: The number of examples made from them.
+        model: The name or path of the model.
+        data: The text files.
+        examples: The number of examples made from the files.
         hidden: The number of masked tokens.
-        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss per masked token); with
-            pairs, the losses and accuracies of both heads.
+        metrics: `loss`, `accuracy` and `pseudo_perplexity` (the exponential of the mean loss per masked token). For an
+            objective with pairs, the losses and accuracies of both heads.
     """
 
     model: str
@@ -54,25 +54,25 @@ def evaluate_words(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> WordEvaluation:
-    """Evaluates a model on plain text. Which tokens are masked depends on the data and the tokenizer alone.
+    """Evaluates a model on plain text. The choice of masked tokens depends only on the data and the tokenizer.
 
     Example:
         >>> mlxbert.evaluate_words(mlxbert.load(), "notes.txt").metrics["accuracy"]
 
     Args:
         model: A model with a masked-LM head.
-        data: Files of text, as for `mlxbert.pretrain`.
-        objective: `mlm`, or with pairs of texts `mlm,nsp` or `mlm,sop`.
+        data: Text files, as for `mlxbert.pretrain`.
+        objective: `mlm`; or `mlm,nsp` or `mlm,sop`, which also evaluate a head on pairs of texts.
         examples: The number of examples, drawn at random; `None` for all.
-        length: Tokens per example.
-        batch_tokens: Tokens per batch, padding included.
+        length: The number of tokens per example.
+        batch_tokens: The number of tokens per batch, padding included.
         on_progress: Called with the bytes read so far, and the bytes of all files.
         **options: `field`, `encoding`, `documents`, `across_documents`, `whole_words` and `mask_probability`, as for
             `mlxbert.pretrain`.
 
     Raises:
         ArgumentError: An argument is invalid.
-        MissingHeadError: The model does not have the head.
+        MissingHeadError: The model lacks a head that the objective needs.
         InputError: A file cannot be used.
     """
     check_model(model, data)

@@ -1,4 +1,6 @@
-"""Training examples: chunks of a corpus with special and masked tokens, a function of seed, pass and chunk.
+"""Training examples: chunks of a corpus with special tokens added and some tokens masked.
+
+An example depends only on the seed, the number of the pass, and the chunk.
 
 Shapes: N tokens of an example, M masked tokens.
 """
@@ -30,8 +32,8 @@ class PretrainingExample:
         places: The positions of the masked tokens, (M,).
         clean: Token ids before masking, (N,).
         label: For a pair, whether the second text follows the first (0) or not (1).
-        draws: For ELECTRA, two random numbers in [0, 1) per masked token that decide which token is sampled for it,
-            (M, 2).
+        draws: For ELECTRA, two random numbers in [0, 1) per masked token, (M, 2). They decide which token the
+            generator samples for it.
     """
 
     ids: Ids
@@ -52,7 +54,7 @@ class PretrainingExample:
 
 @dataclass(frozen=True)
 class Text:
-    """N tokens of a text without special tokens, and whether each continues the previous token's word; (N,)."""
+    """The token ids of a text without special tokens, (N,), and flags that say which tokens continue a word, (N,)."""
 
     ids: Ids
     continues: Flags
@@ -60,7 +62,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around one text and around a pair; ids in `special` are never masked."""
+    """The special tokens that are added around a single text and around a pair; ids in `special` are never masked."""
 
     single: Template
     pair: Template
@@ -73,7 +75,11 @@ class Frame:
         return sum(special is not None for special, _ in self.pair)
 
     def around(self, texts: Sequence[Text]) -> tuple[Ids, Ids, Flags]:
-        """Returns ids, segments, and which tokens continue a word, for one text or a pair with special tokens; (N,)."""
+        """Adds special tokens to one text or to a pair.
+
+        Returns:
+            The token ids, their segments, and flags that say which tokens continue a word, each (N,).
+        """
         waiting = iter(texts)
         parts: list[tuple[Ids, int, Flags]] = []
         for special, segment in self.single if len(texts) == 1 else self.pair:
@@ -88,10 +94,11 @@ class Frame:
 
 
 class Examples(Sequence[PretrainingExample]):
-    """The examples of a corpus by number, each made on access; `order` decodes the numbers.
+    """The examples of a corpus, each of which is made when it is accessed by its number; `order` decodes the numbers.
 
-    Half of the pairs are negative: `next` takes the second text from another document, `order` swaps the two texts.
-    The first `copies` passes differ, then they repeat; with `None` all passes differ.
+    Half of the pairs are negative: if `pairs` is `next`, the second text comes from another document; if it is `order`,
+    the two texts are swapped. Each of the first `copies` passes has its own masks, which later passes repeat. If
+    `copies` is `None`, every pass has new masks.
     """
 
     def __init__(
@@ -114,7 +121,7 @@ class Examples(Sequence[PretrainingExample]):
             )
 
     def __iter__(self) -> Iterator[PretrainingExample]:
-        """Iterates over the examples of the first pass; the numbers themselves are unlimited."""
+        """Iterates over the examples of the first pass, although the numbers of later passes are valid, too."""
         return (self[number] for number in range(len(self)))
 
     def __len__(self) -> int:
@@ -125,7 +132,7 @@ class Examples(Sequence[PretrainingExample]):
     @overload
     def __getitem__(self, number: slice) -> "list[PretrainingExample]": ...
     def __getitem__(self, number: int | slice) -> "PretrainingExample | list[PretrainingExample]":
-        """Returns an example; its number seeds its masks and its pair."""
+        """Returns an example, whose masks and pairing are seeded by its number."""
         if isinstance(number, slice):
             return [self[item] for item in range(*number.indices(len(self)))]
         place = self.order.place(number)
@@ -140,7 +147,7 @@ class Examples(Sequence[PretrainingExample]):
         return PretrainingExample(masked, segments, places, ids, label, draws)
 
     def describe(self, number: int) -> str:
-        """Returns the location of an example in the corpus, for errors."""
+        """Describes the location of an example in the corpus, for error messages."""
         place = self.order.place(number)
         chunk = self.order.phases[place.phase].chunks[place.chunk]
         return f"tokens {chunk.start:,} to {chunk.stop:,} of the corpus"
@@ -149,7 +156,7 @@ class Examples(Sequence[PretrainingExample]):
         return Text(self.corpus.tokens(start, stop), self.corpus.continues(start, stop))
 
     def _single(self, chunk: CorpusChunk) -> Text:
-        """Returns the text of a chunk, with separators between documents."""
+        """Returns the chunk as a single text, with separators between documents."""
         text = self._text(chunk.start, chunk.stop)
         borders = self.corpus.borders(chunk.document, chunk.stop)
         if not borders:
@@ -159,7 +166,7 @@ class Examples(Sequence[PretrainingExample]):
         return Text(ids, np.insert(text.continues, inside, False))
 
     def _pair(self, phase: int, chunk: CorpusChunk, label: int, rng: np.random.Generator) -> list[Text]:
-        """Returns two texts of a chunk; with label 1 the second is from another document, or both are swapped."""
+        """Splits a chunk into two texts; for label 1, the second is from another document, or the two are swapped."""
         split = self._division(chunk, rng)
         first, second = self._text(chunk.start, split), (split, chunk.stop)
         if label == OTHER and self._pairs == "next":
@@ -169,7 +176,7 @@ class Examples(Sequence[PretrainingExample]):
         return texts[::-1] if label == OTHER and self._pairs == "order" else texts
 
     def _division(self, chunk: CorpusChunk, rng: np.random.Generator) -> int:
-        """Draws where a chunk is split: after a sentence, or before a word if it has a single sentence."""
+        """Draws the position at which to split a chunk: after a sentence or, if there is only one, before a word."""
         ends = self.corpus.inside(chunk.document, chunk.start, chunk.stop)
         if not len(ends):
             begins = np.flatnonzero(~self.corpus.continues(chunk.start + 1, chunk.stop))
@@ -177,7 +184,7 @@ class Examples(Sequence[PretrainingExample]):
         return int(ends[rng.integers(len(ends))])
 
     def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
-        """Draws a second text from another document: its bounds; at most `room` tokens."""
+        """Draws a second text of at most `room` tokens from another document; returns its start and end."""
         while (other := chunks[int(rng.integers(len(chunks)))]).document == document:
             pass
         start = self._division(other, rng)
@@ -185,5 +192,5 @@ class Examples(Sequence[PretrainingExample]):
 
 
 def in_batches(count: int, size: int) -> Iterator[range]:
-    """Yields the numbers of examples in batches."""
+    """Returns an iterator over batches of `size` example numbers, from 0 to `count` - 1."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,4 +1,4 @@
-"""The model that pre-training starts from: a checkpoint, or new weights for a size and a vocabulary."""
+"""The model that pre-training starts from: a checkpoint, or a new model of a given size and vocabulary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,17 +35,17 @@ class InitialModel(BaseModel):
     """The model that pre-training starts from.
 
     Attributes:
-        ref: The model; for new weights, its source is the size or the configuration file.
-        files: The folder of the model, or of the vocabulary.
-        config: The configuration of a model with new weights; `None` for the weights in the folder.
-        layers: The layers to keep of the model in the folder, in this order; `None` for all.
+        ref: The reference to the model. For a new model, its source is the name of a size or a configuration file.
+        files: The folder that holds the model. For a new model, the folder that holds its vocabulary.
+        config: The configuration of a new model; `None` for a model that is loaded from the folder.
+        layers: The numbers of the layers to keep, in this order; `None` to keep all.
     """
 
     config: dict[str, Any] | None
     layers: tuple[int, ...] | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
-        """Loads or makes the model in float32, with these heads."""
+        """Loads or creates the model in float32, with these heads."""
         if self.config is None:
             model = self.load(heads=heads, seed=seed)
             return model if self.layers is None else with_layers(model, self.layers, self.ref.device)
@@ -54,19 +54,19 @@ class InitialModel(BaseModel):
         )
 
     def warn_unless_it_fits(self, options: TrainingOptions) -> None:
-        """See `BaseModel.warn_unless_it_fits`; there is no estimate for new weights."""
+        """See `BaseModel.warn_unless_it_fits`; never warns about a new model, for which there is no estimate."""
         if self.config is None:
             super().warn_unless_it_fits(options)
 
     def manifest(self) -> dict[str, Any]:
-        """Returns the facts that determine its weights and its vocabulary."""
+        """Returns the facts that determine the weights and the vocabulary of the model."""
         if self.config is None:
             return {"model": hash_model(self.files), "layers": self.layers and list(self.layers)}
         return {"config": self.config, "vocabulary": read_tokenizer(self.files).tokenizer.to_str()}
 
 
 def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Model:
-    """Returns a model with some layers of `model` (numbered from 0), and with its embeddings and heads."""
+    """Returns a model that has only some layers of `model` (numbered from 0), but all its embeddings and heads."""
     values, count = dict(model.architecture.config_json.values), model.config.num_stored_layers
     key = next((key for key in ("num_hidden_layers", "n_layers", "n_layer") if key in values), "num_hidden_layers")
     if model.config.layer_schedule != tuple(range(count)):
@@ -100,10 +100,10 @@ def find_initial(
     heads: Sequence[str],
     on_progress: OnProgress | None = None,
 ) -> InitialModel:
-    """Finds a model to continue training, or describes a new one, whose `vocabulary` replaces the source of `ref`.
+    """Finds the model whose training is continued or, if `config` is not `None`, describes a new model.
 
-    `config` is one of `SIZES` or a file like a `config.json`; `layers` are numbers, a text such as `0,2,4`, or
-    `EVERY_OTHER`.
+    A new model takes its vocabulary from `vocabulary`; the source of `ref` is then not used. `config` is one of `SIZES`
+    or a file like a `config.json`. `layers` is a list of numbers, a text such as `0,2,4`, or `EVERY_OTHER`.
     """
     if config is None:
         if vocabulary is not None:
@@ -128,7 +128,7 @@ def find_initial(
 
 
 def _read_layers(layers: str | Sequence[int], files: ModelFolder) -> tuple[int, ...]:
-    """Returns layer numbers from a list, a text such as `0,2,4`, or `EVERY_OTHER`."""
+    """Reads layer numbers from a list, a text such as `0,2,4`, or `EVERY_OTHER`."""
     if layers is EVERY_OTHER:
         return tuple(range(0, read_architecture(files.config_json).config.num_stored_layers, 2))
     try:

@@ -1,6 +1,7 @@
 """The losses of pre-training, and their common inputs.
 
-Shapes: B examples, L length, M masked tokens of the batch (padded), D hidden size, V vocabulary, W size of a vector.
+Shapes: B examples, L length, M masked tokens of the batch (padded), D hidden size, V vocabulary size, W size of a
+text's vector.
 """
 
 from abc import ABC, abstractmethod
@@ -23,14 +24,14 @@ class PretrainingTargets:
     """The targets of a batch.
 
     Attributes:
-        rows: The example of each masked token, int32 (M,).
-        columns: The position of each masked token in its example, int32 (M,).
+        rows: For each masked token, the number of its example in the batch, int32 (M,).
+        columns: For each masked token, its position in the example, int32 (M,).
         originals: The original id of each masked token, int32 (M,).
         counted: 1 for each masked token, 0 for padding, float32 (M,).
         labels: Whether the second text of a pair follows the first (0) or not (1), int32 (B,); `None` without pairs.
         clean: Token ids before masking, int32 (B, L).
-        draws: Two random numbers in [0, 1) that decide the sample for each masked token, float32 (M, 2); `None` if
-            nothing is sampled.
+        draws: Two random numbers in [0, 1) per masked token, which decide the token that is sampled for it, float32
+            (M, 2); `None` if nothing is sampled.
     """
 
     rows: mx.array
@@ -44,14 +45,14 @@ class PretrainingTargets:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A network in evaluation mode whose outputs are learned, and its embedder if its vectors are learned."""
+    """A network in evaluation mode whose outputs the student learns, and its embedder if the student learns vectors."""
 
     network: Network
     embedder: Embedder | None
 
 
 class TermInputs:
-    """A batch and the outputs of the network for it, each computed once for all terms."""
+    """A batch and the outputs of the network for it. Each output is computed once and shared by all terms."""
 
     def __init__(
         self, network: Network, batch: Batch, targets: PretrainingTargets, teacher: Teacher | None = None
@@ -70,13 +71,13 @@ class TermInputs:
 
     @property
     def teacher(self) -> Teacher:
-        """The teacher."""
+        """The teacher, which must be present."""
         assert self._teacher is not None
         return self._teacher
 
     @cached_property
     def teacher_output(self) -> EncoderOutput:
-        """The output of the teacher's encoder, for the same batch."""
+        """The output of the teacher's encoder for the same batch."""
         with ops.unfilled():
             return self.teacher.network.encode(self.batch)
 
@@ -89,13 +90,13 @@ class TermInputs:
 
     @cached_property
     def vectors(self) -> mx.array:
-        """The vectors of the texts, with the teacher's pooling, (B, W)."""
+        """The student's vectors of the texts, computed with the teacher's pooling, (B, W)."""
         assert self.teacher.embedder is not None
         return self.teacher.embedder(self.output)
 
     @cached_property
     def teacher_vectors(self) -> mx.array:
-        """The teacher's vectors of the texts without masks, (B, W)."""
+        """The teacher's vectors of the same texts without masks, (B, W)."""
         teacher = self.teacher
         assert teacher.embedder is not None
         with ops.unfilled():
@@ -104,7 +105,7 @@ class TermInputs:
 
 
 class Term(ABC):
-    """A loss.
+    """A term of the training objective: one loss.
 
     Attributes:
         name: The name in options and events.
@@ -119,34 +120,34 @@ class Term(ABC):
     shares: ClassVar[tuple[str, ...]] = ()
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """Returns the divisor of the summed loss: the number of examples, unless a term overrides it."""
+        """Returns the divisor of the summed loss: by default the number of examples."""
         return len(examples)
 
     @abstractmethod
     def loss(self, inputs: TermInputs) -> mx.array:
-        """Returns the summed loss of a batch, float32."""
+        """Returns the loss summed over a batch, float32."""
 
     def right(self, inputs: TermInputs) -> mx.array | None:
-        """Returns how many of the `total` predictions are correct, float32; `None` if the term predicts no classes."""
+        """Returns the number of correct predictions out of `total`, float32; `None` if the term predicts no classes."""
         return None
 
     def counted(self, inputs: TermInputs) -> Mapping[str, tuple[mx.array, mx.array]]:
-        """Returns numerator and denominator of each metric in `shares`, float32."""
+        """Returns the numerator and the denominator of each metric in `shares`, float32."""
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Returns the options of the term; a run resumes only with the same ones."""
+        """Returns the options of the term; a run can be resumed only with the same options."""
         return {}
 
 
 class MaskedWords(Term):
-    """The cross-entropy of masked tokens (arXiv:1810.04805); logits are computed for them only."""
+    """The cross-entropy of masked tokens (arXiv:1810.04805); logits are computed only for masked tokens."""
 
     name: ClassVar[str] = "mlm"
     head: ClassVar[str | None] = "masked_lm"
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The masked tokens."""
+        """Returns the number of masked tokens."""
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -188,9 +189,10 @@ class SentenceOrderTerm(PairTerm):
 
 
 class SoftTargets(Term):
-    """The divergence of the student's distributions at masked tokens from the teacher's (arXiv:1503.02531).
+    """The divergence between the student's and the teacher's distributions at masked tokens (arXiv:1503.02531).
 
-    A temperature softens both distributions; its square is a factor of the loss, so that gradients keep their size.
+    A temperature softens both distributions. The loss is multiplied by the square of the temperature, so that
+    gradients keep their size.
     """
 
     name: ClassVar[str] = "soft"
@@ -205,7 +207,7 @@ class SoftTargets(Term):
         return {"temperature": self._temperature}
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The masked tokens."""
+        """Returns the number of masked tokens."""
         return sum(len(example.places) for example in examples)
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -215,13 +217,13 @@ class SoftTargets(Term):
 
 
 class HiddenStates(Term):
-    """One minus the cosine of the last hidden states of all tokens (arXiv:1910.01108)."""
+    """One minus the cosine between the last hidden states of student and teacher, for all tokens (arXiv:1910.01108)."""
 
     name: ClassVar[str] = "hidden"
     of_teacher = True
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The tokens without padding."""
+        """Returns the number of tokens without padding."""
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -232,9 +234,9 @@ class HiddenStates(Term):
 
 
 class Vectors(Term):
-    """One minus the cosine of the vectors of student and teacher for a text; the teacher reads it without masks.
+    """One minus the cosine between the vectors of student and teacher for a text, which the teacher sees without masks.
 
-    Vectors are compared by cosine in use, so their lengths may change.
+    The lengths of the vectors are not learned, because vectors are later compared by their cosines.
     """
 
     name: ClassVar[str] = "vectors"
@@ -246,7 +248,7 @@ class Vectors(Term):
 
 
 def _cosines(left: mx.array, right: mx.array) -> mx.array:
-    """Returns the cosines of (…, D) and (…, D): (…), float32."""
+    """Returns the cosines between vectors: (…, D), (…, D) → (…), float32."""
     left, right = left.astype(mx.float32), right.astype(mx.float32)
     lengths = mx.sqrt(mx.square(left).sum(axis=-1) * mx.square(right).sum(axis=-1))
     return (left * right).sum(axis=-1) / mx.maximum(lengths, 1e-12)

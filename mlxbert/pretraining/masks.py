@@ -1,4 +1,4 @@
-"""Which tokens are masked: 15 % of them; 80 % of these become the mask token, 10 % another token, 10 % stay (BERT).
+"""Chooses the masked tokens as in BERT: 15 %, of which 80 % become the mask token, 10 % another token, 10 % stay.
 
 Shapes: N tokens of a text, M masked tokens.
 """
@@ -20,10 +20,10 @@ class Masking:
 
     Attributes:
         mask: The id of the mask token.
-        words: The ids that may replace others: all but special tokens.
+        words: The ids that random replacements are drawn from: all ids except special tokens.
         share: The share of tokens that are masked.
         whole_words: Whether all tokens of a word are masked together.
-        all_masked: Whether every one of them becomes the mask token, as in ELECTRA's generator.
+        all_masked: Whether every masked token becomes the mask token, as in ELECTRA's generator.
     """
 
     mask: int
@@ -33,7 +33,7 @@ class Masking:
     all_masked: bool = False
 
     def apply(self, ids: Ids, continues: Flags, usable: Flags, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """Masks tokens of a text; special tokens are not `usable`.
+        """Masks some of the `usable` tokens of a text, which are all but the special tokens.
 
         Returns:
             The positions of the masked tokens in order, (M,), and the masked ids, (N,).
@@ -50,7 +50,7 @@ class Masking:
         return places, masked
 
     def _count(self, tokens: int, rng: np.random.Generator) -> int:
-        """Returns how many tokens to mask, rounded at random so that the average share is right in short texts, too."""
+        """Returns the number of tokens to mask, rounded at random to keep the average share right in short texts."""
         return int(self.share * tokens + rng.random())
 
     def _tokens(self, usable: Flags, rng: np.random.Generator) -> Ids:
@@ -58,7 +58,7 @@ class Masking:
         return np.sort(rng.permutation(places)[: self._count(len(places), rng)])
 
     def _words(self, continues: Flags, usable: Flags, rng: np.random.Generator) -> Ids:
-        """Draws words until there are enough tokens; the last one with the probability that keeps the average share."""
+        """Draws words until they have enough tokens; the last is kept at random, so that the average share is right."""
         places = np.flatnonzero(usable).astype(np.int32)
         if not len(places):
             return places

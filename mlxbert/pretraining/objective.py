@@ -1,4 +1,4 @@
-"""The objective of pre-training for the training loop: batches of examples, and a weighted sum of terms.
+"""The objective of pre-training: makes batches of examples, and computes a weighted sum of loss terms.
 
 Shapes: B examples, L length, M masked tokens of the batch (padded).
 """
@@ -50,7 +50,7 @@ TERMS: Mapping[str, type[Term]] = {term.name: term for term in _ALL}
 
 
 class Pretraining(LoopObjective[Any]):
-    """A weighted sum of terms, some of which may learn from a teacher."""
+    """A weighted sum of loss terms, some of which may learn from a teacher."""
 
     name: ClassVar[str] = "pretrain"
     metric = "loss"
@@ -71,22 +71,22 @@ class Pretraining(LoopObjective[Any]):
         self.config = config
 
     def settings(self) -> dict[str, Any]:
-        """Returns the options by name; a run resumes only with the same ones."""
+        """Returns the options of the objective by name; a run can be resumed only with the same options."""
         return {
             "terms": {term.name: weight for term, weight in self.weighted.items()},
             **{f"{term.name}_{name}": value for term in self.weighted for name, value in term.settings().items()},
         }
 
     def totals(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """Returns the divisor of each term's loss, and the number of examples under the empty name.
+        """Returns the divisor of each term's loss by name, and the number of examples under the empty name.
 
-        They are floats, because a GPU would compile the loss for each integer; and at least 1, to divide by.
+        All are floats, because a GPU would compile the loss anew for each integer. No divisor is less than 1.
         """
         totals = {name: max(float(total), 1.0) for name, total in self._counts(examples).items()}
         return totals | {"": float(len(examples))}
 
     def _counts(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """Returns how many predictions each term sums over."""
+        """Returns the divisor of each term's summed loss by name (see `Term.total`)."""
         return {term.name: term.total(examples) for term in self.weighted}
 
     def collate(self, examples: Sequence[PretrainingExample], rng: random.Random) -> TrainBatch:
@@ -125,7 +125,10 @@ class Pretraining(LoopObjective[Any]):
         )
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns each term divided by its total, and the weight of the batch; the weights of an update add up to 1."""
+        """Returns the weighted loss of each term divided by its total, and the weight of the batch.
+
+        The weights of all batches of an update add up to 1.
+        """
         inputs, totals = self._inputs(network, batch), batch.totals
         losses = {term.name: term.loss(inputs) * (weight / totals[term.name]) for term, weight in self.weighted.items()}
         return losses, batch.inputs.input_ids.shape[0] / totals[""]
@@ -135,12 +138,12 @@ class Pretraining(LoopObjective[Any]):
         return kind(network, batch.inputs, batch.targets, self._teacher)
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """See `LoopObjective.loss`: the sum of the terms."""
+        """Returns the sum of all terms (see `LoopObjective.loss`)."""
         losses, weight = self.terms(network, batch)
         return mx.stack([*losses.values()]).sum(), weight
 
     def measure(self, network: Network, examples: Examples, group: ProcessGroup, batch_size: int) -> dict[str, float]:
-        """Computes the metrics on examples that are not trained on; processes share the batches.
+        """Computes the metrics on examples that are not used for training; the batches are divided among the processes.
 
         Returns:
             `loss`, the loss of each term, `accuracy` and `pseudo_perplexity` of masked tokens, and the accuracies of
@@ -186,13 +189,13 @@ class Pretraining(LoopObjective[Any]):
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:
-    """Returns the random numbers that decide samples, padded, (M, 2); `None` if the examples have none."""
+    """Joins the random numbers of all examples and pads them, (M, 2); `None` if the examples have none."""
     rows = [row for row in draws if row is not None]
     return mx.array(np.concatenate([*rows, np.zeros((fill, 2), np.float32)])) if rows else None
 
 
 def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
-    """Returns rows padded on the right, (B, L)."""
+    """Pads rows on the right with `fill`, (B, L)."""
     padded = np.full((len(values), length), fill, np.int32)
     for row, ids in zip(padded, values, strict=True):
         row[: len(ids)] = ids
@@ -200,7 +203,7 @@ def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
 
 
 def read_terms(text: str) -> dict[str, float]:
-    """Parses an objective, such as `mlm:1,nsp:0.5`, to the weights of its terms."""
+    """Parses an objective, such as `mlm:1,nsp:0.5`; returns the weight of each term by name."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))
@@ -230,7 +233,7 @@ def terms_with_teacher(terms: Iterable[str]) -> list[str]:
 
 
 def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) -> dict[Term, float]:
-    """Makes the terms with their weights, see `read_terms`; `temperature` belongs to `soft`."""
+    """Makes the terms from the result of `read_terms`; `temperature` is used only by the term `soft`."""
     bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
         raise ArgumentError(f"temperature is {temperature} without soft, the only loss that uses it")

@@ -1,4 +1,4 @@
-"""A random permutation of `count` numbers in constant memory."""
+"""A random permutation of a range of numbers, in constant memory."""
 
 import random
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ _ODD, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1  # the golden ratio, whose multiples
 
 
 class FeistelPermutation:
-    """The numbers from 0 to `count` - 1 in random order, a function of the seed.
+    """The numbers from 0 to `count` - 1 in a random order that depends only on the seed.
 
-    A number is encrypted by a Feistel network, a bijection of numbers with an even count of bits, again and again until
-    the result is below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
+    A number is encrypted repeatedly by a Feistel network, which is a bijection of the numbers with an even count of
+    bits, until the result is below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
     """
 
     def __init__(self, count: int, seed: str) -> None:
@@ -23,7 +23,7 @@ class FeistelPermutation:
         return map(self.__getitem__, range(self._count))
 
     def __getitem__(self, place: int) -> int:
-        """Returns the number at a position, from 0 to `count` - 1."""
+        """Returns the number at this position of the random order; positions start at 0."""
         while (place := self._encrypted(place)) >= self._count:
             pass
         return place

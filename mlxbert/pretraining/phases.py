@@ -1,6 +1,7 @@
-"""The schedule of pre-training: phases with examples of different lengths, and passes over the corpus in each.
+"""The schedule of pre-training: phases with examples of different lengths, each with its own passes over the corpus.
 
-The number of an example encodes phase, pass and chunk. So its masks are a function of seed and number.
+The number of an example encodes its phase, its pass and its chunk, so that its masks depend only on the seed and the
+number.
 """
 
 import math
@@ -15,7 +16,7 @@ from mlxbert.pretraining.permutation import FeistelPermutation
 
 @dataclass(frozen=True)
 class Length:
-    """A requested phase: the maximum number of tokens of an example, and the share of all updates."""
+    """A requested phase: the maximum number of tokens per example, and the phase's share of all updates."""
 
     tokens: int
     share: float
@@ -23,7 +24,15 @@ class Length:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase; the second text of a pair may come from `others`."""
+    """A phase of the schedule.
+
+    Attributes:
+        chunks: The chunks that become its examples.
+        tokens: The maximum number of tokens per example.
+        share: The share of all updates.
+        batch_size: The number of examples per batch.
+        others: The chunks from which the second text of a negative pair may be drawn.
+    """
 
     chunks: Chunks
     tokens: int
@@ -33,13 +42,13 @@ class Phase:
 
     @property
     def batches(self) -> int:
-        """The number of batches in a pass over the chunks."""
+        """The number of batches in a single pass over the chunks."""
         return math.ceil(len(self.chunks) / self.batch_size)
 
 
 @dataclass(frozen=True)
 class ExamplePosition:
-    """The decoded number of an example: its phase, the pass in this phase, and the chunk, each as a number."""
+    """The position of an example in the schedule: its phase, the pass in this phase, and its chunk, all as numbers."""
 
     phase: int
     epoch: int
@@ -47,7 +56,10 @@ class ExamplePosition:
 
 
 class Phases:
-    """An `Order` of updates through phases: `steps` of them, or as many as `epochs` passes over the corpus take."""
+    """An `Order` whose updates go through the phases.
+
+    There are `steps` updates; if `steps` is `None`, there are as many as `epochs` passes over the corpus take.
+    """
 
     def __init__(
         self, phases: Sequence[Phase], *, steps: int | None, epochs: float, gradient_accumulation: int, seed: int
@@ -58,7 +70,7 @@ class Phases:
         self.end_after(steps)
 
     def end_after(self, steps: int) -> None:
-        """See `Order`; each phase keeps its share."""
+        """See `Order`; each phase keeps its share of the updates."""
         self.steps, phases = steps, self.phases
         self._ends = [round(steps * sum(phase.share for phase in phases[: n + 1])) for n in range(len(phases))]
         self._ends[-1] = steps
@@ -75,14 +87,14 @@ class Phases:
         ]
 
     def _batch(self, phase: int, place: int) -> list[int]:
-        """Returns the chunks of a batch; batches are counted from the start of the phase."""
+        """Returns the numbers of the chunks in a batch; `place` counts the batches from the start of the phase."""
         epoch, number = divmod(place, self.phases[phase].batches)
         count, size = len(self.phases[phase].chunks), self.phases[phase].batch_size
         order = FeistelPermutation(count, f"order {self._seed} {phase} {epoch}")
         return [order[index] for index in range(number * size, min((number + 1) * size, count))]
 
     def _phase(self, step: int) -> tuple[int, int]:
-        """Returns the phase of an update, and the first update of that phase."""
+        """Returns the number of the phase that an update belongs to, and the first update of that phase."""
         phase = next(number for number, end in enumerate(self._ends) if step < end)
         return phase, self._ends[phase - 1] if phase else 0
 
@@ -92,7 +104,7 @@ class Phases:
         ) + place.phase
 
     def place(self, number: int) -> ExamplePosition:
-        """Decodes the number of an example."""
+        """Decodes the number of an example to its position in the schedule."""
         rest, phase = divmod(number, len(self.phases))
         return ExamplePosition(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
 
@@ -110,7 +122,10 @@ class Phases:
 
 
 def read_lengths(text: str | int, limit: int) -> list[Length]:
-    """Parses phases of length, `128` or `128:0.9,512:0.1`; the model takes at most `limit` tokens."""
+    """Parses the requested lengths: one number, such as `128`, or phases with shares, such as `128:0.9,512:0.1`.
+
+    `limit` is the maximum number of tokens that the model accepts.
+    """
     lengths, parts = [], str(text).split(",")
     check_listed("length", parts)
     for part in parts:

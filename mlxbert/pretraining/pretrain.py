@@ -1,4 +1,4 @@
-"""`mlxbert.pretrain`: from plain text to a model folder, as a stream of events."""
+"""`mlxbert.pretrain`: trains a model on plain text, and reports the training as a stream of events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -59,45 +59,48 @@ def pretrain(
 ) -> TrainingEvents:
     """Trains a model on plain text, and writes it as a folder that mlxbert and transformers open.
 
-    An interrupted run keeps its state in `DIR.partial/`, and the same call resumes it. The call checks all arguments;
-    `run`, or iterating over the events, does the work.
+    An interrupted run keeps its state in `DIR.partial/`, and the same call resumes it. The call itself only checks the
+    arguments; training starts when `run` is called or the events are iterated over.
 
     Example:
         >>> for event in mlxbert.pretrain("notes.txt", output="my-bert", epochs=2):
         ...     print(event)
 
     Args:
-        corpus: Text files: `.txt`, `.jsonl` or `.json`, optionally compressed (`.gz`, `.xz`), see
-            `mlxbert.pretraining.corpus.documents`.
+        corpus: Text files: `.txt`, `.jsonl` or `.json`, optionally compressed with `.gz` or `.xz` (see
+            `mlxbert.pretraining.corpus.documents`).
         output: The folder to write.
-        objective: The losses, with weights if they are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`;
-            `soft`, `hidden` and `vectors` learn from a teacher, see `mlxbert.pretraining.loss_terms`; or `electra`,
-            also `electra:50` with the weight of the discriminator, whose folder has the generator in `generator/`.
-        model: The model to continue training: hub name, folder or `builtin` (the default).
-        adapter: An adapter that is merged into the weights of the model first, see `mlxbert.load`.
-        layers: Keeps only these layers of the model (numbered from 0), its embeddings and heads: a smaller student.
+        objective: The losses, with their weights if these are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`.
+            The losses `soft`, `hidden` and `vectors` learn from a teacher (see `mlxbert.pretraining.loss_terms`).
+            `electra` stands alone; `electra:50` sets the weight of the discriminator. Its folder holds the generator
+            in `generator/`.
+        model: The model whose training is continued: hub name, folder or `builtin` (the default).
+        adapter: An adapter that is first merged into the weights of the model (see `mlxbert.load`).
+        layers: The layers of the model to keep (numbered from 0), which gives a smaller student. Embeddings and heads
+            are always kept.
         teacher: The model that `soft`, `hidden` and `vectors` learn from: hub name, folder or `builtin`; by default the
             model itself as it was before training.
         temperature: Divides the logits of both models in the `soft` loss.
         config: Starts a new model instead: `tiny`, `mini`, `small`, `medium`, `base`, or a file like a `config.json`.
         vocabulary: The vocabulary of a new model: a folder (see `mlxbert.vocabulary`) or the name of a model.
-        valid: Files to evaluate on; by default a part of the corpus is held out.
-        steps: Number of updates, instead of `epochs`. The option `minutes` is a third way to limit training.
-        epochs: Passes over the corpus; one by default.
-        fill: Texts with `[MASK]` that are filled in at each evaluation, as `Evaluated.filled`.
+        valid: Text files to evaluate on; by default a part of the corpus is held out.
+        steps: The number of updates, instead of `epochs`. The option `minutes` is a third way to limit training.
+        epochs: The number of passes over the corpus; by default one.
+        fill: Texts with `[MASK]` that are filled in at each evaluation and reported as `Evaluated.filled`.
         shards: A folder where the token ids of the corpus are kept, so that later runs do not read the corpus again.
-        revision: The revision of the model, see `mlxbert.load`.
+        revision: The revision of the model (see `mlxbert.load`).
         offline: See `mlxbert.load`.
         dtype: See `mlxbert.finetune`.
         device: See `mlxbert.load`.
         overwrite: Whether to replace an earlier result or the unfinished work of another call.
-        on_progress: Called with the downloaded and the total bytes.
-        on_read: Called with the bytes of the corpus that were read, and the total bytes.
+        on_progress: Called with the number of downloaded bytes and the total.
+        on_read: Called with the number of bytes of the corpus that were read, and the total.
         on_phase: See `mlxbert.finetune`.
         **options: The options of `mlxbert.pretraining.pretraining_settings.Settings`: `field`, `encoding`, `documents`,
             `across_documents`, `length`, `whole_words`, `masks`, `mask_probability`, `validation_fraction`,
-            `generator`; and those of `mlxbert.training.options.loop_options.TrainingOptions`. With `lora`, new heads
-            are trained, existing ones are not, and the folder is an adapter in PEFT's format; not with `electra`.
+            `generator`; and the options of `mlxbert.training.options.loop_options.TrainingOptions`. With `lora`, new
+            heads are trained but existing heads are not, and the folder is an adapter in PEFT's format; `lora` cannot
+            be combined with `electra`.
 
     Returns:
         An iterator of events: `Started`, `Step`, `Evaluated`, `Saved`, `Finished`. Its `run()` trains to the end and
@@ -170,7 +173,7 @@ def _checked_options(options: Mapping[str, Any], objective: str, electra: bool) 
 
 
 def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> float:
-    """Returns the number of passes over the corpus: `epochs`, or 1.0 by default."""
+    """Returns the number of passes over the corpus: `epochs`, or 1.0 if it is `None`."""
     if steps is not None:
         STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
@@ -183,14 +186,14 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
 
 
 def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> None:
-    """Refuses options about the layers of a single model, because ELECTRA trains two models."""
+    """Rejects options about the layers of a single model, because ELECTRA trains two models."""
     for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
 def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
-    """Refuses adapters whose base is not a model on disk."""
+    """Rejects the training of an adapter whose base is not a model on disk."""
     if options.lora is None:
         return
     for name, value in (("config", base.config), ("layers", base.layers)):

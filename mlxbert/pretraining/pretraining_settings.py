@@ -26,10 +26,10 @@ class Settings:
     """The settings that decide how a corpus becomes examples.
 
     Attributes:
-        corpus: The files.
-        valid: Other files to evaluate on; if empty, a part of the corpus is held out.
+        corpus: The text files to train on.
+        valid: Other text files to evaluate on; if empty, a part of the corpus is held out.
         validation_fraction: The share of examples to hold out.
-        shards: The folder of the token ids; by default a folder inside the unfinished output.
+        shards: The folder that holds the token ids; by default a folder inside the unfinished output.
     """
 
     panel: ClassVar[str] = "Data"
@@ -71,17 +71,17 @@ class Settings:
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
-        """The SHA-256 and the stamp of each file; a file that has changed when it is read later is refused."""
+        """The SHA-256 and the stamp of each file; if a file changes before it is read, reading it fails."""
         return {path: hashed(path) for path in (*self.corpus, *self.valid)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the settings that decide the examples, besides the files."""
+        """Returns the settings by name, except the files and folders."""
         left_out = ("corpus", "valid", "shards")
         return {name: getattr(self, name) for name in (field.name for field in fields(self)) if name not in left_out}
 
 
 def files_of(files: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
-    """Returns the paths of one file, several or none."""
+    """Converts a file, a list of files or `None` to a tuple of paths; `name` is the argument to name in errors."""
     listed = [] if files is None else [files] if isinstance(files, str | Path) else [*files]
     for file in listed:
         if not isinstance(file, str | Path):
@@ -90,7 +90,7 @@ def files_of(files: str | Path | Sequence[str | Path] | None, name: str) -> tupl
 
 
 def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
-    """Returns the kind of pairs that the terms need; `None` for single texts."""
+    """Returns the kind of text pairs that the loss terms need; `None` if they need single texts."""
     names = [term for term in terms if term in _PAIRS]
     if len(names) > 1:
         raise ArgumentError(f"the objective has {' and '.join(names)}, expected one of them: they need different pairs")

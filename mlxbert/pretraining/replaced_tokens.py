@@ -1,6 +1,6 @@
 """Replaced tokens (ELECTRA, arXiv:2003.10555): a generator fills masks, a discriminator finds the replaced tokens.
 
-Shapes: B examples, L length, M masked tokens of the batch (padded), V vocabulary, K blocks of W words.
+Shapes: B examples, L length, M masked tokens of the batch (padded), V vocabulary size, N shares.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ _BLOCK = 256  # words whose probabilities are added first; a sum over the whole 
 
 
 class ElectraInputs(TermInputs):
-    """A batch for the generator, with masked tokens, and for the discriminator, with the samples in their place."""
+    """The inputs of ELECTRA's terms: masked tokens for the generator, samples in their place for the discriminator."""
 
     @property
     def both(self) -> Electra:
-        """The network of generator and discriminator."""
+        """The network that holds both the generator and the discriminator."""
         assert isinstance(self.network, Electra)
         return self.network
 
@@ -42,50 +42,53 @@ class ElectraInputs(TermInputs):
 
     @cached_property
     def ids(self) -> mx.array:
-        """The texts with these tokens, int32 (B, L)."""
+        """The token ids of the texts, with the samples in place of masked tokens, int32 (B, L)."""
         targets = self.targets
-        # Added, because all padding has the same position, where it must change nothing.
+        # The change is added, because all padding points to the same position, which must stay unchanged.
         change = (self.samples - targets.originals) * targets.counted.astype(mx.int32)
         return targets.clean.at[targets.rows, targets.columns].add(change)
 
     @cached_property
     def replaced(self) -> mx.array:
-        """Which tokens differ from the text (a sample may equal the original), bool (B, L)."""
+        """Flags for the tokens that differ from the original text, bool (B, L); a sample may equal the original."""
         return ops.fusion_barrier(self.ids != self.targets.clean)
 
     @cached_property
     def real(self) -> mx.array:
-        """Which tokens are not padding, bool (B, L)."""
+        """Flags for the tokens that are not padding, bool (B, L)."""
         mask = self.batch.attention_mask
         return mx.ones(self.ids.shape, dtype=mx.bool_) if mask is None else mask
 
     @cached_property
     def output(self) -> EncoderOutput:
         """The output of the discriminator's encoder."""
-        # Not with `Network.__call__`, which would wait for the ids to check them.
+        # `Network.__call__` is avoided, because it would wait for the ids to check them.
         return self.network.encoder(self.ids, self.batch.attention_mask, self.batch.token_type_ids)
 
     @cached_property
     def scores(self) -> mx.array:
-        """The logits of the discriminator, positive for a replaced token, (B, L)."""
+        """The logits of the discriminator, (B, L); a positive logit means that the token was replaced."""
         return self.network.logits("discriminator", self.output)
 
 
 class GeneratedWords(MaskedWords):
-    """The cross-entropy of masked tokens in the generator, which is not a head of the network."""
+    """The generator's cross-entropy of masked tokens; the head of the generator is not among the network's heads."""
 
     head: ClassVar[str | None] = None
 
 
 class ReplacedTokens(Term):
-    """The binary cross-entropy of all tokens but padding; special tokens count as original, as in the authors' code."""
+    """The discriminator's binary cross-entropy over all tokens except padding.
+
+    Special tokens count as original tokens, as in the authors' code.
+    """
 
     name: ClassVar[str] = "replaced"
     head: ClassVar[str | None] = "discriminator"
     shares: ClassVar[tuple[str, ...]] = ("replaced_accuracy", "original_accuracy", "replaced_share")
 
     def total(self, examples: Sequence[PretrainingExample]) -> float:
-        """The tokens without padding."""
+        """Returns the number of tokens without padding."""
         return sum(map(len, examples))
 
     def loss(self, inputs: TermInputs) -> mx.array:
@@ -94,7 +97,10 @@ class ReplacedTokens(Term):
         return (binary_cross_entropies(inputs.scores, inputs.replaced) * inputs.real).sum()
 
     def counted(self, inputs: TermInputs) -> Mapping[str, tuple[mx.array, mx.array]]:
-        """Counts recognized replaced tokens, recognized original tokens, and replaced tokens, each with its total."""
+        """Counts the recognized replaced tokens, the recognized original tokens, and all replaced tokens.
+
+        Each count is returned with the number of tokens that it is a share of (see `Term.counted`).
+        """
         assert isinstance(inputs, ElectraInputs)
         predicted, replaced = inputs.scores > 0, inputs.replaced
         original = inputs.real & ~replaced
@@ -104,17 +110,18 @@ class ReplacedTokens(Term):
 
 
 def sampled(logits: mx.array, draws: mx.array) -> mx.array:
-    """Samples a word for each row from its softmax; no gradient flows through the samples.
+    """Samples a word for each row of logits from its softmax; no gradient flows through the samples.
 
-    The first number decides the block of the word, the second one the word in this block, each by its position among
-    the cumulative probabilities. So a word is a function of logits and numbers, and needs two numbers instead of V.
+    Two random numbers decide each word: the first selects a block of the vocabulary, the second a word in this block,
+    each by its position among the cumulative probabilities. Therefore a word depends on its logits and on only two
+    random numbers, rather than V.
 
     Args:
-        logits: (M, V).
+        logits: The logits over the vocabulary, (M, V).
         draws: Random numbers in [0, 1), float32 (M, 2).
 
     Returns:
-        int32 (M,).
+        The ids of the words, int32 (M,).
     """
     wide = mx.stop_gradient(logits).astype(mx.float32)
     rows, size = wide.shape
@@ -126,7 +133,15 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
 
 
 def _place(shares: mx.array, draws: mx.array) -> mx.array:
-    """Returns the position of each number among the cumulative sums of shares (M, N): int32 (M,)."""
+    """Returns the position of each random number among the cumulative sums of its row of shares.
+
+    Args:
+        shares: Numbers that are not negative, (M, N).
+        draws: Random numbers in [0, 1), (M,).
+
+    Returns:
+        The positions, int32 (M,).
+    """
     sums = mx.cumsum(shares, axis=-1)
     below = ops.fusion_barrier(sums <= ops.fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)
     return mx.minimum(below, shares.shape[-1] - 1).astype(mx.int32)  # a product may be rounded up to the whole sum

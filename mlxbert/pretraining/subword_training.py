@@ -1,8 +1,8 @@
 """Trains subword vocabularies: WordPiece, byte-level BPE and Unigram, each with the special tokens of its family.
 
-The same texts give the same vocabulary. The WordPiece trainer of `tokenizers` would not: it numbers characters in the
-order of a hash table. Therefore the beginnings of words are marked, BPE finds the merges, and the vocabulary is
-written as WordPiece.
+The same texts always give the same vocabulary. The WordPiece trainer of `tokenizers` cannot guarantee that, because it
+numbers characters in the order of a hash table. A WordPiece vocabulary is therefore trained by BPE on words whose
+beginnings are marked, and then written as WordPiece.
 """
 
 import importlib
@@ -37,7 +37,7 @@ Texts = Callable[[], Iterable[str]]  # each call starts again at the first text
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a corpus with their counts, and the number of texts."""
+    """The number of times that each character occurs in a corpus, and the number of texts."""
 
     counts: Counter[str]
     texts: int
@@ -55,7 +55,7 @@ class Subwords:
     Attributes:
         files: The vocabulary files by name.
         size: The number of tokens.
-        frequent: The longer word-initial tokens that training merged first: the most frequent ones.
+        frequent: The most frequent longer tokens that begin a word: the first ones that training merged.
     """
 
     files: dict[str, bytes]
@@ -64,7 +64,7 @@ class Subwords:
 
 
 def count_characters(texts: Iterable[str]) -> Characters:
-    """Counts the characters of texts."""
+    """Counts how often each character occurs in the texts."""
     counts = np.zeros(0x110000, np.int64)
     number = 0
     for text in texts:
@@ -74,7 +74,7 @@ def count_characters(texts: Iterable[str]) -> Characters:
 
 
 def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """Trains a WordPiece vocabulary like BERT's: `vocab.txt`."""
+    """Trains a WordPiece vocabulary like BERT's, with the file `vocab.txt`."""
     normalizer = normalizers.BertNormalizer(lowercase=not cased)
     counts: Counter[str] = Counter()
     for character, count in characters.counts.items():
@@ -104,7 +104,7 @@ def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) 
 
 
 def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """Trains a byte-level BPE vocabulary like RoBERTa's: `vocab.json` and `merges.txt`; always cased."""
+    """Trains a byte-level BPE vocabulary like RoBERTa's, always cased, with the files `vocab.json` and `merges.txt`."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     first = len(_ROBERTA) + len(alphabet)
     _check_size(size, first + 1, f"{len(alphabet)} bytes")
@@ -125,9 +125,9 @@ def byte_pairs(texts: Texts, characters: Characters, size: int, *, cased: bool) 
 
 
 def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> Subwords:
-    """Trains a Unigram vocabulary like XLM-RoBERTa's: `sentencepiece.bpe.model`; always cased.
+    """Trains a Unigram vocabulary like XLM-RoBERTa's, always cased, with the file `sentencepiece.bpe.model`.
 
-    For a long corpus it uses only every second sentence, or every third, and so on.
+    If the corpus is long, only every second sentence is used, or every third, and so on.
     """
     sentencepiece = _import_sentencepiece()
     counts: Counter[str] = Counter()
@@ -161,7 +161,10 @@ def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
 
 
 def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
-    """Runs a trainer, which takes minutes, in a thread, so that this one handles signals; raises its first error."""
+    """Runs a trainer in another thread and raises its first error.
+
+    Training takes minutes, during which this thread stays free to handle signals.
+    """
     problems: list[Exception] = []
     stopped = threading.Event()
 
@@ -193,7 +196,7 @@ def _in_order(vocab: dict[str, int]) -> Iterator[str]:
 
 
 def _most_common(counts: Counter[str]) -> list[str]:
-    """Returns the characters, most frequent first; ties are ordered by code point."""
+    """Returns the characters from the most to the least frequent; ties are ordered by code point."""
     return sorted(counts, key=lambda character: (-counts[character], character))
 
 

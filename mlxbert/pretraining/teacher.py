@@ -1,4 +1,4 @@
-"""The teacher of a student that is pre-trained on plain text."""
+"""Finds and loads the teacher of a student that is pre-trained on plain text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from mlxbert.weights.find_model import find_model
 def find_teacher(
     teacher: str | Path | None, base: InitialModel, terms: Sequence[str], on_progress: OnProgress | None = None
 ) -> BaseModel | None:
-    """Finds the teacher for the terms that need one; by default the model that training starts from."""
+    """Finds the teacher if a loss term needs one; by default it is the model that training starts from."""
     if not terms:
         if teacher is not None:
             raise ArgumentError("teacher is given, but no loss learns from it", hint="for example mlm,soft")
@@ -30,7 +30,7 @@ def find_teacher(
 
 
 def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Teacher:
-    """Loads the teacher; refuses one that the terms or the student cannot use."""
+    """Loads the teacher; raises an error if the loss terms or the student cannot use it."""
     heads = ["masked_lm"] if "soft" in terms else []
     if heads and "masked_lm" not in source.checkpoint.parts:
         raise ArgumentError(f"{source.name}: has no masked-LM head, which the loss soft learns from")

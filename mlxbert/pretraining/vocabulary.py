@@ -43,11 +43,11 @@ class _Kind:
     """A kind of vocabulary.
 
     Attributes:
-        train: The function that trains it.
-        tokenizer: The tokenizer's class in transformers.
-        model_type: The model family that uses it.
+        train: The function that trains such a vocabulary.
+        tokenizer: The class of the tokenizer in transformers.
+        model_type: The model family that uses such a vocabulary.
         tokens: The special tokens by role.
-        config: The keys of the configuration besides the sizes.
+        config: The keys of `config.json` other than the sizes.
     """
 
     train: Callable[..., subword_training.Subwords]
@@ -66,21 +66,23 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Vocabulary(Shown):
-    """A vocabulary that was written; its JSON is the manifest, which does not depend on the path of the folder.
+    """A description of a vocabulary that was written.
+
+    Its JSON form is the manifest in the folder, which therefore does not contain the path of the folder.
 
     Attributes:
-        folder: The folder.
+        folder: The folder that was written.
         kind: `wordpiece`, `bpe` or `unigram`.
         size: The number of tokens.
         wanted: The requested number of tokens; `size` is smaller if the corpus is too small.
-        cased: Whether it distinguishes case.
-        files: The files of the corpus.
-        sentences: The number of sentences in them.
-        characters: The number of characters in them.
+        cased: Whether the vocabulary distinguishes case.
+        files: The text files of the corpus.
+        sentences: The number of sentences in the corpus.
+        characters: The number of characters in the corpus.
         skipped: The number of unusable lines and records.
         problems: The reasons for the first skipped lines and records.
-        frequent: The most frequent tokens of several characters.
-        written: The SHA-256 of each file of the folder, by name.
+        frequent: The most frequent tokens that have several characters.
+        written: The SHA-256 of each file in the folder, by name.
     """
 
     folder: Path = field(metadata=NOT_IN_JSON)
@@ -118,17 +120,17 @@ def vocabulary(
         >>> mlxbert.vocabulary(["articles.txt.gz"], "my-vocabulary", size=8000)
 
     Args:
-        files: `.txt`, `.jsonl` or `.json`, optionally compressed (`.gz`, `.xz`).
+        files: Text files: `.txt`, `.jsonl` or `.json`, optionally compressed with `.gz` or `.xz`.
         output: The folder to write, new or empty.
         kind: `wordpiece` like BERT, `bpe` like RoBERTa, or `unigram` like XLM-RoBERTa, which needs sentencepiece.
         size: The number of tokens, special tokens included.
         cased: Whether a `wordpiece` vocabulary distinguishes case; the other kinds always do.
-        field: The field of the text in JSON objects.
-        documents: Where a document of a .txt ends: at an empty line (`blank`) or after each line (`line`); a line is
-            split into sentences.
+        field: The field of JSON objects that holds the text.
+        documents: Where a document of a .txt file ends: at an empty line (`blank`) or after each line (`line`). Each
+            line is split into sentences.
         encoding: The encoding of the files.
         overwrite: Whether to replace a folder that an earlier call wrote.
-        on_progress: Called with the read and the total bytes; the files are read twice.
+        on_progress: Called with the number of bytes read and the total; the files are read twice.
 
     Raises:
         ArgumentError: An argument is invalid, or `size` is too small for the characters of the corpus.
@@ -163,7 +165,7 @@ def vocabulary(
 
 
 class _CorpusSentences:
-    """The sentences of a corpus; each call reads the files again, and there are two calls."""
+    """Reads the sentences of a corpus. Each call reads the files again; training makes two calls."""
 
     def __init__(self, paths: Sequence[Path], options: Mapping[str, Any], on_progress: OnProgress | None) -> None:
         self._paths, self._options, self._on_progress = paths, options, on_progress
@@ -183,7 +185,7 @@ class _CorpusSentences:
 
 
 def _write(folder: Path, kind: _Kind, trained: subword_training.Subwords, cased: bool) -> None:
-    """Writes the vocabulary files, the configurations, and the `tokenizer.json` that mlxbert converts them to."""
+    """Writes the vocabulary, the configuration files, and the `tokenizer.json` that mlxbert makes from them."""
     for name, content in trained.files.items():
         (folder / name).write_bytes(content)
     settings: dict[str, Any] = {"tokenizer_class": kind.tokenizer, "model_max_length": _MAX_LENGTH}

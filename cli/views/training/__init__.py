@@ -1,1 +1,1 @@
-"""Views of training: the data before it, the run during it, and the result."""
+"""Views of training: the data before it starts, the run while it trains, and the result."""

@@ -1,4 +1,4 @@
-"""Draws the compared runs of a training: seeds, and values of a sweep."""
+"""Draws a comparison of the runs of a training, which differ in the seed or in the values of a sweep."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ from mlxbert.training.loop.events import Finished
 
 
 def runs(event: Finished) -> Iterator["rich.RenderableType"]:
-    """Draws every run with its options, the best one marked; the mean over seeds; a warning about the best score."""
+    """Draws every run with its options and marks the best one; adds means over seeds and a warning about the best."""
     yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
     heads = (*(name.replace("_", " ") for name in names), event.metric)
@@ -41,13 +41,13 @@ def runs(event: Finished) -> Iterator["rich.RenderableType"]:
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the options that distinguish runs; the seed only if it differs."""
+    """Returns the names of the options that distinguish runs; the seed is included only if it differs."""
     names = dict.fromkeys(name for run in runs for name in run if name != "score")
     return [name for name in names if name != "seed" or len({run.get(name) for run in runs}) > 1]
 
 
 def _best(scores: Sequence[float], kept: float) -> int:
-    """Returns the index of the run whose model was kept, by its score."""
+    """Returns the index of the run with the best score, whose model was kept."""
     finite = [place for place, score in enumerate(scores) if math.isfinite(score)]
     return min(finite, key=lambda place: abs(scores[place] - kept))
 
@@ -58,7 +58,10 @@ def _score(run: Mapping[str, Any]) -> float:
 
 
 def _means(runs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator["rich.RenderableType"]:
-    """Draws mean and standard deviation of runs that differ only in the seed, per combination of the other options."""
+    """Draws the mean and the standard deviation of runs that differ only in the seed.
+
+    There is a line for each combination of the other options.
+    """
     groups: dict[str, list[float]] = {}
     for run in runs:
         other = value_texts.varied({name: run[name] for name in names if name in run and name != "seed"})

@@ -1,4 +1,4 @@
-"""Draws which labels are mistaken for which: a matrix if it fits the terminal, and the most frequent mix-ups."""
+"""Draws which labels are mistaken for which others: a matrix if it fits the terminal, and the most frequent mix-ups."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,10 @@ _RIGHT, _WRONG, _FAINT = (0, 95, 0), (135, 0, 0), (98, 98, 98)
 
 
 def confusion(labels: Sequence[str], matrix: Matrix, width: int) -> Iterator["rich.RenderableType"]:
-    """Draws the matrix with numbers if they fit, or else with shades if they fit; then the most frequent mix-ups."""
+    """Draws the confusion matrix and the most frequent mix-ups.
+
+    The matrix has numbers if they fit, otherwise shades. If these do not fit either, it is left out.
+    """
     names = [console.visible(label) for label in labels]
     longest = max(map(rich.cell_len, names))
     digits = max(len(str(count)) for row in matrix for count in row)
@@ -55,7 +58,7 @@ def _share(count: int, row: Sequence[int]) -> float:
 
 
 def _colour(share: float, right: bool) -> str:
-    """Returns a background whose strength grows with the share of the row."""
+    """Returns a background colour, which is stronger for a larger share of the row."""
     strength = share**0.5
     full = _RIGHT if right else _WRONG
     red, green, blue = (round(low + (high - low) * strength) for low, high in zip(_FAINT, full, strict=True))
@@ -65,7 +68,7 @@ def _colour(share: float, right: bool) -> str:
 def _cells(
     names: Sequence[str], matrix: Matrix, room: int, width: int, heads: Sequence[str]
 ) -> Iterator["rich.RenderableType"]:
-    """Draws numbers on shades; zeros are dots."""
+    """Draws the matrix as numbers on shades, with dots for zeros."""
     yield rich.Text(" " * (room + 2) + "".join(heads), "dim", no_wrap=True)
     for number, (name, row) in enumerate(zip(names, matrix, strict=True)):
         line = _name(name, room)
@@ -76,7 +79,10 @@ def _cells(
 
 
 def _shades(names: Sequence[str], matrix: Matrix, room: int) -> Iterator["rich.RenderableType"]:
-    """Draws two characters per cell, darker for larger shares of the row; the numbers of columns are vertical."""
+    """Draws the matrix with two characters per cell, which are darker for a larger share of the row.
+
+    The number of each column is written vertically.
+    """
     digits = len(str(len(names)))
     for digit in range(digits):
         heads = "".join(f"{str(number).rjust(digits)[digit]:>2}" for number in range(1, len(names) + 1))

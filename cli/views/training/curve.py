@@ -17,7 +17,7 @@ Dots = dict[tuple[int, int], int]
 
 
 class Curve:
-    """Values over the steps of a run, averaged in bins."""
+    """The values of a metric over the steps of a run, averaged in bins."""
 
     def __init__(self, steps: int) -> None:
         self.steps = max(steps, 1)
@@ -25,7 +25,7 @@ class Curve:
         self._counts = [0] * len(self._sums)
 
     def add(self, step: int, value: float) -> None:
-        """Adds the value of a step, from 1; ignores values that are not finite."""
+        """Adds the value of a step, which counts from 1; ignores values that are not finite."""
         if math.isfinite(value):
             place = min(max(step - 1, 0) * len(self._sums) // self.steps, len(self._sums) - 1)
             self._sums[place] += value
@@ -41,7 +41,7 @@ class Curve:
         return [total / number if number else None for total, number in zip(sums, counts, strict=True)]
 
     def smoothed(self, values: Sequence[float | None]) -> list[float | None]:
-        """Returns exponential moving averages of the values."""
+        """Returns the exponential moving average of the values up to each value."""
         keep = 1 - 1 / max(len(values) / _SMOOTHING, 1)
         total = weight = 0.0
         averages: list[float | None] = []
@@ -53,7 +53,10 @@ class Curve:
 
 
 def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epochs: float) -> Iterator["rich.Text"]:
-    """Draws a curve with its scale: `height` lines, the axis with marks (by step), and a line of epochs."""
+    """Draws a curve in `height` lines with its scale, and below it an axis and a line of epochs.
+
+    `marks` holds the characters to show on the axis, by step.
+    """
     columns = width - _MARGIN
     # If there are fewer steps than dots, each part of the run is one step, and lines connect the steps.
     parts = min(2 * columns, len(curve._counts))
@@ -78,7 +81,7 @@ def draw(curve: Curve, width: int, height: int, *, marks: Mapping[int, str], epo
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the ends of the scale, which starts at 0 unless all values are far from 0."""
+    """Returns the lower and the upper end of the scale, which starts at 0 unless all values are far from 0."""
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
@@ -99,7 +102,7 @@ def _ticks(values: Sequence[float]) -> list[str]:
 
 
 def _dots(values: Sequence[float | None], width: int, height: int, scale: tuple[float, float]) -> Dots:
-    """Returns the dots of a line through the values, as bits of characters by column and row."""
+    """Returns the dots of a line through the values, as bits of the braille character in each column and row."""
     low, high = scale
     places = [
         (place * (width - 1) / max(len(values) - 1, 1), (high - value) / (high - low) * (height - 1))

@@ -1,4 +1,4 @@
-"""Draws an evaluation on labelled data: the metrics, each label, the confusion matrix, the worst mistakes."""
+"""Draws an evaluation on labelled data: the metrics, each label, the confusion matrix, and the worst mistakes."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 _NAME = Column(wraps=True, most=24)  # of a label
 _LONG, _SHORT = ("precision", "recall", "F1", "support"), ("prec.", "rec.", "F1", "n")
-_WIDE = 64  # terminal columns from which on the long names fit
+_WIDE = 64  # minimum terminal columns for the long names
 _MAX_TEXT = 240  # characters of a text
 _MAX_MISTAKES = 5
 _GUESS = 1.5  # a score of up to this many times the chance level is hardly more than a guess
 
 
 def evaluation(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """Draws the details, and below them the metrics, where a user looks first."""
+    """Draws the details of an evaluation, and below them the metrics, because users look there first."""
     yield from details(result, width)
     low, high = map(value_texts.score, result.interval)
     yield rich.Text.assemble(
@@ -75,7 +75,7 @@ def _graded(f1: float) -> str:
 
 
 def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """Draws each mistake's place and the model's confidence, the expected and predicted labels, and the text."""
+    """Draws for each mistake its place, the model's confidence, the expected and predicted labels, and the text."""
     yield rich.Text("worst mistakes", "bold")
     surest = max(mistake.score for mistake in result.mistakes)
     if result.spec.mistakes == "class" and surest < _GUESS / max(len(result.labels), 1):
@@ -97,7 +97,7 @@ def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType
 
 
 def _sureness(result: "Evaluation", mistake: "Mistake") -> str:
-    """Says how wrong the model was; for several labels, about which of them."""
+    """Describes how wrong the model was; if there are several labels, also for which label."""
     if result.numeric:
         return f"{value_texts.score(mistake.score)} apart"
     kind = result.spec.mistakes

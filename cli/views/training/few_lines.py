@@ -1,4 +1,4 @@
-"""Prints training progress as a few lines on stderr, if no live view can be drawn because results go elsewhere."""
+"""Prints the progress of training as a few lines on stderr, for use when no live view can be drawn."""
 
 import time
 
@@ -10,7 +10,7 @@ _PAUSE = 15.0  # seconds between lines about steps
 
 
 class SparseLines:
-    """Prints the beginning of each run, each evaluation, and a step from time to time."""
+    """Prints a line for the beginning of each run, for each evaluation, and for a step from time to time."""
 
     def __init__(self) -> None:
         self._printed = time.monotonic()

@@ -1,4 +1,4 @@
-"""Draws one picture of a run: header, loss curve, evaluations, and progress. It fits any size of terminal."""
+"""Draws a single picture of a run, with header, loss curve, evaluations and progress, that fits any terminal."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from mlxbert.cli.views.training import corpus, curve, value_texts
 from mlxbert.cli.views.training.run_state import DrawnRuns
 from mlxbert.training.loop.events import Evaluated, Started
 
-_SIDE_BY_SIDE = 100  # terminal columns from which on evaluations are next to the curve
+_SIDE_BY_SIDE = 100  # minimum terminal columns for evaluations next to the curve
 _SIDE = 44  # terminal columns of evaluations next to the curve
 _MAX_LINES, _MIN_LINES = 10, 3  # lines of the curve
 _SHOWN = 5  # evaluations, earlier runs
@@ -16,7 +16,10 @@ _WITHOUT_BAR = 32  # terminal columns of an evaluation without its bar: epoch, s
 
 
 def frame(state: DrawnRuns, width: int, height: int) -> "rich.RenderableType":
-    """Returns the picture, at most `width` columns wide and, from about ten lines on, at most `height` lines high."""
+    """Returns a picture that is at most `width` columns wide and `height` lines high.
+
+    If `height` is less than about ten, the picture may be higher.
+    """
     started = state.started
     assert started is not None
     head, foot = [*_head(state, started, width)], [*_foot(state, started, width)]
@@ -64,7 +67,7 @@ def _truncated(text: "rich.Text", width: int) -> "rich.Text":
 
 
 def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
-    """Draws the task and the models, the current run, where it resumes, and the results of earlier runs."""
+    """Draws the task, the models, the current run, the step at which it resumes, and the results of earlier runs."""
     text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
         (started.task, "bold"),
@@ -88,7 +91,10 @@ def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text
 
 
 def _evaluations(state: DrawnRuns, width: int, limit: int) -> Iterator["rich.Text"]:
-    """Draws a line per evaluation, the newest last; the best is marked, and shown even if it is old."""
+    """Draws a line for each of the newest evaluations, oldest first.
+
+    The best evaluation is marked, and is shown even if it is not among the newest.
+    """
     if not state.evaluations:
         if width == _SIDE:  # the space next to the curve is reserved
             yield rich.Text("no evaluation yet", "dim")
@@ -166,6 +172,6 @@ def _flowing(facts: list[tuple[str, str]], width: int) -> Iterator["rich.Text"]:
 
 
 def _loss(event: Evaluated) -> str:
-    """Returns the validation loss, whose name depends on the task; empty if there is none."""
+    """Formats the validation loss, whose name depends on the task; returns an empty text if there is none."""
     losses = [event.metrics[name] for name in ("loss", "log_loss", "mse") if name in event.metrics]
     return value_texts.score(losses[0]) if losses else ""

@@ -14,10 +14,10 @@ _SHARE = 0.04  # the maximum share of time spent on drawing
 
 
 class LiveView:
-    """Draws a run below the earlier output on the terminal.
+    """Draws a run below the earlier output in the terminal.
 
-    A terminal that became narrower has wrapped the lines of the last picture, which can then not be overwritten: the
-    terminal is cleared, and everything is redrawn, with `again` for the earlier output.
+    If the terminal has become narrower, it has wrapped the lines of the last picture, so that they cannot be
+    overwritten. The terminal is then cleared and everything is redrawn; `again` redraws the earlier output.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class LiveView:
         self._size = screen.size
 
     def write(self, event: Event) -> None:
-        """Takes an event, and draws unless the last picture is very recent."""
+        """Receives an event, and draws the run unless the last picture is very recent."""
         self.state.note(event)
         if not isinstance(event, Step) or self._clock() >= self._due:
             self.draw()
 
     def phase(self, name: str) -> None:
-        """Shows the current phase, if it is not updates."""
+        """Shows the name of the current phase; an empty name stands for updating the weights."""
         self.state.phase = name
         self.draw()
 

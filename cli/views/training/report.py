@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from mlxbert.training.loop.events import Estimate, Started
 
 _ALL = 40  # up to this many labels are all shown
-_FIRST, _LAST = 25, 5  # of more labels, the most and the least frequent
+_FIRST, _LAST = 25, 5  # if there are more, the most and the least frequent
 _MAX_LABEL, _MAX_BAR = 28, 40  # terminal columns of a label's name, and of a bar
 
 
 def before(started: "Started", report: "DataReport") -> Iterator["rich.RenderableType"]:
-    """Draws the data, the labels, warnings, and the plan of the training."""
+    """Draws facts about the data, the labels, warnings, and the plan of the training."""
     yield from console.facts("data", _sources(report))
     yield from (rich.Text(), _splits(report), rich.Text())
     if any(split.labels for split in report.splits):
@@ -80,13 +80,16 @@ def _numbers(split: "SplitReport") -> Iterator[tuple[str, str]]:
 
 
 def _marked(name: str, value: str) -> tuple[str, str]:
-    """Returns a number with its style, which is another colour if it should be 0."""
+    """Returns a number with its style; a number that should be 0 but is not has another colour."""
     doubtful = name in ("truncated", "duplicates", "conflicting labels", "leaked") and value != "0"
     return value, "yellow" if doubtful else ""
 
 
 def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.RenderableType"]:
-    """Draws a bar for each label: how many training examples have it, or for tags how often it occurs."""
+    """Draws a bar for each label, for the number of training examples that have it.
+
+    For tags, the bar stands for the number of times that the tag occurs.
+    """
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]
     shown, omitted = (names, []) if len(names) <= _ALL else ([*names[:_FIRST], *names[-_LAST:]], names[_FIRST:-_LAST])
@@ -137,7 +140,10 @@ def _plan(started: "Started") -> Iterator[tuple[str, object]]:
 
 
 def estimate(expected: "Estimate") -> Iterator["rich.RenderableType"]:
-    """Draws `fits: 3.1 of 16.0 GB, about 4 minutes`; for a long run on a Mac, also how to keep it awake."""
+    """Draws the estimate of memory and time: `fits: 3.1 of 16.0 GB, about 4 minutes`.
+
+    For a long run on a Mac, it also says how to keep the Mac awake.
+    """
     yield _fits(expected)
     fits = expected.available is None or expected.memory <= expected.available
     if fits and (note := value_texts.sleeping(expected.seconds)):

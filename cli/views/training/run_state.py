@@ -1,4 +1,4 @@
-"""The state of a run that is in progress, for drawing."""
+"""Keeps the state of a run in progress, so that it can be drawn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from mlxbert.training.loop.events import Evaluated, Event, Saved, Started, Step
 
 @dataclass(frozen=True)
 class Done:
-    """A finished run: the options in which it differs from others, and its best evaluation."""
+    """A finished run: the options in which it differs from other runs, and its best evaluation."""
 
     varied: Mapping[str, Any]
     best: Evaluated | None
 
 
 class DrawnRuns:
-    """The runs so far: the current one in full, and the best evaluation of each earlier one."""
+    """The runs so far: the full state of the current run, and the best evaluation of each earlier run."""
 
     def __init__(self) -> None:
         self.done: list[Done] = []
         self.started: Started | None = None
-        self.phase = ""  # the current phase, if it is not updates
+        self.phase = ""  # the name of the current phase, unless it is updating the weights
         self._begin()
 
     def _begin(self) -> None:
@@ -43,7 +43,7 @@ class DrawnRuns:
         return self.step.step if self.step else first
 
     def note(self, event: Event) -> None:
-        """Takes an event."""
+        """Updates the state with an event."""
         match event:
             case Started():
                 if self.started is not None:

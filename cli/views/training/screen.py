@@ -7,7 +7,10 @@ from mlxbert.training.loop.events import Event, Finished, Started
 
 
 class TrainingScreen:
-    """Draws events on stdout: only the summary if `quiet`; `live` if the training follows the report."""
+    """Draws the events of a training on stdout.
+
+    If `quiet` is true, only the summary is drawn. `live` says whether a live view follows the report.
+    """
 
     def __init__(self, *, quiet: bool, live: bool) -> None:
         self._screen = console.stdout()
@@ -28,13 +31,13 @@ class TrainingScreen:
             self._live.write(event)
 
     def phase(self, name: str) -> bool:
-        """Shows the current phase in the live view, if any; returns whether the live view is already drawn."""
+        """Shows the current phase in the live view, if there is one; returns whether the live view is already drawn."""
         if self._live is not None:
             self._live.phase("" if name == "training" else name)
         return self._live is not None and self._first is not None
 
     def close(self) -> None:
-        """Ends the live view; its last picture remains."""
+        """Ends the live view; its last picture remains on the screen."""
         if self._live is not None:
             self._live.close()
             self._live = None

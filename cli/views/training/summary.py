@@ -1,4 +1,4 @@
-"""Draws the result of training: the score next to baselines, the runs, and how to use the model."""
+"""Draws the result of a training: the score next to baselines, the runs, and how to use the model."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ FROZEN = "frozen vectors"  # the baseline's name in `mlxbert.training.scores.bas
 
 
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
-    """Draws the score and its interval next to the baselines, the runs, how to use the model, and what opens it."""
+    """Draws the score and its interval next to baselines, the runs, how to use the model, and what opens it."""
     yield rich.Text.assemble(
         (f"{console.visible(event.metric)} {value_texts.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {value_texts.duration(event.seconds)} in all",
@@ -47,7 +47,7 @@ def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
 
 
 def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.RenderableType"]:
-    """Draws a bar for the model, with its interval, and one for each baseline, best first; all bars begin at 0."""
+    """Draws a bar for the model with its interval, and a bar for each baseline, best first; all bars begin at 0."""
     sign = 1 if summary.metric in task.minimized else -1
     values = (summary.score, *summary.interval, *summary.baselines.values())
     scale = (0.0, max(1.0, *filter(math.isfinite, values)))
@@ -70,7 +70,7 @@ def _compared(summary: "Summary", task: "TaskSpec") -> Iterator["rich.Renderable
 
 
 def _worse(summary: "Summary", sign: int) -> Iterator["rich.RenderableType"]:
-    """Warns if a baseline is as good as the trained model, with advice."""
+    """Warns if a baseline is as good as the trained model, and gives advice."""
     if summary.advice:
         as_good = [name for name, score in summary.baselines.items() if sign * (score - summary.score) <= 0]
         names, help = console.visible(" and ".join(as_good)), console.to_options(summary.advice)
@@ -82,7 +82,7 @@ def _note(text: str) -> Indented:
 
 
 def error_bar(summary: "Summary", scale: tuple[float, float]) -> Bar:
-    """Makes a bar up to the score, with a line across the interval."""
+    """Makes a bar that reaches up to the score, with a line that spans the interval."""
 
     def draw(width: int) -> rich.Text:
         def place(value: float) -> int:

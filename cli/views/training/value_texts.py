@@ -35,14 +35,14 @@ def about(seconds: float) -> str:
 
 
 def sleeping(seconds: float) -> str:
-    """Says how to keep a Mac awake during a run of this many seconds; empty for a short run, and on other systems."""
+    """Returns advice on how to keep a Mac awake during a long run; empty for a short run, and on other systems."""
     if sys.platform != "darwin" or seconds < _LONG:
         return ""
     return "an idle Mac goes to sleep, which pauses training, unless the command begins with caffeinate -i"
 
 
 def figure(number: float) -> str:
-    """Formats a number with three significant digits, `0.0312` or `14.2`; a small one as `3.1e-05`."""
+    """Formats a number with three significant digits, such as `0.0312` or `14.2`, and a small number as `3.1e-05`."""
     if not math.isfinite(number):
         return "nan" if math.isnan(number) else "infinite"
     if number and abs(number) < 1e-3:
@@ -57,7 +57,7 @@ def score(number: float) -> str:
 
 
 def lessens(metric: str) -> bool:
-    """Whether smaller values of a metric are better: such a metric has no bar, since a longer bar looks better."""
+    """Whether smaller values of a metric are better. Such a metric has no bar, because a longer bar looks better."""
     return metric.endswith(("loss", "error", "perplexity")) or any(metric in task.minimized for task in TASKS.values())
 
 
@@ -67,7 +67,7 @@ def bar(metric: str, share: float, style: str) -> "Cell":
 
 
 def method(metric: str, task: "TaskSpec") -> str:
-    """Returns the method that computes the interval of a metric."""
+    """Returns the name of the method that computes the interval of a metric."""
     return "Wilson's" if metric in task.shares else "bootstrap"
 
 
@@ -80,5 +80,5 @@ def value(option: object) -> str:
 
 
 def varied(values: Mapping[str, Any]) -> str:
-    """Formats the options in which a run differs: `seed 1, lr 2e-5`."""
+    """Formats the options in which a run differs from others: `seed 1, lr 2e-5`."""
     return ", ".join(f"{name.replace('_', ' ')} {value(option)}" for name, option in values.items())

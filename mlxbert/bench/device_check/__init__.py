@@ -1,1 +1,1 @@
-"""The computations of `doctor --check` on a device, each compared with a reference."""
+"""Runs the computations of `doctor --check` on a device, and compares each with a reference."""

@@ -1,7 +1,7 @@
 """`mlxbert doctor --check`: checks whether this device computes correctly.
 
-First come the operations and their gradients, then the update of the weights, then combinations of them (tiny models of
-every family, training, the built-in model), then the speed.
+It first checks the operations and their gradients, and the update of the weights. Then it checks combinations of them:
+tiny models of every family, training, and the built-in model. Last, it measures the speed.
 """
 
 import tempfile
@@ -62,8 +62,8 @@ class _CheckStage:
     """A stage of a check.
 
     Attributes:
-        title: The title for a progress bar.
-        run: Runs the checks and yields findings.
+        title: The title to show next to a progress bar.
+        run: A function that runs the checks and yields their findings.
     """
 
     title: str
@@ -77,15 +77,22 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         device: See `mlxbert.load`.
         quick: Whether to check only the operations and gradients that all models use (in few shapes, in float32 and the
             default dtype of the device), the update, and the built-in model.
-        on_step: Called before each step, and after the last one, with the title of the step, the number of finished
-            steps, and the total.
+        on_step: Called before each step with its title, the number of finished steps and the total number of steps;
+            also called after the last step, with an empty title.
 
     Returns:
-        `groups`: for each the number of `checks`, `faults` and `consequences`, and the worst error as a share of the
-        allowed one; `faults`: wrong results with operation, name, dtype, error, a hint, and whether they affect
-        `published_models`; `consequences`: wrong results that follow from faults (`follows_from`); `speed`: GFLOP/s
-        of a product in the default dtype, GB/s of copying, seconds of a first and a second pass, or `None` if that
-        failed or the check is `quick`; `memory`: peak bytes; `seconds`.
+        A dict with these keys:
+
+        - `groups`: for each group, the number of `checks`, `faults` and `consequences`, and `worst`, the worst error as
+          a share of the allowed error;
+        - `faults`: the wrong results, each with its operation, name, dtype and error, a hint, and whether it affects
+          `published_models`;
+        - `consequences`: the wrong results that follow from faults, which `follows_from` names;
+        - `quick`: the argument;
+        - `speed`: GFLOP/s of a product in the default dtype, GB/s of copying, and the seconds of a first and a second
+          pass; `None` if measuring them failed or the check is quick;
+        - `memory`: the peak memory in bytes;
+        - `seconds`: the duration of the check.
     """
     started = time.perf_counter()
     devices.use(device)
@@ -117,7 +124,7 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
 
 
 def operations() -> Iterator[CheckedOperation]:
-    """Yields all operations, gradients and updates."""
+    """Yields everything that is checked on its own: all operations, gradients and updates."""
     yield from kernels()
     yield from gradients()
     yield from updates()
@@ -139,20 +146,24 @@ def _steps(folder: Path, *, quick: bool) -> Iterator[_CheckStage]:
 
 
 def _used() -> set[str]:
-    """Returns the default dtype of this device, and float32, which training uses."""
+    """Returns the names of the dtypes that matter most: the default of this device, and float32 for training."""
     return {"float32", dtype_name(devices.choose_dtype())}
 
 
 def _compiles_slowly() -> bool:
-    """Whether compiling a kernel takes about a second, as on CUDA; then the rarely used float16 is checked less.
+    """Whether compiling a kernel takes about a second, as on CUDA.
 
-    The kernels of float16 have the same source as those of bfloat16.
+    If so, dtypes that are rarely used, such as float16, are checked less. The kernels for float16 have the same source
+    as the kernels for bfloat16.
     """
     return devices.on_gpu() and not gpu_attention.on_metal()
 
 
 def _model_steps(folder: Path) -> Iterator[_CheckStage]:
-    """Yields a stage for each family and head; BERT comes first, to represent its kind in half precision."""
+    """Yields a stage for each family and head.
+
+    BERT comes first, so that it represents its kind of encoder in half precision (see `models_in_half`).
+    """
     models = sorted(golden_models(), key=lambda model: model[0] != "bert")
     if not models:
         missing = FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
@@ -165,9 +176,10 @@ def _model_steps(folder: Path) -> Iterator[_CheckStage]:
 
 
 def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields the models that are also checked in half precision: one head of one family for each kind of encoder.
+    """Yields the family and head of each model that is also checked in half precision: one for each kind of encoder.
 
-    Heads, and families of the same kind, differ only in names and facts, which do not depend on the dtype.
+    This is enough, because families of the same kind and their heads differ only in ways that do not depend on the
+    dtype.
     """
     seen = set()
     for family, head in models:
@@ -181,9 +193,9 @@ def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str
 
 
 def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> Iterator[Finding]:
-    """Runs all checks of an operation together, without waiting for a GPU in between.
+    """Runs all checks of an operation together, so that a GPU is not waited for after each of them.
 
-    If they fail together, each is computed again by itself, so that one failure does not hide the others.
+    If they fail together, each check is computed again on its own, so that one failure does not hide the others.
     """
     name, computations = dtype_name(dtype), list[ComputedOperation]()
     failed: Exception | None = None
@@ -209,7 +221,10 @@ def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> It
 
 
 def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
-    """Compares a tiny model in some dtypes with `transformers`; odd widths test the tails of kernels."""
+    """Compares a tiny model with `transformers` in the named dtypes.
+
+    The odd widths of the model exercise the code of kernels for incomplete blocks.
+    """
     uses = _operations_of(lambda: read_config(family, head))
     title = f"{family}, {head}"
     for dtype in names:
@@ -218,7 +233,7 @@ def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Itera
 
 
 def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
-    """Returns the operations of a model; none if it cannot be read, which its own check reports."""
+    """Returns the operations that a model uses, or none if it cannot be read, which the model's own check reports."""
     try:
         return operations_of(read())
     except Exception:
@@ -226,7 +241,7 @@ def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
 
 
 def _training(folder: Path) -> Iterator[Finding]:
-    """Compares the gradients of a classifier and the losses of some updates with torch in float64."""
+    """Trains a tiny classifier for a few updates, and compares gradients and losses with torch in float64."""
     uses = tiny_classifier.operations()
     try:
         first_gradients, losses = tiny_classifier.trained(folder)
@@ -254,7 +269,7 @@ def _training(folder: Path) -> Iterator[Finding]:
 
 
 def _built_in(dtype: str, allowed: float) -> Iterator[Finding]:
-    """Checks a vector of the built-in model, a BERT."""
+    """Checks a vector that the built-in model makes."""
     uses = _operations_of(lambda: facts_of(read_config_json(builtin_folder())))
     yield _compared("built-in model", "built-in model", "a vector", dtype, allowed, partial(_vector_error, dtype), uses)
 
@@ -296,7 +311,7 @@ def _failed(
 
 
 def _error_of(values: Sequence[float], expected: Sequence[float]) -> float:
-    """Returns the largest difference as a share of the largest expected number; infinite if a number is not finite."""
+    """Returns the largest difference as a share of the largest expected value; infinite if a value is not finite."""
     largest = float(np.abs(np.array(values) - np.array(expected)).max())
     return largest / float(np.abs(np.array(expected)).max()) if np.isfinite(largest) else float("inf")
 
@@ -316,7 +331,7 @@ def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
 
 
 def vector(dtype: str) -> tuple[float, ...]:
-    """Returns the first numbers of the built-in model's vector for a text."""
+    """Returns the first numbers of the vector that the built-in model makes for a text, in this dtype."""
     model = load("builtin", dtype=dtype, device="gpu" if devices.on_gpu() else "cpu")
     return tuple(float(value) for value in embed(model, [_TEXT])[0][:8])
 
@@ -337,7 +352,7 @@ def _speed() -> dict[str, Any]:
 
 
 def _copy_source() -> mx.array:
-    """Returns an array to time copying: 512 MiB on a GPU, 128 MiB on a CPU, which emulates float16."""
+    """Returns an array for timing copies: 512 MiB on a GPU, or 128 MiB on a CPU, which only emulates float16."""
     return mx.zeros((2**28,), mx.float16) if devices.on_gpu() else mx.zeros((2**25,), mx.float32)
 
 

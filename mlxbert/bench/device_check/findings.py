@@ -1,7 +1,8 @@
-"""The findings of a check, divided into faults and their consequences.
+"""Divides the findings of a check into faults and their consequences.
 
-A wrong operation makes everything that uses it wrong: its gradient, models, training. Only the operation is a fault
-then; the others are consequences. A model that is wrong although each of its operations is right is a fault.
+If an operation is wrong, everything that uses it is wrong, too: its gradient, models, and training. Only the operation
+then counts as a fault, and the other findings as its consequences. A model that is wrong although all of its operations
+are right is a fault.
 """
 
 import math
@@ -22,15 +23,16 @@ class Finding:
 
     Attributes:
         group: The group: `products`, `attention`, …, `gradients`, `families`, `training`, `built-in model`.
-        operation: The checked operation: `layer norm`, `gradient of gelu`, `update`, or the family with its head.
-        name: The operation with its shape, or the family and its head.
+        operation: The checked operation, such as `layer norm`, `gradient of gelu` or `update`; or the family and head.
+        name: The operation with its shape; or the family and head.
         dtype: The dtype of the computation.
-        error: For an operation, see `ComputedOperation.error`; for a model, the largest difference as a share of the
-            largest expected value, or of 1. `None` if there is no result, or one that is not finite.
+        error: The error of the result, or `None` if there is no finite result. For an operation, see
+            `ComputedOperation.error`; for a model, it is the largest difference as a share of the largest expected
+            value, or of 1 if that is larger.
         allowed: The allowed error.
-        problem: The error message of MLX, if there is no result.
+        problem: The error message, if there is no finite result.
         uses: The operations that the computation consists of.
-        odd: Whether no published model has such a shape; for a family, whether its tiny model has such shapes.
+        odd: Whether the shape occurs in no published model. For a family, whether its tiny model has such shapes.
     """
 
     group: str
@@ -45,14 +47,14 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether the result is right."""
+        """Whether the result is finite and its error is allowed."""
         return self.error is not None and self.error <= self.allowed
 
     def causes(self, wrong: Sequence["Finding"]) -> list["Finding"]:
-        """Returns the wrong findings that explain this one.
+        """Returns the findings in `wrong` that explain this one.
 
-        A fault in half precision does not explain one in float32; a fault at a width that no published model has does
-        not explain one at a width that they have.
+        A fault in half precision does not explain a wrong result in float32. A fault at a width that no published model
+        has does not explain a wrong result at a width of published models.
         """
         return [
             cause
@@ -62,7 +64,7 @@ class Finding:
 
 
 def summary(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Returns `groups`, `faults` and `consequences`, see `mlxbert.bench.device_check.check_device.check`."""
+    """Returns `groups`, `faults` and `consequences` (see `mlxbert.bench.device_check.check_device.check`)."""
     wrong = [finding for finding in findings if not finding.ok]
     causes = {id(finding): finding.causes(wrong) for finding in wrong}
     faults = [finding for finding in wrong if not causes[id(finding)]]
@@ -87,15 +89,16 @@ def _facts(finding: Finding) -> dict[str, Any]:
 
 
 def _affects_published(finding: Finding, causes: Sequence[Finding]) -> bool:
-    """Whether a finding affects published models; a fault in a shape that none of them has does not.
+    """Whether a finding affects published models. A fault in a shape that none of them has does not.
 
-    A family that is wrong without a cause counts: the odd shapes of its tiny model would show in its operations.
+    A family that is wrong without a known cause does: if the odd shapes of its tiny model were to blame, its operations
+    would be wrong, too.
     """
     return any(not cause.odd for cause in causes) if causes else finding.group == "families" or not finding.odd
 
 
 def _hint(finding: Finding) -> str:
-    """Says how a fault may be avoided, and whether it matters."""
+    """Returns advice on how to avoid a fault, or on whether it matters."""
     on_gpu = devices.on_gpu()
     if finding.operation == _FUSED and on_gpu and gpu_attention.on_metal() and devices.fused_attention_gradient():
         return "MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets unless it is set, computes this gradient without the kernel"

@@ -1,4 +1,6 @@
-"""The formulas of the layers in numpy with float64, independent of MLX: the references of `doctor --check`.
+"""The formulas of the layers in numpy and float64, independent of MLX, as references for `doctor --check`.
+
+Gradients are computed for a cotangent `up`, which is the gradient of a loss with respect to the output.
 
 Shapes: N rows, D width, B batch, H heads, L length, K keys, d head size.
 """
@@ -38,13 +40,13 @@ def softmax(scores: F64) -> F64:
 
 
 def log_sum_exp(x: F64) -> F64:
-    """Returns the logarithm of the sum of exponentials over the last axis, which is kept with length 1."""
+    """Returns the logarithm of the sum of exponentials over the last axis, which is kept with a length of 1."""
     largest = x.max(-1, keepdims=True)
     return np.log(np.exp(x - largest).sum(-1, keepdims=True)) + largest
 
 
 def layer_norm(x: F64, weight: F64, bias: F64, eps: float, up: F64) -> tuple[F64, F64, F64, F64]:
-    """Returns the layer norm of (N, D), and the gradients of x, weight and bias for the cotangent `up`."""
+    """Returns the layer norm of x (N, D), and the gradients of x, weight and bias for the cotangent `up`."""
     centred = x - x.mean(-1, keepdims=True)
     scale = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
     normed, pulled = centred * scale, up * weight
@@ -53,31 +55,34 @@ def layer_norm(x: F64, weight: F64, bias: F64, eps: float, up: F64) -> tuple[F64
 
 
 def rms_norm(x: F64, weight: F64, eps: float, up: F64) -> tuple[F64, F64, F64]:
-    """Returns the RMS norm of (N, D), and the gradients of x and weight for the cotangent `up`."""
+    """Returns the RMS norm of x (N, D), and the gradients of x and weight for the cotangent `up`."""
     scale = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
     normed, pulled = x * scale, up * weight
     return normed * weight, scale * (pulled - normed * (pulled * normed).mean(-1, keepdims=True)), (up * normed).sum(0)
 
 
 def attention_weights(q: F64, k: F64, scale: float, shift: F64) -> F64:
-    """Returns the softmax of the products times `scale` plus `shift`, (B, H, L, K)."""
+    """Returns attention weights: the softmax of the products of queries and keys, scaled and shifted, (B, H, L, K)."""
     return softmax(q @ k.swapaxes(-1, -2) * scale + shift)
 
 
 def attention_gradients(q: F64, k: F64, v: F64, scale: float, shift: F64, up: F64) -> tuple[F64, F64, F64]:
-    """Returns the gradients of queries, keys and values for the cotangent `up` of attention, (B, H, L, d)."""
+    """Returns the gradients of queries, keys and values for a cotangent of the output of attention, (B, H, L, d)."""
     weights = attention_weights(q, k, scale, shift)
     return *weights_gradients(q, k, scale, weights, up @ v.swapaxes(-1, -2)), weights.swapaxes(-1, -2) @ up
 
 
 def weights_gradients(q: F64, k: F64, scale: float, weights: F64, up: F64) -> tuple[F64, F64]:
-    """Returns the gradients of queries and keys for the cotangent `up` of the attention weights."""
+    """Returns the gradients of queries and keys for a cotangent of the attention weights, (B, H, L, K)."""
     scores = weights * (up - (weights * up).sum(-1, keepdims=True))
     return scores @ k * scale, scores.swapaxes(-1, -2) @ q * scale
 
 
 def rotated(x: F64, cosines: F64, sines: F64) -> F64:
-    """Rotates vectors (…, L, d): element n of the first half with element n of the second; cosines (L, d / 2)."""
+    """Rotates vectors (…, L, d) by angles whose cosines and sines are (L, d / 2).
+
+    Element n of the first half and element n of the second half of a vector are rotated together.
+    """
     first, second = np.split(x, 2, axis=-1)
     return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
 
@@ -94,10 +99,13 @@ def cross_entropy(logits: F64, targets: NDArray[Any]) -> tuple[float, F64]:
 def mixture(
     tokens: F64, up: F64, down: F64, chosen: NDArray[Any], weights: F64, activation: Function, cotangent: F64
 ) -> tuple[F64, tuple[F64, F64, F64, F64]]:
-    """Sends tokens (N, D) through their chosen (N, K) experts (E, I, D), one token at a time.
+    """Sends each token through its chosen experts, one token at a time.
+
+    With E experts of inner size I, of which K are chosen per token, `tokens` is (N, D), `up` and `down` are (E, I, D),
+    `chosen` and `weights` are (N, K), and `cotangent` is (N, D).
 
     Returns:
-        The outputs, and the gradients of tokens, up, down and weights for a cotangent (N, D).
+        The outputs, and the gradients of `tokens`, `up`, `down` and `weights`.
     """
     outputs = np.zeros_like(tokens)
     slopes = np.zeros_like(tokens), np.zeros_like(up), np.zeros_like(down), np.zeros_like(weights)
@@ -122,7 +130,7 @@ class Adam:
         self._updates = 0
 
     def update(self, gradient: F64, rate: float, decay: float) -> None:
-        """Makes an update; `mean` and `square` are the moments before bias correction."""
+        """Makes one update. Afterwards, `mean` and `square` hold the moments before bias correction."""
         self._updates += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.999 * self.square + 0.001 * gradient**2

@@ -1,6 +1,7 @@
-"""Tiny models of every family and head with their outputs in `transformers`, in `goldens/`.
+"""Reads the folder `goldens/`, which holds tiny models of every family and head and their outputs in `transformers`.
 
-The folder of a family has the tensors of the encoder, and for each head a configuration, tensors and the outputs.
+The folder of a family holds the tensors of the encoder and the outputs of all heads. For each head, it also holds a
+configuration and the tensors of the head.
 """
 
 import json
@@ -30,7 +31,7 @@ BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 
 @dataclass(frozen=True)
 class Case:
-    """An input of a model; `mask` and `segments` may be omitted."""
+    """A batch of inputs for a model; `mask` and `segments` may be omitted."""
 
     input_ids: NDArray[np.int32]
     mask: NDArray[np.int32] | None = None
@@ -38,12 +39,12 @@ class Case:
 
     @property
     def real(self) -> NDArray[np.bool_]:
-        """Which tokens are not padding."""
+        """Flags for the tokens that are not padding."""
         return np.ones_like(self.input_ids, dtype=bool) if self.mask is None else self.mask.astype(bool)
 
 
 def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
-    """Makes the inputs on which every model is compared; padding is on the right."""
+    """Makes the inputs on which every model is compared, by name; they are padded on the right."""
     generator = np.random.default_rng(7)
 
     def ids(batch: int, length: int) -> NDArray[np.int32]:
@@ -63,14 +64,14 @@ def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> 
 
 
 def golden_models() -> Iterator[tuple[str, str]]:
-    """Yields the families and their heads."""
+    """Yields the family and the head of each model."""
     for encoder in sorted(GOLDENS.glob("*/encoder.safetensors")):
         for path in sorted(encoder.parent.glob("*.json")):
             yield encoder.parent.name, path.stem
 
 
 def arrays(path: Path) -> dict[str, mx.array]:
-    """Loads the tensors of a safetensors file; empty if there is no file."""
+    """Loads the tensors of a safetensors file; returns an empty dict if the file does not exist."""
     if not path.is_file():
         return {}
     tensors = mx.load(str(path))
@@ -79,7 +80,7 @@ def arrays(path: Path) -> dict[str, mx.array]:
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
-    """Writes a model as transformers saved it; returns the folder."""
+    """Writes a model into a folder, in the form in which transformers saved it; returns the folder."""
     source = GOLDENS / family
     golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
     encoder = arrays(source / "encoder.safetensors")
@@ -92,18 +93,18 @@ def write_model(family: str, head: str, folder: Path) -> Path:
 
 
 def read_config(family: str, head: str) -> EncoderConfig:
-    """Reads the facts of a model."""
+    """Reads the configuration of a model."""
     path = GOLDENS / family / f"{head}.json"
     return facts_of(ConfigJson(path, json.loads(path.read_text(encoding="utf-8"))["config"]))
 
 
 def facts_of(config: ConfigJson) -> EncoderConfig:
-    """Returns the facts in a `config.json`."""
+    """Converts the values of a `config.json` to the configuration of an encoder."""
     return family_of(config)[1].read_config(config)
 
 
 def kind_of(config: EncoderConfig) -> tuple[object, ...]:
-    """Returns the structure of an encoder without sizes, names, biases, activations; most BERT variants share one."""
+    """Returns an encoder's structure without sizes, names, biases and activations; most BERT variants share it."""
     positions = config.positions
     rotations = positions.rotations if isinstance(positions, Rotary) else ()
     return (
@@ -114,7 +115,7 @@ def kind_of(config: EncoderConfig) -> tuple[object, ...]:
 
 
 def operations_of(config: EncoderConfig) -> frozenset[str]:
-    """Returns the operations of `mlxbert.bench.device_check.kernels` that a model uses."""
+    """Returns the names of the operations of `mlxbert.bench.device_check.kernels` that a model uses."""
     transforms = [facts.transform.activation for facts in config.heads.values() if facts.transform is not None]
     convolution = [] if config.convolution is None else [config.convolution.activation]
     used = {config.hidden_act, *transforms, *convolution, *(["tanh"] if config.pooler else [])}
@@ -137,7 +138,7 @@ def load_network(folder: Path, dtype: str = "float32") -> Network:
 
 
 def outputs(network: Network, case: Case) -> dict[str, Array]:
-    """Computes all outputs of a network for an input in float32, with zeros for padding."""
+    """Computes all outputs of a network for a batch; returns them by name in float32, with zeros for padding."""
     mask, segments = (None if values is None else mx.array(values) for values in (case.mask, case.segments))
     ids = mx.array(case.input_ids)
     output = network.encoder(ids, mask, segments, output_hidden_states=True, output_attentions=True)
@@ -152,7 +153,7 @@ def outputs(network: Network, case: Case) -> dict[str, Array]:
 
 
 def without_padding(array: Array, case: Case) -> Array:
-    """Returns the array with zeros for padding."""
+    """Returns the array with zeros in place of padding."""
     if array.shape[:2] == case.real.shape:
         return array * case.real.reshape(*case.real.shape, *(1,) * (array.ndim - 2))
     if array.ndim == 4:  # attention weights: rows of padding
@@ -161,7 +162,10 @@ def without_padding(array: Array, case: Case) -> Array:
 
 
 def difference(ours: NDArray[Any], reference: NDArray[Any]) -> float:
-    """Returns the largest difference as a share of max(1, largest reference); infinite if a value is not finite."""
+    """Returns the largest difference as a share of the largest reference value, or of 1 if that is larger.
+
+    The result is infinite if a value is not finite or the shapes differ.
+    """
     if ours.shape != reference.shape or not np.isfinite(ours).all():
         return float("inf")
     return float(np.abs(ours - reference).max() / max(1.0, np.abs(reference).max()))

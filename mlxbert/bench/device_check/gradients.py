@@ -1,7 +1,7 @@
-"""The gradients of the operations of models, each compared with its formula in float64.
+"""Compares the gradients of the operations of models with their formulas in float64.
 
-They are computed as in training, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a
-fault, see `ComputedOperation.error`: Adam divides gradients by their size, so training would not reveal it.
+They are computed as in training, through mlxbert's own layers and functions. A gradient that is wrong by 1 % is a fault
+(see `ComputedOperation.error`). Training would not reveal it, because Adam divides gradients by their size.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ _TRAINED_CASES = (
 
 
 def gradients() -> Iterator[CheckedOperation]:
-    """Yields the gradients of the operations of `kernels`, and a loss with its gradient."""
+    """Yields the checks of the gradients of all operations in `kernels`, and of a loss with its gradient."""
 
     def of(
         name: str, make: Make, *uses: str, dtypes: tuple[mx.Dtype, ...] = DTYPES, quick: tuple[mx.Dtype, ...] = ()
@@ -127,7 +127,10 @@ def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _layer_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks 40 rows also with a cotangent that has no other references: a GPU overwrites it with results."""
+    """Checks the gradients of layer norms of several widths and numbers of rows.
+
+    With 40 rows, it also uses a cotangent to which nothing else refers, because a GPU overwrites such an array.
+    """
     for width, rows in product(WIDTHS, _ROWS) if inputs.wide else product((30, 768), (40,)):
         (x, a, scale), (weight, w), (bias, b) = rows_of(inputs, rows, width), inputs.draw(width), inputs.draw(width)
         up, u = inputs.draw(rows, width)
@@ -162,7 +165,7 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _norm_gradients(
     name: str, run: Callable[..., mx.array], arrays: list[mx.array], up: mx.array, expected: list[F64], scale: F64
 ) -> Iterator[ComputedOperation]:
-    """Yields the gradients of the input, with each row multiplied by its scale, of the weight and of the bias."""
+    """Yields the checks of the gradients of input (each row multiplied by its scale), weight and bias."""
     odd = is_odd(up.shape[-1])
     of_input, *of_parameters = _vjp(run, arrays, up)
     yield ComputedOperation(
@@ -174,9 +177,10 @@ def _norm_gradients(
 
 
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks the gradients of MLX's attention, which has kernels for some shapes; on a CPU also of mlxbert's functions.
+    """Checks the gradients of MLX's attention, which has kernels for some shapes.
 
-    On a GPU, layers with a distance penalty train with MLX's; others do if `gpu_attention.differentiates_attention`.
+    On a GPU, layers with a distance penalty are trained with it; other layers are trained with it if
+    `gpu_attention.differentiates_attention` says so. On a CPU, mlxbert's own functions are checked as well.
     """
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         name = f"gradient of attention, head size {size}, length {length}, {kind}"
@@ -185,7 +189,7 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _trained_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks attention as layers compute it in training on a GPU without dropout."""
+    """Checks the gradients of attention as layers compute it in training on a GPU without dropout."""
     for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
         name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
         yield from _attention_gradients(inputs, size, length, kind, {name: _trained})
@@ -206,7 +210,7 @@ def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array
 def _attention_gradients(
     inputs: RandomInputs, size: int, length: int, kind: str, functions: Mapping[str, _Attend]
 ) -> Iterator[ComputedOperation]:
-    """Yields the gradients of each attention function, by title."""
+    """Yields the checks of the gradients of several attention functions, which are given by title."""
     (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
     (mask, shift), scale = masked(inputs, length, kind), size**-0.5
     expected = formulas.attention_gradients(a, b, c, scale, shift, u)
@@ -241,7 +245,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that the gradient is rotated in the opposite direction."""
+    """Checks that the gradient of a rotation is rotated in the opposite direction."""
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
     (gradient,) = _vjp(lambda x: ops.rotate(x, cosines, sines), [x], up)
@@ -263,7 +267,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks rows that are used several times, so that their gradients add up."""
+    """Checks the gradient of table rows that are used several times, so that their gradients add up."""
     for width in (30, 64) if inputs.wide else (64,):
         (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
         expected = np.zeros_like(t)
@@ -273,7 +277,7 @@ def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that the same mask applies to the gradient."""
+    """Checks that dropout applies the same mask to the gradient as to the values."""
     (x, _), (up, u), layer, key = inputs.draw(40, 64), inputs.draw(40, 64), dropout.KeyedDropout(0.25), mx.random.key(3)
     with mx.stream(mx.cpu), dropout.seeded(key):
         bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])

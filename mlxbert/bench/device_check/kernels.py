@@ -1,9 +1,10 @@
-"""The operations of models, compared with numpy in float64, in shapes that take different paths on a GPU.
+"""Compares the operations of models with numpy in float64, in shapes for which a GPU uses different kernels.
 
 Inputs are rounded to the dtype first, so that only the error of the operation counts. The first run on a GPU compiles a
-kernel for most operations, up to a second or two each: on CUDA for each fused function, for each gather or scatter in
-each dtype, and in half precision for each shape of attention. Therefore half precision has fewer shapes: its kernels
-have the same source as in float32, and differ in loading, converting and rounding. `tests/bench` counts the kernels.
+kernel for most operations, which takes up to a second or two each: on CUDA for each fused function, for each gather or
+scatter in each dtype, and in half precision for each shape of attention. Therefore fewer shapes are checked in half
+precision: its kernels have the same source as in float32, and differ only in loading, converting and rounding.
+`tests/bench` counts the kernels.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from mlxbert.nn.ops import PositionedQK
 
 _WIDTH, BATCH, HEADS = 512, 2, 3
 EPS = 1e-5  # of norms; the variance of some rows is not much larger
-HALF_ACTIVATIONS = ("gelu", "gelu_new")  # have a sum that loses all digits, or overflows, in half precision
+HALF_ACTIVATIONS = ("gelu", "gelu_new")  # their sums lose all digits, or overflow, in half precision
 WIDTHS = (17, 30, 32, 384, 768)  # of layer norms
 RMS_WIDTHS = (10, 30, 128, 256, 512, 768)
 _USES_PRODUCTS = frozenset({"products"})
@@ -33,12 +34,12 @@ _EXPERTS = 4
 
 
 def is_odd(*widths: int) -> bool:
-    """Whether one of the widths occurs in no published model; published widths are multiples of 8."""
+    """Whether one of the widths occurs in no published model, that is, whether it is not a multiple of 8."""
     return any(width % 8 for width in widths)
 
 
 def kernels() -> Iterator[CheckedOperation]:
-    """Yields the operations; each comes before the operations that use it."""
+    """Yields the operations in an order in which each comes before the operations that use it."""
     yield CheckedOperation("products", "products", _products, quick=DTYPES)
     yield CheckedOperation("linear layers", "products", _linear, uses=_USES_PRODUCTS)
     yield CheckedOperation("quantized products", "quantized", _quantized)
@@ -79,7 +80,7 @@ def _products(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def linear(inputs: RandomInputs, width: int, size: int) -> tuple[ops.Linear, F64]:
-    """Makes a layer with random weights and biases; returns it with its weights in float64."""
+    """Makes a linear layer with random weights and biases; returns the layer, and its weights in float64."""
     layer = ops.Linear(width, size)
     (layer.weight, weight), (layer.bias, _) = inputs.draw(size, width, scale=width**-0.5), inputs.draw(size)
     return layer, weight
@@ -111,7 +112,7 @@ def _quantized(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def activation_inputs(inputs: RandomInputs) -> tuple[mx.array, F64]:
-    """Returns numbers on both sides of 0, also in float64."""
+    """Returns numbers from -9 to 9 in the dtype of the check, and the same numbers in float64."""
     x = mx.array(np.linspace(-9, 9, 4099, dtype=np.float32)).astype(inputs.dtype)
     return x, as_float64(x)
 
@@ -123,7 +124,7 @@ def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks a layer with its activation, which a CPU computes in one pass in inference."""
+    """Checks a linear layer together with its activation, which a CPU computes in a single pass in inference."""
     layer, weight = linear(inputs, 64, 128)
     x, a = inputs.draw(1024, 64)
     expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
@@ -133,9 +134,10 @@ def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def rows_of(inputs: RandomInputs, rows: int, width: int) -> tuple[mx.array, F64, F64]:
-    """Returns rows for a norm, also in float64, and their scales, (N, 1); every other row is so small that EPS counts.
+    """Returns the input rows for a norm, the same rows in float64, and the scale of each row, (N, 1).
 
-    The gradients of small rows are large; multiplied by the scale, all rows have the same weight.
+    Every other row is so small that the `EPS` of the norm matters. The gradients of small rows are large; multiplied by
+    the scales, the gradients of all rows have a similar size.
     """
     x, _ = inputs.draw(rows, width)
     scale = np.where(np.arange(rows)[:, None] % 2, 2.0**-7, 1.0)
@@ -181,9 +183,10 @@ _FEW_CASES = ((64, 17, WHOLE), (64, 128, BOOLEAN))
 
 
 def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | None, F64]:
-    """Returns a mask for two texts with the second padded, or a bias of each head, and its additive form in float64.
+    """Returns a mask for a batch of two texts, or a bias per head, and its additive form in float64.
 
-    A text that is masked as a whole has no defined result, but it must not change the results of others.
+    The second text is half padding, or masked as a whole. A text that is masked as a whole has no defined result, but
+    it must not change the result of the other text.
     """
     if kind == ADDED:
         return inputs.draw(1, HEADS, length, length)
@@ -197,7 +200,7 @@ def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | Non
 
 
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks attention as layers call it on a GPU; on a CPU also the CPU functions."""
+    """Checks attention as layers compute it on a GPU; on a CPU, also checks the functions that layers use there."""
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
         (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
         mask, shift = masked(inputs, length, kind)
@@ -217,12 +220,15 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def score_factor(inputs: RandomInputs) -> float:
-    """Returns the factor of the allowed error where scores are rounded before the softmax, a second rounding."""
+    """Returns a factor for the allowed error of attention.
+
+    In half precision, it allows for a second rounding, of the scores before the softmax.
+    """
     return 1.0 if inputs.wide else 1.8
 
 
 def positioned(q: mx.array, k: mx.array, mask: mx.array | None, kind: str) -> PositionedQK:
-    """Returns queries and keys as in layers, with a mask or a bias."""
+    """Combines queries and keys with a mask or a bias, in the form that layers use."""
     return PositionedQK(q, k, bias=mask) if kind == ADDED else PositionedQK(q, k, mask=mask)
 
 
@@ -230,7 +236,7 @@ NO_DROPOUT = dropout.KeyedDropout(None)
 
 
 def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks attention in blocks, as in layers with a sliding window on GPUs; half of the second input is padding."""
+    """Checks attention in blocks, which GPUs use for sliding windows; half of the second text is padding."""
     length, window, size = 600, 64, 64
     (q, a), (k, b), (v, c) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(3))
     seen = (np.arange(length) < np.array([[length], [length // 2]]))[:, None]
@@ -248,7 +254,10 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that MLX has one kernel for the shapes that `gpu_attention.is_fused` names; needs MLX above 0.32.1."""
+    """Checks that `gpu_attention.is_fused` knows for which shapes MLX computes attention in a single kernel.
+
+    Versions of MLX up to 0.32.1 cannot tell, so nothing is checked.
+    """
     if not (on_gpu() and gpu_attention.on_metal()):
         return
     for size, queries in product((32, 48, 64, 72, 80, 96, 128), (8, 128)):
@@ -278,7 +287,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def rotation_inputs(inputs: RandomInputs) -> tuple[list[mx.array], list[F64]]:
-    """Returns vectors, and cosines and sines of the angles of positions, also in float64."""
+    """Returns vectors, and the cosines and sines of the angles of positions, as MLX arrays and in float64."""
     angles = np.arange(17)[:, None] * 10_000.0 ** (-np.arange(32) / 32)
     arrays = [
         inputs.draw(BATCH, HEADS, 17, 64)[0],
@@ -296,7 +305,10 @@ Mixture = tuple[list[mx.array], list[F64], NDArray[np.int32]]
 
 
 def mixture_inputs(inputs: RandomInputs) -> Mixture:
-    """Returns tokens, both weights of the experts and the weights of the choices, also in float64; and the choices."""
+    """Returns the inputs of a mixture of experts, as MLX arrays and in float64, and the chosen experts of each token.
+
+    The inputs are the tokens, the two weight matrices of the experts, and the weights of the chosen experts.
+    """
     drawn = [
         inputs.draw(40, 32), *(inputs.draw(_EXPERTS, 48, 32, scale=scale) for scale in (32**-0.5, 48**-0.5)),
         inputs.draw(40, 2),
@@ -317,7 +329,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _sums(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks sums over a vocabulary, in float32 like the losses."""
+    """Checks sums over a vocabulary in float32, the dtype of losses."""
     x, a = inputs.draw(8, 30_000)
     yield ComputedOperation("logsumexp over 30,000", ops.log_sum_exp(x), formulas.log_sum_exp(a))
     # MLX on a CPU adds the numbers sequentially.
@@ -347,9 +359,10 @@ _RATE, _DRAWN = 0.1, (40, 384)
 
 
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that masks have the same bits as on the CPU, so that a run can resume elsewhere, and that they differ.
+    """Checks that dropout masks equal the masks of the CPU, so that a run can resume elsewhere, and are random.
 
-    The share of kept numbers among 15,360 has a standard deviation of 0.0024, the share of equal bits one of 0.0031.
+    With 15,360 numbers, the share of kept numbers has a standard deviation of 0.0024, and the share of bits that are
+    equal in two masks one of 0.0031.
     """
     key = mx.random.key(7)
     with dropout.seeded(key):

@@ -1,4 +1,4 @@
-"""The elements of a check: a computation with its reference, and the operation that it belongs to."""
+"""The building blocks of a check: computations with their references, and the operations that they belong to."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ _MEAN = 6
 
 @dataclass(frozen=True)
 class ComputedOperation:
-    """A result of an operation, with its reference.
+    """A result of an operation, and its reference.
 
     Attributes:
         name: The name of the computation, with its shape.
-        found: The result, not evaluated yet.
+        found: The result, which is not evaluated yet.
         expected: The reference, computed in float64.
-        exact: Whether both must be equal.
-        factor: The factor of the allowed error.
-        odd: Whether no published model has such a shape.
+        exact: Whether the result must equal the reference.
+        factor: The factor by which the allowed error is multiplied.
+        odd: Whether the shape occurs in no published model.
     """
 
     name: str
@@ -41,8 +41,9 @@ class ComputedOperation:
     def error(self) -> float:
         """Returns the relative error; infinite if the result is not finite or has the wrong shape.
 
-        It is the larger of the largest difference as a share of the largest expected value, and `_MEAN` times the root
-        mean squared error as a share of the root mean square; the largest difference if all expected values are 0.
+        The relative error is the larger of two numbers: the largest difference as a share of the largest expected
+        value, and `_MEAN` times the root mean squared error as a share of the expected root mean square. If all
+        expected values are 0, it is the largest difference.
         """
         found, expected = as_float64(self.found), np.asarray(self.expected, np.float64)
         if found.shape != expected.shape or not np.isfinite(found).all():
@@ -55,11 +56,11 @@ class ComputedOperation:
 
 
 class RandomInputs:
-    """Random inputs in a dtype, with the same values in float64, so that only the error of the operation counts.
+    """Draws random inputs in a dtype, and the same values in float64, so that only the operation's error counts.
 
     Args:
-        dtype: The dtype.
-        few: Whether few shapes are enough.
+        dtype: The dtype of the inputs.
+        few: Whether a check with few shapes is enough.
     """
 
     def __init__(self, dtype: mx.Dtype, *, few: bool = False) -> None:
@@ -71,7 +72,7 @@ class RandomInputs:
         return self.dtype == mx.float32
 
     def draw(self, *shape: int, scale: float = 1.0) -> tuple[mx.array, F64]:
-        """Draws normally distributed numbers with the standard deviation `scale`."""
+        """Draws normally distributed numbers with the standard deviation `scale`; also returns them in float64."""
         array = mx.array(self._rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype)
         return array, as_float64(array)
 
@@ -85,15 +86,15 @@ Make = Callable[[RandomInputs], Iterator[ComputedOperation]]
 
 @dataclass(frozen=True)
 class CheckedOperation:
-    """An operation of models, with its checks.
+    """An operation that models use, with its checks.
 
     Attributes:
-        name: The name; names of gradients start with `gradient of`.
-        group: The group of its checks.
-        make: Makes the checks in a dtype.
-        dtypes: The dtypes in which it is checked.
-        uses: The operations that it consists of: if one of them is wrong, it is wrong, too.
-        quick: The dtypes in a quick check; empty if it is not part of one.
+        name: The name of the operation; for a gradient, it starts with `gradient of`.
+        group: The group that findings about the operation belong to.
+        make: A function that yields the checks for the given inputs.
+        dtypes: The dtypes in which the operation is checked.
+        uses: The operations that it consists of; if one of them is wrong, this operation is wrong, too.
+        quick: The dtypes in which a quick check includes the operation; empty if it does not.
     """
 
     name: str
@@ -104,10 +105,10 @@ class CheckedOperation:
     quick: tuple[mx.Dtype, ...] = ()
 
     def check(self, dtype: mx.Dtype, *, few: bool = False) -> Iterator[ComputedOperation]:
-        """Yields the checks in a dtype; with `few`, only some."""
+        """Yields the checks of the operation in a dtype; if `few` is true, fewer shapes are checked."""
         return self.make(RandomInputs(dtype, few=few))
 
 
 def as_float64(array: mx.array) -> F64:
-    """Converts an array of MLX to numpy in float64."""
+    """Converts an MLX array to a numpy array in float64."""
     return np.array(array.astype(mx.float32)).astype(np.float64)

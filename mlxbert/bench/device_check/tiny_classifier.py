@@ -1,7 +1,7 @@
-"""A tiny classifier with the width of a small published model, and its gradients and losses in torch.
+"""A tiny classifier with a width that published models have, and its gradients and losses in torch.
 
-`scripts/make_goldens.py` writes `goldens/classifier/classifier.json` with torch in float64, `transformers`' BERT and
-torch's AdamW. The weights are random numbers from a fixed seed, not stored.
+`scripts/make_goldens.py` computes `goldens/classifier/classifier.json` in float64, with `transformers`' BERT and
+torch's AdamW. The weights are not stored, because they are random numbers from a fixed seed.
 """
 
 import json
@@ -41,14 +41,14 @@ PROJECTIONS = 3
 
 
 def operations() -> frozenset[str]:
-    """Returns the operations of an update: those of the model, their gradients, the loss and AdamW."""
+    """Returns the names of all operations that training the classifier uses, including gradients, loss and AdamW."""
     used = operations_of(facts_of(ConfigJson(PATH, CONFIG)))
     gradients = {f"gradient of {name}" for name in (*used, "attention in training")}
     return used | gradients | {"cross entropy", "update"}
 
 
 def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float32]]:
-    """Draws float32 weights for parameters, by name in a checkpoint; weights of norms are around 1."""
+    """Draws random float32 weights of these shapes, by name in a checkpoint; the weights of norms are around 1."""
     weights = {}
     for number, (name, shape) in enumerate(shapes.items()):
         noise = np.random.default_rng(number).standard_normal(tuple(shape), np.float32) * np.float32(0.2)
@@ -57,25 +57,31 @@ def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float
 
 
 def project(gradient: NDArray[np.float64], number: int) -> list[float]:
-    """Returns the length of a gradient, and its products with random vectors of length about 1, seeded by `number`."""
+    """Returns the length of a gradient, and its products with random vectors of length about 1.
+
+    The random vectors are seeded by `number`, the number of the parameter.
+    """
     directions = np.random.default_rng(1000 + number).standard_normal((PROJECTIONS, gradient.size))
     return [float(np.linalg.norm(gradient)), *(directions @ gradient.ravel() / gradient.size**0.5).tolist()]
 
 
 def case() -> Case:
-    """Returns the four texts, padded."""
+    """Returns the batch of four padded texts that the classifier is trained on."""
     return make_cases(CONFIG["vocab_size"], CONFIG["max_position_embeddings"], 0, 1)["padding"]
 
 
 @cache
 def golden() -> dict[str, Any]:
-    """Reads the results of torch: `parameters` (`ours`, `shape` and `projections` of each, in order) and `losses`."""
+    """Reads the results of torch: `losses` and `parameters`.
+
+    For each parameter in order, the latter has `ours` (its name in the network), `shape`, and `projections`.
+    """
     results: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
     return results
 
 
 def write(folder: Path, shapes: dict[str, Sequence[int]]) -> Path:
-    """Writes the model as `transformers` would; returns the folder."""
+    """Writes the classifier into a folder, in the form that `transformers` uses; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     weights = {name: mx.array(array) for name, array in draw_weights(shapes).items()}
@@ -89,7 +95,7 @@ class _ClassObjective(LoopObjective[Example]):
     name, metric, pure = "classify", "loss", True
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
-        """Returns the only batch."""
+        """Returns the same batch for all examples."""
         return batch()
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
@@ -99,7 +105,7 @@ class _ClassObjective(LoopObjective[Example]):
 
 
 def batch() -> TrainBatch:
-    """Returns the texts with their classes."""
+    """Returns the batch of texts with their classes, ready for training."""
     texts = case()
     ids, mask = mx.array(texts.input_ids), mx.array(texts.real)
     ids_used = KnownIds(frozenset(map(int, np.unique(texts.input_ids))))
@@ -107,7 +113,11 @@ def batch() -> TrainBatch:
 
 
 def trained(folder: Path) -> tuple[Gradients, list[float]]:
-    """Trains like `finetune` on this device; returns the gradients of the first update, and the losses of all."""
+    """Trains the classifier like `finetune` on this device.
+
+    Returns:
+        The gradients of the first update, and the loss of each update.
+    """
     shapes = {name: parameter["shape"] for name, parameter in golden()["parameters"].items()}
     network = load_network(write(folder, shapes))
     network.train()
@@ -126,14 +136,14 @@ def trained(folder: Path) -> tuple[Gradients, list[float]]:
 
 
 class _CpuUpdates:
-    """The updates of the training loop on a CPU."""
+    """Updates parameters like the training loop on a CPU."""
 
     def __init__(self, parameters: Arrays) -> None:
         self.parameters, self._optimizer = parameters, AdamW.new(parameters)
         self._rates, self._decays = dict.fromkeys(parameters, RATE), dict.fromkeys(parameters, DECAY)
 
     def update(self, gradients: Gradients) -> None:
-        """Makes an update without clipping."""
+        """Makes one update without clipping the gradients."""
         weight = scalar(gradients.weight)
         factor = clipping(scalar(norm(gradients.arrays)) / weight, 0) / weight
         assert isinstance(factor, float)
@@ -143,7 +153,7 @@ class _CpuUpdates:
 
 
 class _DeviceUpdates:
-    """The updates of the training loop on a GPU."""
+    """Updates parameters like the training loop on a GPU."""
 
     def __init__(self, parameters: Arrays) -> None:
         self.parameters, self._optimizer = parameters, AdamW.new(parameters)
@@ -152,7 +162,7 @@ class _DeviceUpdates:
         self._counters = self._step.counters(Progress())
 
     def update(self, gradients: Gradients) -> None:
-        """Makes an update without clipping."""
+        """Makes one update without clipping the gradients."""
         _, self.parameters, self._optimizer, self._counters = self._step(
             self.parameters, self._optimizer, gradients, self._counters, RATE
         )

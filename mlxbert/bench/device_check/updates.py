@@ -1,4 +1,4 @@
-"""Updates of the weights as in training, compared with AdamW in float64 by the paper's formulas."""
+"""Compares the updates of weights in training with AdamW in float64, computed by the formulas of the paper."""
 
 import contextlib
 import math
@@ -24,14 +24,21 @@ _NEAR = 10.0
 
 
 def updates() -> Iterator[CheckedOperation]:
-    """Yields the update of a GPU; on a CPU also the update of a CPU."""
+    """Yields the operation that checks an update as on a GPU; on a CPU, it also checks an update as on a CPU."""
     # It uses products of vectors with themselves, for the norm.
     yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
 
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """Parameters and the gradients of two updates, summed over a batch; both also in float64."""
+    """Random parameters and the gradients of two updates.
+
+    Attributes:
+        parameters: The parameters by name.
+        gradients: The gradients of each update by name, summed over a batch.
+        values: The parameters in float64.
+        slopes: The gradients in float64.
+    """
 
     parameters: Arrays
     gradients: list[Arrays]
@@ -40,7 +47,7 @@ class _CheckedModel:
 
 
 def _draw_model(inputs: RandomInputs) -> _CheckedModel:
-    """Draws vectors, matrices, and matrices with a transposed gradient, as a dense layer's weight has."""
+    """Draws vectors, matrices, and matrices with transposed gradients, as the weights of dense layers have."""
     parameters, values = Arrays(), dict[str, F64]()
     gradients, slopes = ([Arrays(), Arrays()], [dict[str, F64](), dict[str, F64]()])
     for number, name in enumerate(_NAMES):
@@ -58,7 +65,7 @@ def _kind(name: str) -> tuple[float, float]:
 
 
 def _expected(model: _CheckedModel) -> tuple[dict[str, Adam], list[float]]:
-    """Computes every array after two clipped updates, and the norms of the mean gradients."""
+    """Computes the expected arrays after two clipped updates, and the norm of the mean gradients of each update."""
     adams, lengths = {name: Adam(value) for name, value in model.values.items()}, []
     for slopes in model.slopes:
         lengths.append(math.sqrt(sum(float((slope**2).sum()) for slope in slopes.values())) / _WEIGHT)
@@ -88,7 +95,10 @@ def _updates(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _compare(
     name: str, model: _CheckedModel, adams: dict[str, Adam], updated: Arrays, optimizer: AdamW
 ) -> Iterator[ComputedOperation]:
-    """Compares the changes of two updates, in learning rates, and the moments, which `AdamW` divides by (1 - beta)."""
+    """Compares the parameters and moments after two updates with the expected ones.
+
+    Changes of parameters are measured in units of the learning rate. `AdamW` keeps the moments divided by (1 - beta).
+    """
     for part, arrays, right in (
         ("parameters", {n: (updated[n] - model.parameters[n]) / _RATE for n in _NAMES},
          {n: (adams[n].parameter - model.values[n]) / _RATE for n in _NAMES}),
@@ -101,7 +111,12 @@ def _compare(
 
 
 def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.array, ComputedOperation | None]:
-    """Makes two updates as on a GPU; returns also their numbers, and with a loss scale a check of an overflow."""
+    """Makes two updates as on a GPU.
+
+    Returns:
+        The parameters, the optimizer, and the loss, weight and norm of each update. If the loss is `scaled`, also a
+        check that an update whose gradients overflow changes nothing and halves the scale; otherwise `None`.
+    """
     step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM, scaled=scaled)
     scale = FIRST_SCALE if scaled else 1.0
     counters = step.counters(Progress(scale=scale))
@@ -143,7 +158,7 @@ def _on_a_cpu(model: _CheckedModel) -> tuple[Arrays, AdamW]:
 
 @contextlib.contextmanager
 def _uncompiled() -> Iterator[None]:
-    """Disables compilation on a CPU, because it needs a C++ compiler, which users may lack."""
+    """Disables MLX's compilation on a CPU, because it needs a C++ compiler, which users may lack."""
     if on_gpu() or not _compiles():
         yield
         return
@@ -155,7 +170,7 @@ def _uncompiled() -> Iterator[None]:
 
 
 def _compiles() -> bool:
-    """Whether MLX compiles now: Python runs a compiled function only once."""
+    """Whether MLX compiles functions at present, in which case Python runs a compiled function only once."""
     calls = []
 
     def count(x: mx.array) -> mx.array:

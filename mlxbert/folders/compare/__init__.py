@@ -1,1 +1,1 @@
-"""The comparison behind `verify`: the facts, tensors and outputs of two model folders."""
+"""Compares the facts, tensors and outputs of two model folders, for `verify`."""

@@ -1,4 +1,4 @@
-"""A model folder opened for comparison: all parts that can be loaded, and the reasons why others cannot."""
+"""A model folder that was opened for comparison: the parts that can be loaded, and why other parts cannot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,13 @@ from mlxbert.weights.model_folder import WITH_WEIGHTS, ModelFolder
 
 @dataclass(frozen=True, eq=False)
 class ComparedTensor:
-    """A tensor in float32, its dtype in the file, and its storage there unless it is plain floats."""
+    """A tensor to compare.
+
+    Attributes:
+        array: The numbers of the tensor in float32.
+        stored: The dtype of the tensor in the file.
+        storage: The quantized storage of the tensor in the file; `None` for plain floats.
+    """
 
     array: mx.array
     stored: str
@@ -36,11 +42,11 @@ class OpenedModel:
     """A model folder with its tokenizer; the network is built when it is first needed.
 
     Attributes:
-        source: The name or path from the caller.
-        folder: The folder.
+        source: The name or path that the caller passed.
+        folder: The model folder.
         checkpoint: The opened checkpoint.
-        tokenizer: The tokenizer.
-        embedder: The embedder, or the error that explains why the model makes no vectors.
+        tokenizer: The tokenizer of the model.
+        embedder: The embedder of the model, or the error that explains why the model makes no vectors.
     """
 
     source: str
@@ -67,22 +73,22 @@ class OpenedModel:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """The parts that cannot be loaded, with the reasons; these do not contain the path of the folder."""
+        """The reason for each part that cannot be loaded; no reason contains the path of the folder."""
         return self._built[1]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts in the weights, loaded or not."""
+        """The names of all parts in the weights, including those that cannot be loaded."""
         return self.checkpoint.parts
 
     @property
     def config(self) -> EncoderConfig:
-        """The facts of the model."""
+        """The configuration of the model's encoder and heads."""
         return self.model.config
 
     @property
     def no_vectors(self) -> str | None:
-        """The reason if the model makes no vectors."""
+        """The reason why the model makes no vectors; `None` if it makes vectors."""
         return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
     def has_loaded(self, part: str) -> bool:
@@ -90,7 +96,10 @@ class OpenedModel:
         return part in self.parts and part not in self.problems
 
     def tensors(self) -> Mapping[str, ComparedTensor]:
-        """Returns the tensors of loaded parts and of layers after the pooling, by name in the network; lazy."""
+        """Returns the tensors of all parts that can be loaded and of the layers after the pooling.
+
+        They are keyed by their names in the network. Each tensor is read on access.
+        """
         checkpoint = self.checkpoint
         expected = shapes(checkpoint, filter(self.has_loaded, self.parts))
         table = keymap.pairs(checkpoint.table, checkpoint.config, expected)
@@ -111,18 +120,18 @@ class OpenedModel:
         return Lazy([*expected, *later], read)
 
     def raw(self, names: set[str]) -> dict[str, ComparedTensor]:
-        """Returns tensors of the files by plain name: those in `names` that exist and have a known dtype."""
+        """Returns the tensors with these plain names, as far as they exist in the files and have a known dtype."""
         arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
         dtypes = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
         present = [name for name in names & arrays.keys() if self._stored(name) in dtypes]
         return {name: self._tensor(arrays[name], name) for name in present}
 
     def _stored(self, plain: str) -> str:
-        """Returns the dtype of a tensor in the file, by plain name."""
+        """Returns the dtype that the tensor with this plain name has in the file."""
         return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
 
     def _tensor(self, array: mx.array, plain: str) -> ComparedTensor:
-        """Describes an array that was read from the tensor with this plain name."""
+        """Makes a `ComparedTensor` from an array that was read from the tensor with this plain name."""
         storage, stored = self.checkpoint.storage, self._stored(plain)
         packed = storage is not None and stored in storage.dtypes
         used_storage = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None
@@ -130,11 +139,11 @@ class OpenedModel:
 
 
 def open_model(source: str, folder: ModelFolder) -> OpenedModel:
-    """Opens a model folder; its network is built later.
+    """Opens a model folder; the network is built later.
 
     Args:
-        source: The name or path from the caller.
-        folder: The folder.
+        source: The name or path that the caller passed.
+        folder: The model folder.
     """
     checkpoint = open_checkpoint(folder)
     tokenizer = load_tokenizer(folder, checkpoint.config)
@@ -142,19 +151,19 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
 
 
 def _stored_after(folder: ModelFolder) -> str:
-    """Returns the coarsest dtype of the layers after the pooling."""
+    """Returns the coarsest dtype in which the layers after the pooling are stored."""
     modules = [module for module in folder.modules[1:] if module.kind in WITH_WEIGHTS]
     dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
     return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
 
 
 def coarseness(dtype: str) -> int:
-    """Returns the rank of a dtype in a file; from the coarsest: Q4, Q8, I8, BF16, F16, F32."""
+    """Returns a rank for a dtype, which is lower for coarser dtypes; from the coarsest: Q4, Q8, I8, BF16, F16, F32."""
     return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
 def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
-    """Builds the network from the parts that can be built; also returns the problems of the others."""
+    """Builds the network from all parts that can be loaded; also returns the problem of each other part."""
     parts: list[str] = []
     problems: dict[str, str] = {}
     for part in sorted(checkpoint.parts, key=lambda part: part != "pooler"):  # heads may need the pooler
@@ -175,5 +184,5 @@ def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
 
 
 def _without_path(message: str, folder: Path) -> str:
-    """Removes the path of the folder from a message, so that two copies of a model have the same problems."""
+    """Removes the path of the folder from a message, so that the messages about two copies of a model are equal."""
     return message.removeprefix(f"{folder}: ").replace(f"{folder}/", "")

@@ -1,4 +1,4 @@
-"""The differences between two models apart from their weights: facts, parts, tokenizers, embedders."""
+"""Finds the differences between two models other than their weights: in facts, parts, tokenizers and embedders."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,12 @@ _WORD = re.compile(r"[\w.+/-]+")
 
 
 def differ(kind: str, name: str, a: object, b: object, text: str | None = None) -> Difference:
-    """Makes a difference between two values; by default the sentence shows the values."""
+    """Makes a `Difference` between two values; by default its text shows both values."""
     return Difference(kind, name, frozen(a), frozen(b), text or f"{name}: {both(shown(a), shown(b))}")
 
 
 def both(a: str, b: str) -> str:
-    """Formats two values with the model that each belongs to."""
+    """Joins two formatted values to a text that says which model has which value."""
     return f"{a} in A; {b} in B"
 
 
@@ -34,7 +34,7 @@ def quoted(text: str | None) -> str:
 
 
 def shown(value: object) -> str:
-    """Formats a fact on one line: words and numbers unchanged, other texts in quotes, lists by their entries."""
+    """Formats the value of a fact on one line: words and numbers unchanged, other texts in quotes, lists by entry."""
     if is_dataclass(value):
         return type(value).__name__
     if isinstance(value, str):
@@ -51,14 +51,14 @@ def _short(text: str) -> str:
 
 
 def config_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields the differing facts of the encoders, and of the heads that at least one of the models has."""
+    """Yields the facts that differ between the encoders, or between heads that at least one of the models has."""
     for name, value_a, value_b in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _why_idle(a, b, name):  # the pooler is a part
             yield differ("config", name, value_a, value_b)
 
 
 def idle_differences(a: OpenedModel, b: OpenedModel) -> Iterator[str]:
-    """Yields sentences on the facts that differ without changing an output."""
+    """Yields a sentence for each fact that differs without affecting any output."""
     if a.checkpoint.family_name != b.checkpoint.family_name:
         yield f"family: {both(a.checkpoint.family_name, b.checkpoint.family_name)}"
     training = []
@@ -76,7 +76,7 @@ def _is_for_training(name: str) -> bool:
 
 
 def _why_idle(a: OpenedModel, b: OpenedModel, name: str) -> str | None:
-    """Returns the reason if a difference in a fact does not change outputs."""
+    """Returns the reason why a difference in this fact affects no output; `None` if it does affect outputs."""
     if _is_for_training(name):
         return "it matters in training only"
     group, head, *_ = [*name.split("."), ""]
@@ -85,7 +85,11 @@ def _why_idle(a: OpenedModel, b: OpenedModel, name: str) -> str | None:
 
 
 def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, object, object]]:
-    """Yields dotted names and values of the fields or common keys in which two dataclasses or mappings differ."""
+    """Compares two dataclasses or two mappings.
+
+    Yields:
+        The dotted name and both values of each differing field. Keys that only one mapping has are ignored.
+    """
     first, second = ((value if isinstance(value, Mapping) else vars(value)) for value in (a, b))
     for name in (name for name in first if name in second):
         value_a, value_b = first[name], second[name]
@@ -98,7 +102,7 @@ def _fields(a: object, b: object, before: str = "") -> Iterator[tuple[str, objec
 
 
 def part_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields the parts that only one model has, or that have different problems."""
+    """Yields a difference for each part that only one model has, or that has different problems in the two models."""
     for part in dict.fromkeys((*a.parts, *b.parts)):
         present = part in a.parts, part in b.parts
         problems = a.problems.get(part), b.problems.get(part)
@@ -111,7 +115,7 @@ def part_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
 
 
 def tokenizer_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields differences in vocabularies, special tokens, limits, lowercasing, and the tokens of the fixed texts."""
+    """Yields the differences in vocabulary, special tokens, limits, lowercasing, and the tokens of the fixed texts."""
     kinds = [type(model.tokenizer.files.tokenizer.model).__name__ for model in (a, b)]
     if kinds[0] != kinds[1]:
         yield differ("tokenizer", "kind", *kinds)
@@ -130,7 +134,7 @@ def tokenizer_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference
 
 
 def _vocabulary_difference(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields at most one difference: the sizes, and the first id whose tokens differ."""
+    """Yields a difference if the vocabularies differ; it states the sizes and the first id whose tokens differ."""
     tokens_a, tokens_b = (
         {number: token for token, number in model.tokenizer.files.tokenizer.get_vocab(with_added_tokens=True).items()}
         for model in (a, b)
@@ -145,7 +149,7 @@ def _vocabulary_difference(a: OpenedModel, b: OpenedModel) -> Iterator[Differenc
 
 
 def encoded(model: OpenedModel) -> list[Encoding]:
-    """Tokenizes the fixed texts and pairs, truncated to the limit of the model."""
+    """Tokenizes the fixed texts and pairs, and truncates them to the limit of the model."""
     tokenizer = model.tokenizer
     bare = len(tokenizer.templates[0]) == 1  # without special tokens, an empty text would have no tokens
     single = [tokenizer.encode(text or "a" * bare, overflow="truncate") for text in TEXTS]
@@ -153,12 +157,12 @@ def encoded(model: OpenedModel) -> list[Encoding]:
 
 
 def spelled(model: OpenedModel, encoding: Encoding) -> list[str]:
-    """Returns the tokens of an input as strings, which can be compared across vocabularies."""
+    """Returns the tokens of an input as strings, so that models with different vocabularies can be compared."""
     return [model.tokenizer.token(number) for number in encoding.ids]
 
 
 def _split_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields the first text that the models tokenize differently, up to the shorter of the two limits."""
+    """Yields a difference for the first text that the models tokenize differently, up to the lower of their limits."""
     for text, encoding_a, encoding_b in zip((*TEXTS, *PAIRS), encoded(a), encoded(b), strict=True):
         truncated = encoding_a.truncated or encoding_b.truncated
         limit = (min(len(encoding_a), len(encoding_b)) - 1 if isinstance(text, str) else 0) if truncated else None
@@ -201,7 +205,7 @@ def embedder_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]
 
 
 def layers_of(embedder: Embedder) -> list[str]:
-    """Describes the layers after the pooling: their kinds, and their settings."""
+    """Describes the kind and the settings of each layer after the pooling."""
 
     def described(layer: nn.Module) -> str:
         if not isinstance(layer, Dense):
@@ -212,6 +216,6 @@ def layers_of(embedder: Embedder) -> list[str]:
 
 
 def same_layers(a: OpenedModel, b: OpenedModel) -> bool:
-    """Whether the layers after the pooling have the same kinds, so that their tensors can be compared."""
+    """Whether both models have the same kinds of layers after the pooling, so that their tensors can be compared."""
     first, second = a.embedder, b.embedder
     return isinstance(first, Embedder) and isinstance(second, Embedder) and layers_of(first) == layers_of(second)

@@ -1,4 +1,7 @@
-"""The fixed texts on which two models are compared: several scripts, from the empty text to more than 128 tokens."""
+"""The fixed texts on which two models are compared.
+
+They are written in several scripts, and range from an empty text to one with more than 128 tokens.
+"""
 
 _LONG = (
     "The station clock had stopped at ten past four, and nobody in the town could say when. People set their watches "

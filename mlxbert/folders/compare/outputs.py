@@ -37,11 +37,11 @@ _HIDDEN = "last_hidden_state"
 
 
 def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str, str]]:
-    """Runs both models on the fixed texts.
+    """Runs both models on the fixed texts and compares their outputs.
 
     Returns:
-        The differences, without a tolerance, and the errors of model `A` or `B` by letter. After an error, the later
-        outputs are not compared.
+        The differences, without a tolerance; and the error message of each model that failed, by its letter, `A` or
+        `B`. After an error, no further outputs are compared.
     """
     broken: dict[str, str] = {}
     differences = _network_differences(a, b, broken)
@@ -54,7 +54,7 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
 
 
 def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T], broken: dict[str, str]) -> list[T]:
-    """Returns the results of both models; if one fails, the reason goes to `broken`."""
+    """Calls `compute` with each model and returns the results; the error message of a failed model goes to `broken`."""
     results = []
     for letter, model in (("A", a), ("B", b)):
         try:
@@ -91,7 +91,10 @@ def _network_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str])
 
 
 def _same_choices(head: str, first: list["Array"], second: list["Array"]) -> float | None:
-    """Returns how often a head chooses the same in both models, see `OutputDifferences`; logits are per input."""
+    """Returns how often a head makes the same choice in both models (see `OutputDifferences.choices`).
+
+    `first` and `second` hold the logits of the two models, an array for each input.
+    """
     import numpy as np
 
     if HEADS[head].scope == "span":  # (tokens, 2): the best token for each end
@@ -112,7 +115,7 @@ def _apart(left: "Array", right: "Array") -> float:
 
 
 def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> list[dict[str, "Array"]]:
-    """Returns the hidden states of the tokens and the logits of heads, for each input."""
+    """Runs a model; returns for each input the hidden states of its tokens and the logits of the heads, by name."""
     import numpy as np
 
     network = model.network
@@ -142,7 +145,7 @@ def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> l
 
 
 def _not_finite(arrays: Mapping[str, "Array"]) -> str:
-    """Says which of the arrays has NaN or infinite numbers."""
+    """Returns a message that names the first array with NaN or infinite numbers."""
     import numpy as np
 
     name, array = next((name, array) for name, array in arrays.items() if not np.isfinite(array).all())
@@ -188,7 +191,10 @@ def _mask_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str]) ->
 
 
 def _divergence(probabilities: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """Returns the Kullback-Leibler divergence for the listed words, in nats; all other words count as one."""
+    """Returns the Kullback-Leibler divergence between two distributions of words, in nats.
+
+    Only the most probable words are listed; all others together count as a single word.
+    """
     least = min(*other.values(), max(1 - sum(other.values()), _TINY))  # no unlisted word is more probable
     listed = sum(p * math.log(p / max(other.get(word, least), _TINY)) for word, p in probabilities.items() if p > 0)
     rest, other_rest = (max(1 - sum(values.values()), _TINY) for values in (probabilities, other))

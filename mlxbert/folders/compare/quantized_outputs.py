@@ -1,7 +1,7 @@
 """Judges whether two models whose weights are equal up to quantization still give the same results.
 
-Weights of few bits allow no bound for outputs. Therefore the results that matter in use are judged: vectors, words for
-masks, and choices of heads, each by a number from 0 to 1.
+With so few bits per weight, the difference of outputs has no useful bound. Instead, the results that matter in use are
+judged: vectors, words for masks, and the choices of heads, each by a number from 0 to 1.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,19 @@ LEAST_CHOICES = 0.9  # share of equal classes of texts and tokens, and of equal 
 
 
 def more_bits(how: Quantization) -> str:
-    """Says which options keep more accuracy than this quantization."""
+    """Returns advice on which options keep more accuracy than this quantization."""
     smaller = f"group_size={min(GROUP_SIZES)}" if how.group_size > min(GROUP_SIZES) else ""
     more = "quantize=8" if how.bits < max(BITS) else ""
     return f"{' or '.join(filter(None, (more, smaller))) or 'a dtype without quantize'} keeps more"
 
 
 def judge(found: OutputDifferences, *, makes_vectors: bool) -> Iterator[Difference]:
-    """Yields the results that differ too much.
+    """Yields a difference for each kind of result that differs too much.
 
     Args:
-        found: The differences of the outputs.
-        makes_vectors: Whether the models are made for vectors; otherwise vectors count only if there is nothing else.
+        found: The measured differences of the outputs.
+        makes_vectors: Whether the models are meant to make vectors. If not, vectors are judged only if the models have
+            no other results.
     """
     measures: list[tuple[str, str, float, float]] = []
     for head, share in found.choices.items():

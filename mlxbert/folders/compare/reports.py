@@ -13,30 +13,30 @@ from mlxbert.version import __version__
 
 
 def finite_or_name(value: float) -> float | str:
-    """Returns a finite number unchanged; infinity and NaN, which JSON lacks, as text."""
+    """Returns a finite number unchanged, and infinity or NaN as text, because JSON cannot express them."""
     return value if math.isfinite(value) else str(value)
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the facts of a model by their names in results, where the labels are in `heads`."""
+    """Returns the facts of a model by the names that results use for them; the labels are moved into `heads`."""
     facts = {name: value for name, value in vars(config).items() if name != "labels"}
     return facts | {"heads": {"labels": config.labels, **config.heads}}
 
 
 def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the facts of a model by their names in results, and the properties that follow from them."""
+    """Returns the facts of `config_facts`, and also the properties that follow from them."""
     properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
     return config_facts(config) | {name: getattr(config, name) for name in properties}
 
 
 @dataclass(frozen=True)
 class Difference(Shown):
-    """One difference between two models.
+    """A difference between two models.
 
     Attributes:
-        kind: `config`, `part`, `tokenizer`, `embedding`, `tensor` or `output`.
+        kind: The kind of difference: `config`, `part`, `tokenizer`, `embedding`, `tensor` or `output`.
         name: The dotted name of a fact, the name of a part, or the name of a tensor in the network.
-        a: The value in the first model; for a tensor, the number that differs most.
+        a: The value in the first model. For a tensor, it is the number with the largest difference.
         b: The value in the second model.
         text: The difference in one sentence.
     """
@@ -50,13 +50,13 @@ class Difference(Shown):
 
 @dataclass(frozen=True)
 class TensorCounts(Shown):
-    """How the tensors of two models compare.
+    """The number of tensors of two models that are equal or differ.
 
     Attributes:
         compared: The number of tensors that both models have.
-        equal: The number of equal ones.
-        rounded: The number of further ones that are equal once both are rounded to the coarser dtype.
-        different: The number of all others.
+        equal: The number of tensors that are equal.
+        rounded: The number of tensors that become equal when both are rounded to the coarser dtype.
+        different: The number of tensors that differ even then.
     """
 
     compared: int
@@ -67,7 +67,7 @@ class TensorCounts(Shown):
 
 @dataclass(frozen=True)
 class VectorDifferences(Shown):
-    """The differences of the vectors of texts: their cosines, and the largest difference of one value."""
+    """How the vectors of the fixed texts differ: the cosines, and the largest difference of a single value."""
 
     mean_cosine: float
     smallest_cosine: float
@@ -76,14 +76,15 @@ class VectorDifferences(Shown):
 
 @dataclass(frozen=True)
 class MaskDifferences(Shown):
-    """The differences of the words for masks.
+    """How the words that two models predict for masks differ.
 
     Attributes:
         masks: The number of masks that were filled.
         same_first_word: The share of masks whose most probable word is the same in both models.
-        kept_probability: e to the minus divergence of the second model's words from the first's, averaged over masks:
-            1 for equal ones. Only probable words are distinguished.
-        largest_score_difference: The largest difference of the probabilities of words that are probable in both models.
+        kept_probability: How close the probabilities of the second model are to those of the first: exp(-divergence),
+            averaged over masks; 1 if they are equal. Improbable words are lumped together.
+        largest_score_difference: The largest difference of a word's probabilities, among words that are probable in
+            both models.
     """
 
     masks: int
@@ -94,18 +95,19 @@ class MaskDifferences(Shown):
 
 @dataclass(frozen=True)
 class OutputDifferences(Shown):
-    """The differences of the outputs of two models on fixed texts; `None` for outputs that cannot be compared.
+    """How the outputs of two models on the fixed texts differ; `None` stands for outputs that cannot be compared.
 
     Attributes:
-        texts: The number of texts and pairs with the same tokens in both models; `None` if outputs are not numbers.
-        last_hidden_state: The largest difference of hidden states at the tokens of these texts.
-        heads: The largest difference of logits, by the names of heads that both models have.
-        choices: How often heads choose the same, 0 to 1: the share of texts, tokens or spans with the same best class;
-            for a head with one number, the correlation.
-        vectors: The differences of the vectors of texts.
-        fill_mask: The differences of the words for masks.
-        tolerance: The allowed difference of outputs; `None` if results were judged instead, see
-            `mlxbert.folders.compare.quantized_outputs`.
+        texts: The number of compared texts and pairs, which are those with the same tokens in both models; `None` if a
+            model computes NaN or infinite numbers.
+        last_hidden_state: The largest difference of hidden states.
+        heads: The largest difference of logits for each head that both models have.
+        choices: How often each head makes the same choice in both models, from 0 to 1: the share of texts, tokens or
+            spans with the same best class. For a head with a single output, it is the correlation.
+        vectors: How the vectors of the texts differ.
+        fill_mask: How the words for masks differ.
+        tolerance: The allowed difference of outputs; `None` if the results were judged instead (see
+            `mlxbert.folders.compare.quantized_outputs`).
     """
 
     texts: int | None = None
@@ -118,7 +120,7 @@ class OutputDifferences(Shown):
 
     @property
     def largest(self) -> float:
-        """The largest difference of all."""
+        """The largest of all differences between outputs, whichever output it belongs to."""
         differences = [self.last_hidden_state or 0.0, *self.heads.values()]
         if self.vectors is not None:
             differences += [self.vectors.largest_difference, 1 - self.vectors.smallest_cosine]
@@ -127,7 +129,7 @@ class OutputDifferences(Shown):
         return max(differences)
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """Returns the differences that could be measured."""
+        """Returns the measured differences as a dict, without outputs that could not be compared."""
         left_out = {name for name, value in vars(self).items() if value is None and name != "tolerance"}
         left_out |= set() if self.texts else {"heads", "choices"}
         return {name: value for name, value in super().to_dict(each).items() if name not in left_out}
@@ -135,16 +137,16 @@ class OutputDifferences(Shown):
 
 @dataclass(frozen=True)
 class Verification(Shown):
-    """The result of a comparison; it is true if the models agree: `if mlxbert.verify(a, b):`.
+    """The result of a comparison, which is true if the models agree: `if mlxbert.verify(a, b):`.
 
     Attributes:
-        agree: Whether there are no differences.
+        agree: Whether no differences were found.
         a: The name or path of the first model.
         b: The name or path of the second model.
-        differences: The differences.
-        notes: Remarks: a different storage, facts that change no output, outputs that were not compared.
-        tensors: The number of tensors that are equal, equal once rounded alike, or different.
-        outputs: The differences of the outputs.
+        differences: All differences that were found.
+        notes: Remarks on different storage, on facts that affect no output, and on outputs that were not compared.
+        tensors: The number of tensors that are equal, equal after rounding, or different.
+        outputs: How the outputs differ.
     """
 
     agree: bool
@@ -162,20 +164,20 @@ class Verification(Shown):
 
 @dataclass(frozen=True)
 class Conversion(Shown):
-    """The files of a conversion, and its differences from the source.
+    """A report on a conversion: the files, and the differences between the result and the source.
 
     Attributes:
         folder: The folder that was written.
-        source: A name on the hub, `builtin`, or the name of a folder without its path.
-        revision: The commit of a model on the hub.
+        source: The source: a name on the hub, `builtin`, or the name of a folder without its path.
+        revision: The commit, for a model on the hub.
         family: The family of the model.
         format: The format of the weights that were read.
-        changed: The changes from the source, in sentences; empty if there are none.
-        left_out: Tensors of the source that were not written: copies, buffers, the state of an optimizer.
-        read: SHA-256 of the files that were read, by name.
-        written: SHA-256 of the files that were written, by name, without the manifest.
-        bytes: The size of all files that were written.
-        difference: The comparison of the source with the result.
+        changed: A sentence for each change from the source; empty if nothing changed.
+        left_out: The tensors of the source that were not written: copies, buffers, the state of an optimizer.
+        read: The SHA-256 of each file that was read, by name.
+        written: The SHA-256 of each file that was written, by name, except the manifest.
+        bytes: The total size of the files that were written, in bytes.
+        difference: The result of comparing the source with the written model.
     """
 
     folder: Path
@@ -191,7 +193,7 @@ class Conversion(Shown):
     difference: Verification
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """Returns the conversion for JSON and the manifest, without its folder."""
+        """Returns the report as a dict for JSON and the manifest, without the folder."""
         values = super().to_dict(each)
         names = ("source", "revision", "bytes", "family", "format", "changed", "left_out")
         compared = ("agree", "differences", "notes", "tensors", "outputs")

@@ -1,8 +1,8 @@
-"""Compares the tensors of two models: equal, equal once rounded alike, transposed, or different.
+"""Compares the tensors of two models: two tensors are equal, equal after rounding, transposed, or different.
 
-Tensors are rounded alike when both are rounded to the coarser of their dtypes. A number in a quantized storage equals
-every number that is quantized to it. With 4 bits or fewer, whole rows are compared: the root mean square of their
-errors is at most a step, but a single number may be off by several, to compensate for the errors of others.
+Rounding means that both tensors are rounded to the coarser of their dtypes. A quantized number equals every number that
+quantization maps to it. With 4 bits or fewer, whole rows are compared: the root mean square of a row's errors is at
+most one step, but a single number may be off by several steps to compensate for the errors of other numbers.
 """
 
 import math
@@ -27,14 +27,14 @@ _Tensors = Mapping[str, ComparedTensor]
 
 @dataclass
 class TensorComparison:
-    """The result of comparing tensors so far.
+    """The result of the tensors compared so far.
 
     Attributes:
         compared: The number of compared tensors.
-        equal: The number of equal ones.
-        rounded: The number of further ones that are equal once rounded alike.
+        equal: The number of tensors that are equal.
+        rounded: The number of tensors that are equal only after rounding.
         coarsest: The coarsest dtype that tensors were rounded to.
-        differences: The differences of the others.
+        differences: A difference for each tensor that differs or that only one model has.
     """
 
     compared: int = 0
@@ -45,13 +45,17 @@ class TensorComparison:
 
     @property
     def counts(self) -> TensorCounts:
-        """The counts for the report; tensors that one model lacks are not counted."""
+        """The counts for the report, without tensors that only one model has."""
         different = self.compared - self.equal - self.rounded
         return TensorCounts(self.compared, self.equal, self.rounded, different)
 
 
 def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
-    """Compares the tensors of two models, by name in the network, or by name in the files for parts that do not run."""
+    """Compares the tensors of two models.
+
+    Tensors are matched by their names in the network. Tensors of parts that cannot be loaded are matched by their names
+    in the files.
+    """
     parts = dict.fromkeys((*a.parts, *b.parts))
     not_loaded = [part for part in parts if not (a.has_loaded(part) and b.has_loaded(part))]
     left_out = {*not_loaded}  # a part that one model lacks is already reported
@@ -73,7 +77,7 @@ def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
 
 
 def _names(model: OpenedModel, part: str) -> Iterator[str]:
-    """Yields the plain names of the tensors of a part, including copies of tied ones."""
+    """Yields the plain names that the tensors of a part may have, including copies of tied tensors."""
     family = model.checkpoint.family
     for entry in keymap.expand(family.parts[part], 1):
         yield from (f"{stem}.{suffix}" for stem in entry.theirs for suffix in keymap.SUFFIXES)
@@ -104,7 +108,10 @@ def _compare(a: _Tensors, b: _Tensors, comparison: TensorComparison) -> None:
 
 
 def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
-    """Returns the dtypes that two tensors were rounded to: float32 for a storage that only had to be expanded."""
+    """Returns the dtypes that two tensors were rounded to.
+
+    The dtype of a quantized tensor is float32 if the tensors are already equal once it is expanded.
+    """
     expanded_a, expanded_b = _expanded(a), _expanded(b)
     if (a.storage or b.storage) and alike(expanded_a, expanded_b).all().item():
         return expanded_a.stored, expanded_b.stored
@@ -112,12 +119,12 @@ def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
 
 
 def _expanded(tensor: ComparedTensor) -> ComparedTensor:
-    """Returns the tensor as if it were stored as plain floats."""
+    """Returns the tensor as if it were stored in float32."""
     return tensor if tensor.storage is None else ComparedTensor(tensor.array, "F32")
 
 
 def alike(a: ComparedTensor, b: ComparedTensor) -> mx.array:
-    """Returns which numbers of two tensors of one shape are equal once both are rounded to the coarser dtype."""
+    """Returns for each number of two tensors of the same shape whether it is equal after rounding."""
     left, right = a.array, b.array
     same = mx.logical_or(left == right, mx.logical_and(mx.isnan(left), mx.isnan(right)))
     if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
@@ -140,7 +147,7 @@ def _row_means(numbers: mx.array) -> mx.array:
 
 
 def _rounding_error(tensor: ComparedTensor) -> mx.array:
-    """Returns the maximum rounding error of each number."""
+    """Returns the maximum rounding error of each number, given the storage of the tensor."""
     if tensor.storage is not None:
         return tensor.storage.rounding_error(tensor.array)
     if tensor.stored not in _HALF_ULPS:
@@ -166,7 +173,7 @@ def _transposed(tensor: ComparedTensor) -> ComparedTensor:
 
 
 def _largest_difference(name: str, a: ComparedTensor, b: ComparedTensor) -> Difference:
-    """Describes how many numbers differ, and where the largest difference is."""
+    """Makes a `Difference` that says how many numbers differ, and where the largest difference is."""
     changed = mx.logical_not(alike(a, b))
     distances = mx.where(changed, mx.abs(a.array - b.array), 0)
     distances = mx.where(mx.isnan(distances), mx.inf, distances)  # NaN differs most

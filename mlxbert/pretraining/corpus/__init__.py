@@ -1,1 +1,1 @@
-"""The text corpus: reads documents from files, and stores their token ids on disk."""
+"""Reads the documents of a text corpus from files, and stores their token ids on disk."""

@@ -1,6 +1,6 @@
-"""Reads text files as documents, which are lists of sentences, in bounded memory.
+"""Reads the documents of text files in bounded memory; a document is a list of sentences.
 
-A long sentence is split into pieces, and a long document is read in parts. An unusable line or record is skipped and
+A long sentence is split into pieces, and a long document is read in parts. Unusable lines and records are skipped and
 counted.
 """
 
@@ -22,10 +22,10 @@ BOUNDARIES = ("blank", "line")
 MAX_SENTENCE = 10_000  # characters
 MAX_PART = 200_000  # characters of a part of a long document
 _MAX_LINE = 2**28  # bytes; text8, a corpus in a single line, has 10**8
-MAX_PROBLEMS = 20  # with a description; all are counted
+MAX_PROBLEMS = 20  # problems that are described; all are counted
 # Ends of sentences, also in Chinese and Japanese.
 _END = re.compile(r"[.!?][\"'\u201d\u2019»)\]}]*\s+|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019)]*\s*")
-# As many characters as allowed, up to whitespace if there is any.
+# Matches as many characters as allowed, but ends before whitespace if there is any.
 _PIECE = re.compile(rf".{{1,{MAX_SENTENCE}}}(?!\S)|.{{1,{MAX_SENTENCE}}}", re.DOTALL)
 
 
@@ -34,9 +34,9 @@ class FilePart:
     """A document, or a part of a long one.
 
     Attributes:
-        sentences: The sentences, none of them blank.
+        sentences: The sentences of the part, none of them blank.
         continues: Whether the next part belongs to the same document.
-        resumable: Whether reading can resume after this part; false within a line.
+        resumable: Whether reading can resume after this part. It cannot if the part ends in the middle of a line.
     """
 
     sentences: list[str]
@@ -46,15 +46,15 @@ class FilePart:
 
 @dataclass(frozen=True)
 class CorpusPosition:
-    """The position up to which files have been read.
+    """The position up to which the files of a corpus have been read.
 
     Attributes:
         file: The number of the current file.
-        records: How many of its lines or records were read.
-        usable: How many of these have text.
+        records: The number of lines or records of the current file that were read.
+        usable: The number of these lines or records that have text.
         skipped: The number of unusable lines and records in all files.
         empty: The number of empty files.
-        problems: The first reasons for skipped lines and records, and for empty files.
+        problems: A message for each of the first problems: skipped lines and records, and empty files.
     """
 
     file: int = 0
@@ -65,7 +65,7 @@ class CorpusPosition:
     problems: tuple[str, ...] = ()
 
     def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "CorpusPosition":
-        """Returns the position with another problem."""
+        """Returns a copy of the position with one more problem and larger counts."""
         problems = (*self.problems, text)[:MAX_PROBLEMS]
         return replace(self, skipped=self.skipped + skipped, empty=self.empty + empty, problems=problems)
 
@@ -75,14 +75,14 @@ class _LineEnd:
 
 
 class _DocumentEnd:
-    """Marks the end of a document in a stream of sentences; it is also the end of a line."""
+    """Marks the end of a document in a stream of sentences, which is also the end of a line."""
 
 
 _Event = str | type[_LineEnd] | type[_DocumentEnd]
 
 
 def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
-    """Returns the paths of a corpus; checks all files before any of them is read."""
+    """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
     if isinstance(files, str | Path) or not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of file names")
     if documents not in BOUNDARIES:
@@ -100,22 +100,24 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
 
 
 class DocumentReader:
-    """Reads the documents of files; it can be iterated over once.
+    """Reads the documents of files; it can be iterated over only once.
 
-    A .txt has an empty line between documents; with `documents="line"` each line is a document. A .jsonl has a document
-    per line, a .json an array of them. A sentence ends at the end of its line; after `.`, `!` or `?` and closing quotes
-    and brackets, if whitespace and no lowercase letter follow; and after the full-width marks of Chinese and Japanese.
+    In a .txt file, an empty line separates documents; with `documents="line"`, each line is a document. A .jsonl file
+    has one document per line, and a .json file is an array of documents.
+
+    A sentence ends at the end of its line. It also ends after `.`, `!` or `?` with any closing quotes and brackets, if
+    whitespace follows and the next letter is not lowercase; and after the full-width marks of Chinese and Japanese.
 
     Args:
-        files: From `check_files`.
-        field: The field of the text in JSON objects.
+        files: The paths that `check_files` returned.
+        field: The field of JSON objects that holds the text.
         encoding: The encoding of the files.
-        documents: Where documents of a .txt end, `blank` or `line`.
+        documents: Where a document of a .txt file ends: `blank` (at an empty line) or `line` (at the end of each line).
         place: The position to resume from; earlier text is skipped.
-        stamps: The stamp of each file when it was hashed or read before.
+        stamps: The stamp that each file had when it was hashed or read before.
 
     Attributes:
-        place: The position after the last part.
+        place: The position after the last part that was read.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class DocumentReader:
 
     @property
     def done(self) -> int:
-        """Bytes read so far."""
+        """The number of bytes read so far."""
         before = sum(stamp.size for stamp in self._stamps[: self.place.file])
         return before + (self._records.done if self._records is not None else 0)
 
@@ -177,7 +179,7 @@ class DocumentReader:
         yield _DocumentEnd
 
     def _texts(self, records: RecordStream) -> Iterator[str | None]:
-        """Yields the texts from `place` on: blank ones as `""`, unusable ones as `None`."""
+        """Yields the texts after `place`: `""` for a blank text, `None` for an unusable one."""
         before = self.place.records
         for number, document in enumerate(records, 1):
             if number <= before:
@@ -202,7 +204,7 @@ def _problem(document: Record) -> InputError | None:
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """Yields the sentences of a text, see `DocumentReader`; no piece is longer than `MAX_SENTENCE`."""
+    """Splits a text into sentences by the rules of `DocumentReader`; none is longer than `MAX_SENTENCE`."""
     start = 0
     for match in _END.finditer(text):
         if not text[match.end() : match.end() + 1].islower():
@@ -212,7 +214,7 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _pieces(sentence: str) -> Iterator[str]:
-    """Yields a sentence, split at whitespace if it is too long; nothing if it is blank."""
+    """Yields the sentence, or pieces split at whitespace if it is too long; yields nothing if it is blank."""
     if len(sentence) <= MAX_SENTENCE:
         pieces: Iterable[str] = (sentence,)
     else:
@@ -223,7 +225,11 @@ def _pieces(sentence: str) -> Iterator[str]:
 
 
 def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
-    """Groups events into parts; with `inside`, the end of the first document is a part even without sentences."""
+    """Groups events into parts.
+
+    `inside` says whether an earlier part of the first document was already yielded. The end of that document then needs
+    a part of its own, even if no sentences are left.
+    """
     sentences: list[str] = []
     size = 0
     for event in events:

@@ -1,4 +1,4 @@
-"""Arrays of numbers in files, read on access: a corpus may be larger than the memory."""
+"""Arrays of numbers that stay in files and are read on access, because a corpus may be larger than memory."""
 
 import os
 import tempfile
@@ -18,9 +18,9 @@ _BLOCK = 2**12  # rows that are read or written at a time
 
 
 class Stored:
-    """Rows of numbers in a file, which may be closed and even removed afterwards: (N,) or (N, W).
+    """An array of N rows in a file, (N,) or (N, W). The caller may close the file, and even remove it.
 
-    With a memory-mapped file, all pages ever read would count as memory of the process.
+    The file is not memory-mapped, because all pages ever read would then count as memory of the process.
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -51,12 +51,12 @@ Numbers = Stored | NDArray[Any]
 
 
 def in_blocks(numbers: Numbers) -> Iterator[NDArray[Any]]:
-    """Yields all rows in order, in blocks."""
+    """Returns an iterator over all rows in order, in blocks."""
     return (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
 
 
 def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
-    """Writes rows of `width` numbers to an unnamed file in a folder; the file disappears when it is unused."""
+    """Writes rows of `width` numbers to an unnamed file in a folder; the file is deleted once the result is unused."""
     dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
     with writing(folder, "the places of the examples "):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Converts sentences to arrays of token ids whose highest bit marks tokens that continue a word."""
+"""Converts sentences to arrays of token ids. The highest bit of an id is set if the token continues a word."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from mlxbert.weights.tokenizers.library_guards import largest_id
 
 @dataclass(frozen=True)
 class Sentences:
-    """The tokens of N sentences.
+    """The T tokens of N sentences.
 
     Attributes:
-        ids: (T,) ids with the highest bit set where a token continues a word; see `ids_dtype`.
-        lengths: (N,) number of tokens of each sentence.
+        ids: (T,) token ids of type `ids_dtype`; the highest bit is set if the token continues a word.
+        lengths: (N,) number of tokens in each sentence.
         unknown: The number of unknown tokens.
     """
 
@@ -28,15 +28,15 @@ class Sentences:
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """Returns `uint16` if 15 bits hold every id, else `uint32`; little-endian."""
+    """Returns the dtype for token ids: `uint16` if every id fits in 15 bits, otherwise `uint32`; little-endian."""
     return np.dtype("<u2" if largest_id(tokenizer.files.tokenizer) < 2**15 else "<u4")
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], begins: Sequence[bool]) -> Sentences:
-    """Tokenizes N sentences; a sentence that does not begin a document follows a space.
+    """Tokenizes N sentences; those that do not begin a document are tokenized as if they followed a space.
 
-    A special token that is spelled out in a text is ordinary text; if the tokenizer nevertheless returns its id, that
-    token is left out.
+    A special token that is spelled out in a text is treated as ordinary text. If the tokenizer nevertheless returns the
+    id of the special token, this id is left out.
     """
     if tokenizer.files.spelling.word_start:  # a word has a different token after a space
         texts = [text if begin else f" {text}" for text, begin in zip(texts, begins, strict=True)]

@@ -1,8 +1,8 @@
 """A corpus as token ids on disk, read once and resumable.
 
 `ids.bin` holds the tokens, `sentences.bin` the end of each sentence in tokens, `documents.bin` the end of each document
-in sentences. `corpus.json`, replaced last, holds the committed sizes of these files and their hashes: what follows is
-from an interrupted run and is removed; if a hash does not match, the corpus is read again.
+in sentences. `corpus.json` is written last and holds the committed sizes and the hashes of these files. Bytes after the
+committed size are left from an interrupted run and are removed. If a hash does not match, the corpus is read again.
 """
 
 import bisect
@@ -37,17 +37,17 @@ class CorpusReport:
     """A report on the contents of a corpus.
 
     Attributes:
-        files: The files.
+        files: The paths of the text files.
         sha256: The SHA-256 of each file.
-        bytes: The size of the files, before decompression.
+        bytes: The total size of the files in bytes, before decompression.
         documents: The number of documents with at least one token.
         sentences: The number of sentences with at least one token.
-        tokens: The number of tokens, without special tokens.
+        tokens: The number of tokens, not counting special tokens.
         unknown: The number of unknown tokens.
         skipped: The number of unusable lines and records.
         empty: The number of files without a line.
-        problems: The first reasons for skipped lines and records, and for empty files.
-        seconds: The time that reading took, in all runs.
+        problems: A message for each of the first problems: skipped lines and records, and empty files.
+        seconds: The time that reading took, summed over all runs.
     """
 
     files: tuple[str, ...]
@@ -65,13 +65,13 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a corpus; T tokens, S sentences, D documents.
+    """The tokens of a corpus with T tokens, S sentences and D documents.
 
     Attributes:
         ids: (T,) token ids; the highest bit marks a token that continues the word of the previous token.
         sentences: (S,) the end of each sentence, in tokens.
         documents: (D,) the end of each document, in sentences.
-        report: The report on its contents.
+        report: The report on the contents of the corpus.
     """
 
     ids: Numbers = field(repr=False)
@@ -84,11 +84,11 @@ class Corpus:
         return (self.ids[start:end] & (self._highest - 1)).astype(np.int32)
 
     def continues(self, start: int, end: int) -> NDArray[np.bool_]:
-        """Returns whether each token from `start` to `end` (exclusive) continues a word."""
+        """Returns for each token from `start` to `end` (exclusive) whether it continues a word."""
         return np.asarray(self.ids[start:end] & self._highest != 0)
 
     def ends(self) -> Iterator[tuple[int, int]]:
-        """Yields for each sentence in order the number of its document, and its end in tokens."""
+        """Yields two numbers for each sentence in order: its document, and its end in tokens."""
         closed = (count for block in in_blocks(self.documents) for count in block.tolist())
         document, last = 0, next(closed)
         for number, end in enumerate(end for block in in_blocks(self.sentences) for end in block.tolist()):
@@ -97,7 +97,7 @@ class Corpus:
             yield document, end
 
     def borders(self, document: int, stop: int) -> list[int]:
-        """Returns the ends of documents, in tokens, from `document` on and before `stop`."""
+        """Returns the ends, in tokens, of `document` and the documents after it, as far as they lie before `stop`."""
         ends: list[int] = []
         while document < len(self.documents) and (end := int(self.sentences[self.documents[document] - 1])) < stop:
             ends.append(end)
@@ -105,7 +105,7 @@ class Corpus:
         return ends
 
     def inside(self, document: int, start: int, stop: int) -> NDArray[Any]:
-        """Returns the ends of the sentences of a document that lie after token `start` and before `stop`."""
+        """Returns the ends of those sentences of `document` that end after token `start` and before `stop`."""
         first = int(self.documents[document - 1]) if document else 0
         first = bisect.bisect_right(self.sentences, start, first, int(self.documents[document]))
         ends: NDArray[Any] = self.sentences[first : first + stop - start]
@@ -128,12 +128,13 @@ def read_corpus(
     hashes: Mapping[Path, tuple[str, Stamp]] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Corpus:
-    """Reads text files into a folder of token ids, or opens the folder if it already holds them.
+    """Stores the token ids of text files in a folder, or opens the folder if it already holds them.
 
     After an interruption, the same call resumes and gives the same result. If the files, the vocabulary or an option
-    has changed, or a file of the folder is damaged, it starts again. With `keyed`, each corpus has its own subfolder of
-    `folder`; `hashes` are earlier results of `hashed` for the files. For `field`, `documents` and `encoding` see
-    `DocumentReader`.
+    has changed, or a file of the folder is damaged, it starts again.
+
+    If `keyed` is true, each corpus gets its own subfolder of `folder`. `hashes` may hold earlier results of `hashed`
+    for the files. For `field`, `documents` and `encoding`, see `DocumentReader`.
     """
     paths = check_files(files, field, documents)
     hashes = hashes or {path: hashed(path) for path in paths}

@@ -1,4 +1,4 @@
-"""Writes the tokens of documents in blocks; a state that is replaced last commits each block."""
+"""Writes the tokens of documents in blocks. Each block is committed by replacing the state file as the last step."""
 
 import hashlib
 import time
@@ -23,18 +23,19 @@ _STATE = "corpus.json"
 
 @dataclass(frozen=True)
 class CommittedTokens:
-    """The committed state of a corpus.
+    """The state of a corpus on disk after the last committed block.
 
     Attributes:
-        key: The sources and options of the corpus, and the bytes of an id as `width`; another key starts again.
+        key: The sources and options of the corpus, and the size of an id in bytes as `width`. A corpus with a
+            different key is read from the beginning.
         place: The position up to which the files were read.
         tokens: The number of tokens on disk.
         sentences: The number of sentences on disk.
         documents: The number of documents on disk.
-        closed: The number of sentences in these documents.
+        closed: The number of sentences in complete documents.
         unknown: The number of unknown tokens.
         longest: The number of tokens of the longest sentence.
-        seconds: The time of all runs.
+        seconds: The time that reading took, summed over all runs.
         sha256: The hash of the committed bytes of each file.
         complete: Whether all files were read.
     """
@@ -61,7 +62,7 @@ class CommittedTokens:
 
 
 def load_state(folder: Path, key: Mapping[str, Any]) -> CommittedTokens:
-    """Loads the committed state; an empty one if there is none for this key, or if it or a file is damaged."""
+    """Loads the committed state; returns an empty state if none was saved for this key, or if a file is damaged."""
     try:
         values = read_record(folder / _STATE, key)
         place = CorpusPosition(**{**values["place"], "problems": tuple(values["place"]["problems"])})
@@ -74,7 +75,7 @@ def load_state(folder: Path, key: Mapping[str, Any]) -> CommittedTokens:
 
 
 class TokenWriter:
-    """Appends to the files of a corpus, after the committed bytes."""
+    """Appends tokens to the files of a corpus, after the committed bytes."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, state: CommittedTokens) -> None:
         self._folder, self._tokenizer = folder, tokenizer
@@ -84,7 +85,7 @@ class TokenWriter:
         self._hashes: dict[str, hashlib._Hash] = {}
 
     def write(self, reader: DocumentReader, on_progress: OnProgress | None) -> CommittedTokens:
-        """Writes all parts of a reader; returns the final state."""
+        """Writes everything that a reader yields; returns the final state."""
         with ExitStack() as stack:
             for name, size in self._state.sizes.items():
                 path = self._folder / name
@@ -146,7 +147,7 @@ class TokenWriter:
 
 
 def _batches(parts: DocumentReader) -> Iterator[list[FilePart]]:
-    """Yields lists of parts to tokenize together; the reader never reads ahead of them."""
+    """Groups parts into lists to tokenize together; while a list is used, the reader has not read beyond it."""
     batch: list[FilePart] = []
     sentences = characters = 0
     for part in parts:
