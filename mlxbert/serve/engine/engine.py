@@ -239,8 +239,8 @@ def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
 def _join(thread: threading.Thread) -> None:
     """Waits for the end of a thread, including the destructors of its thread-local data.
 
-    MLX's cache of compiled functions is thread-local, and its destructor takes Python's lock, which aborts the process if
-    Python is finalizing. Before Python 3.13, `Thread.join` returns before these destructors run.
+    MLX's cache of compiled functions is thread-local. Its destructor takes Python's lock, which aborts the process if
+    Python is finalizing; before Python 3.13, `Thread.join` returns before this destructor runs.
     """
     thread.join()
     if sys.version_info < (3, 13):
