@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network
-from mlxbert.weights.adapters.peft_adapter import Adapter, heads_of, merged_names, read_adapter, tensor_infos
 from mlxbert.weights.adapters.task_adapters import own_adapter_folder, read_own_adapter
 from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
@@ -28,6 +28,9 @@ from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import ModelFolder, open_folder
+
+if TYPE_CHECKING:
+    from mlxbert.weights.adapters.peft_adapter import Adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Checkpoint(Architecture):
     weights: WeightFiles
     storage: Storage | None
     plain_family: Family
-    adapter: Adapter | None = None
+    adapter: "Adapter | None" = None
 
     def without_weights(self) -> Architecture:
         """Returns the part of a checkpoint that remains valid after its files are closed."""
@@ -228,6 +231,9 @@ def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mappi
     task = folder.own_adapter
     separate = folder.adapter or (own_adapter_folder(folder.transformer, config_json, task) if task else None)
     if separate is not None:
+        # Imported here, and wherever an adapter is read, because few models have one.
+        from mlxbert.weights.adapters.peft_adapter import heads_of, merged_names, read_adapter, tensor_infos
+
         family = checkpoint.family
         shapes = {plain: tensors[name].shape for plain, name in names.items()}
         adapter = read_adapter(separate, family, config_json, checkpoint.config, part_names, shapes)

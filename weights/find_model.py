@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.progress import OnProgress
-from mlxbert.weights.adapters.peft_adapter import adapted_config, read_settings
 from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.weight_files import has_weights, open_weights
@@ -49,6 +48,8 @@ def _check_base(folder: ModelFolder, source: str) -> None:
 
     Folders are compared by their weights, models on the hub by their names.
     """
+    from mlxbert.weights.adapters.peft_adapter import read_settings
+
     assert folder.adapter is not None
     settings = read_settings(folder.adapter)
     base = settings.get("base_model_name_or_path")
@@ -92,6 +93,8 @@ def is_adapter(folder: Path) -> bool:
 
 def with_adapter(base: ModelFolder, adapter: Path) -> ModelFolder:
     """Returns the base model together with an adapter."""
+    from mlxbert.weights.adapters.peft_adapter import adapted_config
+
     return replace(base, adapter=adapter, described_by=adapted_config(adapter, base.config_json))
 
 
@@ -105,6 +108,8 @@ def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mo
     """
     if not is_adapter(folder.path):
         return folder
+    from mlxbert.weights.adapters.peft_adapter import read_settings
+
     settings = read_settings(folder.path)
     name, revision = settings.string("base_model_name_or_path"), settings.get("revision")
     try:

@@ -7,16 +7,17 @@ PEFT's format.
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlxbert.errors import CheckpointError
-from mlxbert.nn.lora import scale_of
-from mlxbert.weights.adapters.peft_adapter import Adapter, WeightUpdate
-from mlxbert.weights.adapters.peft_names import Target
 from mlxbert.weights.families.jina_v5 import MODEL_TYPE
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTERS
 from mlxbert.weights.formats.headers import TensorInfo
 from mlxbert.weights.formats.weight_files import WeightFiles
+
+if TYPE_CHECKING:
+    from mlxbert.weights.adapters.peft_adapter import Adapter
 
 _LORA = re.compile(r"(.+)\.parametrizations\.weight\.0\.lora_([AB])")
 
@@ -43,7 +44,7 @@ def read_own_adapter(
     weights: WeightFiles,
     names: Mapping[str, str],
     tensors: Mapping[str, TensorInfo],
-) -> Adapter:
+) -> "Adapter":
     """Opens an adapter that a checkpoint stores in tensors; no tensor is read.
 
     Args:
@@ -53,6 +54,10 @@ def read_own_adapter(
         names: The names of all tensors in the file, by plain name.
         tensors: The header entries, by the name in the file.
     """
+    from mlxbert.nn.lora import scale_of
+    from mlxbert.weights.adapters.peft_adapter import Adapter, WeightUpdate
+    from mlxbert.weights.adapters.peft_names import Target
+
     tasks, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
     scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)
     pairs: dict[str, dict[str, str]] = {}
