@@ -41,7 +41,7 @@ def __getattr__(name: str) -> object:
 
 @functools.cache
 def _public(value: object) -> object:
-    """Makes a function check the names of its keyword arguments; returns any other value unchanged."""
+    """Wraps a function so that it checks the names of its keyword arguments; returns other values unchanged."""
     from mlxbert.other_libraries import checks_names
 
     return checks_names(value) if isinstance(value, FunctionType) else value

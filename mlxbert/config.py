@@ -1,4 +1,4 @@
-"""The configuration of an encoder and its heads. Settings are fields; a different computation is a different type."""
+"""The configuration of an encoder and its heads: a field for each setting, a class for each kind of computation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ class Absolute:
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """Relative positions: a learned bias per head and distance is added to the scores of every layer (MPNet).
+    """Relative positions: a learned bias for each head and distance is added to the scores of every layer (MPNet).
 
     Attributes:
-        table: The table of position vectors, which the model has in addition.
+        table: The table of absolute position vectors, which the model also has.
         num_buckets: Number of rows in the bias table; half of them are for tokens on the right.
         max_distance: All distances from this one on share the last bucket.
     """
@@ -105,9 +105,10 @@ class Disentangled:
 
     Attributes:
         max_length: Maximum input length in tokens, special tokens included.
-        table: The table of position vectors, if the model has one as well.
-        max_relative_positions: The maximum, to which distances are clipped; their table has twice as many rows.
-        buckets: Number of logarithmic buckets for long distances on each side (version 2); 0 for none.
+        table: The table of absolute position vectors; `None` if the model has only distances.
+        max_relative_positions: The maximum to which distances are clipped. Without buckets, the distance table has
+            twice as many rows.
+        buckets: Number of buckets on each side, half of them logarithmic for long distances (version 2); 0 for none.
         content_to_position: Whether queries attend to distances.
         position_to_content: Whether distances attend to keys.
         shared_projections: Whether distances use the projections of the content instead of their own.
@@ -134,7 +135,8 @@ class PostNorm:
     """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762).
 
     Attributes:
-        adds_input_twice: Whether the input is added again after the attention's norm, and normalized (Jina v2).
+        adds_input_twice: Whether the input is added once more after the attention's norm, followed by another norm
+            (Jina v2).
     """
 
     adds_input_twice: bool = False
@@ -192,7 +194,7 @@ class Experts:
     Attributes:
         count: Number of experts.
         used: Number of experts per token: those with the highest router scores, weighted by a softmax over all scores.
-        layers: The numbers of the layers with experts.
+        layers: The indices of the stored layers that have experts.
     """
 
     count: int
@@ -289,7 +291,8 @@ class EncoderConfig:
             (arXiv:2305.13245); `None` if there are as many as query heads.
         own_head_size: Width of an attention head if it differs from `hidden_size / num_attention_heads`.
         attention_scale: Factor by which attention scores are multiplied; `None` for 1 / sqrt(head size).
-        query_key_norm: Norms of queries and keys before positions: over each `head`, or over `all` heads together.
+        query_key_norm: How queries and keys are normalized before positions are applied: over each `head`, or over
+            `all` heads together; `None` if they are not.
         norm: The kind of all norms: LayerNorm, RMSNorm (arXiv:1910.07467), or RMSNorm with 1 added to its weight.
         embedding_norm: Whether the embeddings are normalized.
         embedding_scale: Factor by which the embeddings are multiplied.

@@ -95,8 +95,8 @@ def is_system_file(name: str) -> bool:
 def is_from_system(path: Path) -> bool:
     """Whether a file can be removed because macOS created it by itself, judged by its name and, for `._x`, its content.
 
-    A `._x` that no longer exists counts, because macOS removes it with `x`. An empty one counts: nothing is lost with
-    it.
+    A `._x` that no longer exists counts as removable, because macOS removes it with `x`. So does an empty one, because
+    nothing is lost with it.
     """
     if not path.name.startswith(_APPLE_DOUBLE):
         return is_system_file(path.name)
@@ -145,7 +145,7 @@ class DamagedError(ValueError):
 
 
 class HashedFile(io.BufferedWriter):
-    """A new file that is hashed while it is written; a link in its place is not followed."""
+    """A new file that is hashed while it is written. Creating it fails if its path is a link."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb", opener=open_unlinked))
@@ -210,7 +210,7 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
     Args:
         path: The file or folder that the block writes.
         what: The name of the content for the error message, followed by a space.
-        kept: The end of the message, from a semicolon on: what is kept in spite of the error, and can be resumed.
+        kept: The end of the message: a semicolon, then what is kept despite the error and can be resumed.
     """
     try:
         yield
@@ -256,7 +256,8 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
 
     Args:
         path: The file (see `file_to_write`). Until it is complete, its name is `NAME.unfinished`.
-        locked: Whether a lock keeps other processes from writing the file; otherwise each has its own unfinished file.
+        locked: Whether a lock keeps other processes from writing the file; if not, each process has its own
+            unfinished file.
         durable: See `fsync`. `False` is safe in two cases: the file's hash is checked before use, so that losing it in
             a power failure is noticed; or a durable file that names it is written later.
     """

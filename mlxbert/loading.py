@@ -90,8 +90,8 @@ def load(
             used as they are; missing files are downloaded. The folder of an adapter loads its base model with the
             adapter. A `ModelRef` also sets the adapter, dtype, device, revision and `offline`.
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
-            name on the hub. Or the task of an adapter in the model, for example `retrieval.query` of Jina v3 or
-            `retrieval` of v5.
+            name on the hub. Alternatively, the task of an adapter that the model itself contains, for example
+            `retrieval.query` in Jina v3 or `retrieval` in v5.
         task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
             that the task needs; raises an error if the checkpoint lacks one. `None` loads every part.
         new_heads: Heads to add to the loaded encoder with fresh weights, by their names in `mlxbert.nn.heads.HEADS`,

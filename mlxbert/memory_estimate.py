@@ -49,7 +49,7 @@ def of_training(config: EncoderConfig, parameters: int) -> int:
 
 
 def warn_unless_it_fits(what: str, needed: int) -> None:
-    """Warns once if something needs more memory than the device has; raises no error, because that is an estimate.
+    """Warns once if something needs more memory than the device has; raises no error, because that is only estimated.
 
     Args:
         what: The beginning of the message, up to the number: `my-model: needs about`.
@@ -64,9 +64,13 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
 def _values_per_token(config: EncoderConfig, length: int) -> int:
     """The number of values that a layer computes for each token of texts of `length` tokens.
 
-    Of the model's width: two projections, sums, norms, dropout. Of all heads' width: queries, keys, values, and their
-    weighted sum in two layouts. Of the feed-forward's width: its first layer and the steps of the activation. Of the
-    text's length, per head: scores, their softmax, its dropout; products with distances for disentangled positions.
+    The arrays that are counted have four kinds of rows:
+
+    - as wide as the model: two projections, sums, norms, dropout
+    - as wide as all heads together: queries, keys, values, and their weighted sum in two layouts
+    - as wide as the feed-forward: its first layer and the steps of the activation
+    - as long as the text, for each head: scores, their softmax, its dropout, and for disentangled positions the
+      products with distances
     """
     wide = (5 if config.gated else 3) * (1 if config.experts is None else config.experts.used)
     scores = 8 if isinstance(config.positions, Disentangled) else 3

@@ -62,7 +62,7 @@ class Model(Brief):
         labels: The classes of a classification head; `None` if the model has no such head.
         device: The device that its tasks run on.
         architecture: The family and the configuration file, which `save` needs.
-        files: The model's folder, opened.
+        files: The opened folder of the model.
     """
 
     source: str
@@ -110,7 +110,7 @@ class Model(Brief):
 
     @property
     def embedder(self) -> Embedder:
-        """How the model makes a vector of a text, read from its sentence-transformers files.
+        """Turns hidden states into the vector of a text; read from the model's sentence-transformers files.
 
         Raises:
             MlxbertError: The files cannot be used, or the model was loaded for another task.

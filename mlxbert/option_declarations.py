@@ -85,7 +85,8 @@ class Option:
 class Written:
     """Marks an option or an argument as a path that a command writes; stands in `Annotated`, next to the declaration.
 
-    At its start, the command line checks that the path is new, or already a regular file (or a folder, for `folder`).
+    Before a command runs, the command line checks that its path does not exist yet, or is a regular file (a folder if
+    `kind` is `folder`).
 
     Attributes:
         kind: Whether the path is a file or a folder.
@@ -112,7 +113,7 @@ def bounds_of(options: Any, name: str) -> Bounds:
 
 
 def check_fields(options: Any) -> None:
-    """Checks the values of a dataclass against its options' types and bounds; converts several texts to a tuple."""
+    """Checks the values of a dataclass against its options' types and bounds; converts lists of texts to tuples."""
     for name, (hint, _) in declared_options(cast(Any, type(options))).items():
         value, kinds = getattr(options, name), kinds_of(hint)
         if value is None and NoneType in kinds:

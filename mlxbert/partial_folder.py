@@ -117,13 +117,13 @@ class PartialFolder:
                     path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes the folder once the work is done: the manifest first, so that no call resumes what is left of it."""
+        """Removes the folder once the work is done: the manifest first, so that no call resumes the rest."""
         (self.folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def comparable(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a manifest in the form for comparisons: the hashes of data, `sha256`, are a list without names."""
+    """Returns a manifest in a form that can be compared: the hashes under `sha256` become a list without names."""
     hashes = manifest.get("sha256")
     return {**manifest, "sha256": [*hashes.values()]} if isinstance(hashes, dict) else manifest
 

@@ -32,7 +32,7 @@ def kind_of(mode: int) -> str:
 
 
 def check_regular(path: str | Path, mode: int) -> None:
-    """Raises an OSError unless a mode belongs to a regular file."""
+    """Raises an OSError unless a mode is that of a regular file."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):
@@ -91,7 +91,7 @@ def open_below(root: str | Path, path: str | Path) -> int:
 def open_regular(path: str | Path, flags: int, *, folder: int | None = None) -> int:
     """Opens a regular file for reading or writing, without blocking; can be the `opener` of `open`.
 
-    A FIFO or a device is not even opened, unless it appears between two system calls.
+    A FIFO or a device is not even opened, unless it takes the file's place between two system calls.
 
     Args:
         path: The file.

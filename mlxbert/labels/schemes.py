@@ -73,7 +73,8 @@ def scheme_of(names: Iterable[str]) -> str:
 def recognize(tags: Iterable[Sequence[str]]) -> str:
     """Returns the scheme of the tags of sentences, if it fits more than half of the words not tagged `O`; else `plain`.
 
-    If most entities that do not follow one of the same type begin with `I-`, the scheme is `iob1`, otherwise `iob2`.
+    If most entities that do not directly follow another entity of the same type begin with `I-`, the scheme is `iob1`,
+    otherwise `iob2`.
     """
     tags = [*tags]
     counts = Counter(tag for sentence in tags for tag in sentence if tag != OUTSIDE)

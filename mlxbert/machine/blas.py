@@ -1,6 +1,7 @@
-"""Loads a fast BLAS, the library of matrix products on a CPU, before MLX, whose Linux wheel ships a slow one.
+"""Loads a fast BLAS, the library that computes matrix products on a CPU, before MLX is loaded.
 
-The wheel's reference BLAS reaches 5 to 8 GFLOP/s on two cores that can do 250. `device` loads both in order.
+MLX's Linux wheel ships the reference BLAS, which reaches 5 to 8 GFLOP/s on two cores that can do 250. The module
+`mlxbert.machine.device` loads the fast BLAS first, then MLX.
 """
 
 import contextlib
@@ -48,8 +49,8 @@ def load_blas() -> Blas:
     `MLXBERT_BLAS` is the path of a library, or `off`. If it is not set, the first available library is loaded: MKL in
     this Python environment (the `mkl` extra), except on AMD processors, where it has 0.70 to 0.93 of OpenBLAS's speed;
     the OpenBLAS that is installed with mlxbert; the system's OpenBLAS. The system's is last because only recent
-    versions are as fast, and because the same library gives the same digits on every machine. The OpenBLAS in numpy's
-    wheel cannot be used: it takes 64-bit integers, which MLX does not pass.
+    versions are as fast, and because results have the same digits on all machines only if all use the same library. The
+    OpenBLAS in numpy's wheel cannot be used: it takes 64-bit integers, which MLX does not pass.
     """
     if sys.platform != "linux":
         return Blas("accelerate")

@@ -74,8 +74,8 @@ def stages(*, filled: bool = False) -> Iterator[list[Stage]]:
     """Collects, in order, the arrays that this thread's passes give to `staged`, to be evaluated after the passes.
 
     MLX blocks a thread that adds an operation when about a hundred operations are waiting in all streams together. The
-    thread may then wait although its own stream has nothing left to compute: a tenth of the time with two threads. A
-    training step that is evaluated in stages never reaches that number.
+    thread may then wait although its own stream has nothing left to compute; with two threads, such waits take a tenth
+    of the time. A training step that is evaluated in stages never reaches that number.
 
     Args:
         filled: Whether stages may also be functions, which compute what MLX is slow at and write the results into
@@ -92,14 +92,21 @@ def unstaged() -> AbstractContextManager[None]:
 
 
 def unfilled() -> AbstractContextManager[None]:
-    """Stops collecting functions in the `with` block: without gradients, MLX frees each array after its last use."""
+    """Stops collecting functions within the `with` block.
+
+    Functions keep all their arrays in memory; without gradients, MLX alone frees each array after its last use.
+    """
     outside = getattr(_passes, "stages", None)
     return _collecting(None if outside is None else (outside[0], False))
 
 
 @contextlib.contextmanager
 def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
-    """Makes `staged` and `fill` append to the target's list; its flag says whether `fill` may be called."""
+    """Makes `staged` and `fill` append to a list within the `with` block.
+
+    Args:
+        target: The list, and whether `fill` may be called; `None` collects nothing.
+    """
     outside, _passes.stages = getattr(_passes, "stages", None), target
     try:
         yield
@@ -155,7 +162,8 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
 def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
     """Like `in_parallel`, but each core takes the next job as soon as it is free; yields the results in order.
 
-    To bound memory, the results that wait for an earlier result are at most half as many as the cores.
+    To bound memory, the jobs that have started but whose results have not been yielded are at most about one and a half
+    times as many as the cores.
     """
     workers = training_workers()
     if not workers:
@@ -182,7 +190,7 @@ def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
 
 
 def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
-    """Runs a job and passes on its result or exception. A separate function, so that no local name keeps the result."""
+    """Runs a job and passes on its result or exception. A separate function, so that no local name keeps it alive."""
     try:
         result.set_result(job())
     except BaseException as problem:

@@ -1,4 +1,4 @@
-"""Chooses the device and the dtype; the only file that imports MLX.
+"""Chooses the device and the dtype. No other file imports MLX.
 
 All other modules write `from mlxbert.machine.device import mx, nn`. On Linux, where MLX's wheel ships the reference
 BLAS (5 to 8 GFLOP/s on two cores that can do 250), this guarantees that a fast BLAS is loaded before MLX binds its
@@ -96,7 +96,7 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     """Makes `device` MLX's default device, and limits MLX's memory and its cache of freed buffers.
 
     Args:
-        device: `gpu`, `cpu` or `auto`: the device in `MLXBERT_DEVICE`, else the GPU if there is one.
+        device: `gpu`, `cpu` or `auto`, which means the device in `MLXBERT_DEVICE`, else the GPU if there is one.
         fast_float32: Whether float32 products may be rounded to TF32; MLX reads this once, before its first product.
 
     Returns:
@@ -164,9 +164,10 @@ def _metal() -> Mapping[str, str | int]:
 
 
 def memory_limit() -> int | None:
-    """Returns the memory in bytes beyond which MLX waits for running work: on Metal, the recommended working set size.
+    """Returns the memory in bytes beyond which MLX waits for running work; `None` to keep MLX's own limit.
 
-    MLX's own limit is 0.95 of the machine's memory; macOS begins to swap long before. `None` keeps it on other systems.
+    On Metal, it is the recommended working set size: MLX's own limit is 0.95 of the machine's memory, but macOS begins
+    to swap long before. On other systems, it is `None`.
     """
     recommended = _metal().get("max_recommended_working_set_size")
     return recommended if isinstance(recommended, int) and recommended > 0 else None
@@ -179,7 +180,7 @@ def reset_cache() -> None:
 
 
 def fit_cache() -> None:
-    """On Metal, lets MLX cache as much freed memory as the peak used, because the next update needs it again."""
+    """On Metal, lets MLX cache as much freed memory as was used at the peak, because the next update needs it again."""
     if (limit := memory_limit()) is not None:
         mx.set_cache_limit(max(min(mx.get_peak_memory(), limit - mx.get_active_memory()), 0))
 
@@ -203,7 +204,7 @@ def on_cuda() -> bool:
 
 
 def dispatch(*arrays: Any) -> None:
-    """Starts evaluating trees of arrays: asynchronously on a GPU, before returning on a CPU."""
+    """Evaluates trees of arrays; waits for the results on a CPU, but not on a GPU."""
     (mx.async_eval if on_gpu() else mx.eval)(*arrays)
 
 
@@ -213,7 +214,7 @@ def scalar(array: mx.array) -> float:
 
 
 def tf32() -> bool:
-    """Whether chips with TF32 may round float32 products to it: `MLX_ENABLE_TF32` is a number other than 0."""
+    """Whether chips with TF32 may round float32 products to it; not if `MLX_ENABLE_TF32` is 0 or not a number."""
     return not _is_off("MLX_ENABLE_TF32", "1")
 
 
@@ -224,7 +225,7 @@ def _is_off(variable: str, default: str) -> bool:
 
 
 def fused_attention_gradient() -> bool:
-    """Whether MLX may use Metal's kernel for the gradient of attention: `MLX_SDPA_VJP_FALLBACK` is 0."""
+    """Whether MLX may use Metal's kernel for the gradient of attention; not if `MLX_SDPA_VJP_FALLBACK` is nonzero."""
     return _is_off("MLX_SDPA_VJP_FALLBACK", "0")
 
 

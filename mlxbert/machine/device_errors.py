@@ -45,7 +45,7 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
     Releases the arrays that the frames of the traceback hold, so that there is memory for another attempt.
 
     Args:
-        smaller: The hint for errors that less work at a time may avoid.
+        smaller: The hint for errors that may be avoided by doing less work at a time.
         wait: Whether to wait at the end of the block until a GPU has finished all its work. Without waiting, only
             errors that are known by then are raised, which suffices if the block has read the results of its work.
     """

@@ -1,11 +1,11 @@
-"""Keeps the kernels that MLX compiles on CUDA for later runs, next to mlxbert's other caches.
+"""Caches the kernels that MLX compiles on CUDA, so that later runs can reuse them.
 
-By default, MLX stores them in the system's folder for temporary files, by kernel name only, whatever the GPU. It writes
+By default, MLX stores kernels in the system's folder for temporary files, under the same names for every GPU. It writes
 them in place: a process may read a file that another process has not finished, or that a killed process left behind
-(mlx/backend/cuda/jit_module.cpp). Here, each version of MLX and kind of GPU has a folder of kept kernels. In this
-folder, each process has its own folder, with links to the kept kernels. When the process has compiled kernels, it moves
-them to the kept kernels, as complete files: after the first update of a training, with each saved state, and when the
-program ends.
+(mlx/backend/cuda/jit_module.cpp). Here, each combination of an MLX version and a kind of GPU has a folder of kept
+kernels, next to mlxbert's other caches. In this folder, each process has its own folder, with links to the kept
+kernels. A process moves the kernels that it has compiled to the kept kernels, as complete files: after the first update
+of a training, with each saved state, and when the program ends.
 
 A kernel consists of a `.ptx` file with its code and a `.txt` file with the list of its functions. MLX splits long names
 into folders.
@@ -81,7 +81,7 @@ def end() -> None:
 
 
 def builds_first(what: str) -> bool:
-    """Whether the kernels for `what`, a single word, still have to be compiled; later calls return false."""
+    """Whether the kernels for `what`, a single word, still have to be compiled; later calls for it return false."""
     if _process is None or _process[2] != os.getpid() or (mark := _process[0] / f"built-{what}").exists():
         return False
     try:
@@ -104,7 +104,7 @@ def _is_own(folder: Path, cache: Path) -> bool:
 
 
 def _kind(gpu: Mapping[str, object]) -> str:
-    """The GPU's compute capability, such as `9.0`, or else its name in the form of a file name."""
+    """The GPU's compute capability, such as `9.0`, or else its name, spelled as a file name."""
     numbers = [gpu.get(f"compute_capability_{part}") for part in ("major", "minor")]
     if all(isinstance(number, int) for number in numbers):
         return ".".join(map(str, numbers))

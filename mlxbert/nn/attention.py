@@ -143,10 +143,10 @@ def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
 
 @mx.custom_function
 def _shifted(products: mx.array) -> mx.array:
-    """(B, H, L, 2 L) → (B, H, L, L): row i keeps the columns from L - 1 - i on.
+    """(B, H, L, 2 L) → (B, H, L, L): row i keeps L columns, from number L - 1 - i on.
 
-    Column j - i + L - 1 holds the product of token i for token j. Each row starts one column further left, so a strided
-    view is enough.
+    In row i, column j - i + L - 1 holds the product of token i with the vector of its distance to token j. Each row
+    starts one column further left, so a strided view is enough.
     """
     batch, heads, length, row = products.shape
     strides = (heads * length * row, length * row, row - 1, 1)

@@ -134,7 +134,7 @@ class CRF(nn.Module):
         return probabilities
 
     def _backward(self, emissions: "NDArray[np.floating]") -> "Iterator[tuple[int, Array]]":
-        """Yields the number and the marginals of each word, from the last word to the first.
+        """Yields each word's index and marginals, from the last word to the first.
 
         To save memory, the forward scores are kept only at the beginning of each section, and computed again within it.
         """

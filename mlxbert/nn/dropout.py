@@ -70,7 +70,7 @@ def _draw_words(shape: tuple[int, ...]) -> mx.array:
 
 
 def _threshold(rate: float) -> tuple[int, float]:
-    """Returns the smallest word that keeps an element, and the factor by which kept elements are multiplied."""
+    """Returns the smallest random word that means "keep", and the factor by which kept elements are multiplied."""
     least = min(round(rate * _WORD), _WORD - 1)
     return least, _WORD / (_WORD - least)
 
@@ -128,7 +128,7 @@ def drops(network: nn.Module) -> bool:
 
 
 def set_rate(network: nn.Module, rate: float) -> None:
-    """Sets the rate of all dropout layers, in the encoder and in the heads, that exist in the model's family."""
+    """Sets the rate of all dropout layers in the encoder and the heads, except where the family has no dropout."""
     RATE.check_number("dropout", rate)
     for module in network.modules():
         if isinstance(module, KeyedDropout) and module.rate is not None:

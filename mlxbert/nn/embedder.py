@@ -148,7 +148,8 @@ class Embedder(nn.Module):
         Args:
             output: The output of the encoder; it must include attentions if `needs_attentions`.
             attention_mask: (B, L), nonzero at real tokens; `None` when nothing is padded.
-            skip: The number of leading tokens of a prompt, which are skipped unless the model also pools prompts.
+            skip: The number of tokens at the start that belong to a prompt; they are left out unless the model also
+                pools prompts.
 
         Returns:
             float32 (B, W).

@@ -54,7 +54,7 @@ class KnownIds:
 
 
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
-    """Raises an InputError if ids from `low` to `high` are not all rows of the table."""
+    """Raises an InputError unless all ids from `low` to `high` are rows of the table."""
     if not 0 <= low <= high < rows:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
@@ -86,7 +86,12 @@ class EncoderOutput:
     input_ids: mx.array | None = None
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
-        """Selects the hidden states (N, D) of single tokens, for heads over tokens: `columns[i]` in input `rows[i]`."""
+        """Selects the hidden states (N, D) of single tokens, for heads over tokens.
+
+        Args:
+            rows: Integers (N,), the input of each token.
+            columns: Integers (N,), the index of each token in its input.
+        """
         hidden = self.last_hidden_state[rows, columns]
         return replace(self, last_hidden_state=hidden, pooler_output=None, hidden_states=None, attentions=None)
 

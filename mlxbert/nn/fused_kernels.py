@@ -16,12 +16,12 @@ Function = Callable[..., mx.array]
 
 
 def applies() -> bool:
-    """Whether layers should use these kernels: on a GPU."""
+    """Whether layers should use these kernels; true on a GPU."""
     return on_gpu()
 
 
 def number(value: float, dtype: mx.Dtype = mx.float32) -> mx.array:
-    """Makes a scalar array, to be an argument of kernels.
+    """Converts a number to a scalar array, which kernels can take as an argument.
 
     `mx.compile` would write a Python number, or the value of an evaluated scalar, into the kernel's code.
     """
@@ -60,7 +60,7 @@ def cast(dtype: mx.Dtype) -> Function:
 
 @functools.cache
 def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Returns an elementwise function as one kernel, and its derivative as another one, which needs only the input."""
+    """Makes an elementwise function one kernel, and its derivative another kernel, which does not need the output."""
     forward, backward = one_kernel(function), one_kernel(lambda x, up: mx.vjp(function, [x], [up])[1][0])
 
     @mx.custom_function
@@ -106,7 +106,7 @@ def _times(x: mx.array, factor: mx.array) -> mx.array:
 
 @mx.custom_function
 def dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
-    """Keeps the elements of `x` whose word in `words` is at least `least`, times `factor`; sets the others to 0.
+    """Multiplies the elements of `x` whose word in `words` is at least `least` by `factor`; sets the others to 0.
 
     Only `x` gets a gradient. Only the words are kept for the backward pass.
     """

@@ -107,7 +107,7 @@ def is_fused_here(head_size: int, length: int, dtype: mx.Dtype) -> bool:
 
 
 def blocks_pay(length: int, window: int) -> bool:
-    """Whether attention from blocks of `window` tokens to neighbouring blocks is faster than to all tokens, masked."""
+    """Whether attention to neighbouring blocks of `window` tokens is faster than masked attention to all tokens."""
     return length >= BLOCKS_FROM * window
 
 
@@ -145,6 +145,10 @@ def joined(x: mx.array, batch: int, length: int) -> mx.array:
 
 
 def attention_in_blocks(q: mx.array, k: mx.array, v: mx.array, scale: float, blocks: mx.array) -> mx.array:
-    """Attention of each block to itself and its neighbours, within the mask `blocks`, (B, H, L, d); see `divided`."""
+    """Computes the attention of each block to itself and its neighbours, with the mask `blocks` (see `divided`).
+
+    Returns:
+        (B, H, L, d).
+    """
     parts, keys, values, mask = divided(q, k, v, blocks)
     return joined(attention(parts, keys, values, scale, mask, gradient=False), len(v), v.shape[2])

@@ -1,7 +1,7 @@
 """Losses for training: sums over the rows, computed in float32 for any dtype of the logits.
 
-They are sums rather than means because the parts of a batch are computed separately, and divided by the whole batch's
-weight.
+They are sums rather than means, because the parts of a batch are computed separately. The total is then divided by the
+weight of the whole batch.
 
 Shapes: N rows, C classes or words.
 """

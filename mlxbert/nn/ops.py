@@ -35,7 +35,7 @@ _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
 
 
 class Linear(nn.Linear):
-    """A dense layer. `mx.addmm` copies the bias into every row, 1.1 ns per element; a later addition takes 0.2 ns."""
+    """A dense layer. `mx.addmm` copies the bias into every row, in 1.1 ns per element; adding it later takes 0.2 ns."""
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
@@ -145,7 +145,7 @@ def softmax(x: mx.array) -> mx.array:
 
 
 def log_sum_exp(x: mx.array) -> mx.array:
-    """The logarithm of the sum of exponentials over the last axis, kept with length 1; as accurate as `softmax`."""
+    """The logarithm of the sum of exponentials over the last axis (kept with length 1), as accurate as `softmax`."""
     if on_gpu():
         return mx.logsumexp(x, axis=-1, keepdims=True)
     log_sum: mx.array = cast(Any, _log_sum_exp)(x)[0]
@@ -337,7 +337,7 @@ def _sloped_attention_of_gpus(qk: PositionedQK, v: mx.array, scale: float, dropo
 
 
 def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
-    """The number of rows of a head's scores in memory at the same time; 0 if a kernel or small blocks compute them.
+    """Returns how many rows of a head's scores are in memory at the same time; 0 for a fused kernel or small blocks.
 
     Args:
         head_size: d.
@@ -440,8 +440,8 @@ def by_rows(run: Pass) -> Pass:
     """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
 
     The pass is a method of a module with the attribute `divisible`. It takes arrays (B, …) and returns arrays (B, …) in
-    a dataclass. In training, batches are not split here, and BLAS gets all its threads back, which an earlier pass may
-    have taken; a training loop that splits batches itself has `training_workers`.
+    a dataclass. In training, batches are not split here, and BLAS gets back the threads that an earlier pass may have
+    taken. A training loop splits batches itself, with `training_workers`.
     """
 
     @functools.wraps(run)

@@ -171,7 +171,7 @@ class DistanceTable(nn.Module):
 
 @functools.cache
 def _distance_row(distance: int, buckets: int, max_relative_positions: int) -> int:
-    """The table row of a distance; with buckets, logarithmic for long distances, up to `max_relative_positions`."""
+    """Returns the table row of a distance; if there are buckets, long distances share rows on a logarithmic scale."""
     middle = buckets // 2
     far = abs(distance)
     if buckets and far > middle:

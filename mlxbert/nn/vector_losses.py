@@ -41,7 +41,13 @@ def in_batch_negatives(
 
 
 def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.array:
-    """Returns the squared differences between the cosine and the score of each pair, (B,), summed over the pairs."""
+    """Returns the sum, over the pairs, of the squared difference between a pair's cosine and its score.
+
+    Args:
+        first: (B, W).
+        second: (B, W).
+        scores: (B,).
+    """
     return mean_squared_error(cosines(first, second), scores)
 
 

@@ -79,7 +79,7 @@ class Spans:
 
     @property
     def best(self) -> list[Candidate]:
-        """Returns the best spans, in descending order of score; equal scores are in the order of the text."""
+        """The best spans, in descending order of score; equal scores are in the order of the text."""
         import numpy as np
 
         places, scores = self._kept()
@@ -89,7 +89,7 @@ class Spans:
 
     @property
     def no_answer_share(self) -> float:
-        """The share of "no answer" in the sum of its probability and the best span's probability, 0 to 1."""
+        """The probability of "no answer", divided by the sum of it and the probability of the best span."""
         best = float(self._kept()[1].max(initial=0.0))
         return self.no_answer / (self.no_answer + best) if self.no_answer + best > 0 else 0.5
 
@@ -150,7 +150,7 @@ def window_spans(
 
 
 def _words(text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Returns the numbers of the words in which tokens begin, and of the words in which they end, (K,) each."""
+    """Returns two lists (K,): the number of the word in which each token begins, and of the word in which it ends."""
     starts = [word.start() for word in _WORD.finditer(text, places[0][0], max(end for _, end in places))]
     return (
         [bisect.bisect_right(starts, start) for start, _ in places],
@@ -177,7 +177,8 @@ def _best_products(
         count: The number of spans per block.
 
     Yields:
-        For each span, its first token, the number of tokens from there to its last token, and its score, (N,) each.
+        For each block, three arrays (N,): the first token of each span, the number of tokens from there to its last
+        token, and its score.
     """
     import numpy as np
 

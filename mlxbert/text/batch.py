@@ -152,9 +152,10 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields the groups of `row_counts` rows that cost least in total: all padded tokens, and `batch_cost` per group.
+    """Yields the groups of `row_counts` rows that cost least in total.
 
-    Only the group with the shortest inputs may have fewer inputs than rows.
+    The cost is the number of padded tokens, plus `batch_cost` for each group. Only the group with the shortest inputs
+    may have fewer inputs than rows.
 
     Args:
         order: The indices of the inputs, the shortest first.

@@ -101,9 +101,10 @@ def token_blocks(split: Split, text: str, size: int = SIZE) -> Iterator[Pieces]:
 
 
 def _block_end(text: str, pieces: Pieces) -> tuple[int, int]:
-    """Returns the tokens and code points of a block before the last space that begins a word; (0, 0) if there is none.
+    """Returns how many tokens and code points of a block precede the last space that begins a word.
 
-    The rest is tokenized again as part of the next block, which begins with this space.
+    The rest is tokenized again as part of the next block, which begins with this space. Returns (0, 0) if there is no
+    such space.
     """
     for token in range(len(pieces) - 1, 0, -1):
         start = pieces.offsets[token][0]

@@ -9,9 +9,10 @@ from mlxbert.text.tokenizer import Tokenizer
 
 
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
-    """Yields the windows of `Tokenizer.windows` lazily.
+    """Yields the windows that `Tokenizer.windows` returns, without tokenizing the whole text first.
 
-    They differ only in the position of the special token after each window, because the text's length is not known yet.
+    The only difference is the position of the special token after each window, because the text's length is not known
+    yet.
     `size` code points are tokenized at a time, or more if they contain no space.
     """
     check_letters(text)  # before the first block, since an error must come before the first window
@@ -65,7 +66,7 @@ def _end(text: str, start: int, size: int) -> int:
 
 
 def _word_start(before: Encoding, window: Encoding) -> int:
-    """Returns the start of a window's first word; the word may begin in `before`, after the first token there."""
+    """Returns the start of a window's first word, which may begin in the window `before`, after its first token."""
     token = window.sequence_ids.index(1)
     first_word, (start, _) = window.word_ids[token], window.offsets[token]
     second = before.sequence_ids.index(1) + 1

@@ -293,7 +293,7 @@ class Tokenizer:
 
     @contextmanager
     def together(self, texts: Iterable[str]) -> Iterator[None]:
-        """Splits texts for use by `split` in the block: in advance, on all cores, without blocking other threads.
+        """Splits texts in advance, on all cores, without blocking other threads; `split` uses the results in the block.
 
         If a text cannot be split, the error is raised by `split`.
         """
@@ -512,7 +512,7 @@ class Tokenizer:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts to bound the memory of the library's results; drops a last single text, which would gain nothing."""
+    """Groups texts to bound the memory of the library's results; leaves out a last group of a single text."""
     batch, length = list[str](), 0
     for text in texts:
         batch.append(text)

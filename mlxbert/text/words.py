@@ -1,4 +1,4 @@
-"""Splits a plain text into words like the training data of taggers, and finds the word that each token belongs to."""
+"""Splits a plain text into words as in the training data of taggers, and finds the word that each token belongs to."""
 
 import re
 import unicodedata
@@ -25,8 +25,8 @@ _PART_OF_NAME = "@#_"  # before a name: @user, #topic
 def split_words(text: str) -> Iterator[Span]:
     """Splits a text at spaces; punctuation at the ends of words is split off, as are `'s` and `l'`.
 
-    In scripts without spaces, every character is a word. If a token has several of these characters, they are joined to
-    one word (see `words_of_tokens`).
+    In scripts without spaces, every character is a word. If a token has several of these characters, they are joined
+    into one word (see `words_of_tokens`).
     """
     return (span for chunk in re.finditer(r"\S+", text) for span in _chunk_words(text, *chunk.span()))
 

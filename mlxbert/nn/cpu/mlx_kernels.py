@@ -161,7 +161,8 @@ def attention(
         scale: Factor by which the products are multiplied.
         mask: bool, broadcast to (B, H, …, L, K), true if a token may be attended to.
         bias: Added to the scores, broadcast to (B, H, …, L, K).
-        kept: Dropout of the weights: bool (B, H, …, L, K), false if a weight is dropped, and the factor of the others.
+        kept: Dropout of the weights: a bool array (B, H, …, L, K), false if a weight is dropped, and the factor by
+            which the other weights are multiplied.
         weigh: A function that computes weights from scores; the default uses `exp2`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Attention on a Linux CPU with numpy's vector instructions: complete in inference, only the weights in training.
+"""Attention on a Linux CPU with numpy's vector instructions: all of it in inference, only its weights in training.
 
 `mlxbert.nn.cpu.numpy_layers` explains why numpy is faster. For attention, there is one more reason: to copy an array
 with transposed axes, MLX takes 2 ns per element, numpy 0.3 ns. MLX also makes such copies of a product's operands again
@@ -146,7 +146,7 @@ def _attend(ranges: Ranges, inputs: _AttentionInputs) -> mx.array:
 
 
 def weigh(scores: mx.array) -> tuple[mx.array, mx.array]:
-    """Computes the weights of scores in a training step (see `mlx_kernels.Weigh`)."""
+    """Computes attention weights from scores in a training step (see `mlx_kernels.Weigh`)."""
     (weights, memory), (sums, memory_of_sums) = new(scores.shape), new((*scores.shape[:-1], 1))
     fill(partial(_weigh, scores, memory, memory_of_sums))
     return weights, sums

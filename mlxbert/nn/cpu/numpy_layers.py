@@ -31,12 +31,12 @@ _MIN_SIZE = 2**17  # elements; fewer take less time than importing numpy
 
 
 def pays(size: int) -> bool:
-    """Whether numpy computes arrays of this many elements in inference."""
+    """Whether numpy is used to compute arrays of this many elements in inference."""
     return size >= _MIN_SIZE and inferring() and shares_memory()
 
 
 def pays_in_training(size: int) -> bool:
-    """Whether numpy computes arrays of this many elements in a training step."""
+    """Whether numpy is used to compute arrays of this many elements in a training step."""
     return size >= _MIN_SIZE and fills() and shares_memory()
 
 
@@ -105,7 +105,7 @@ def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
 
 @functools.lru_cache(8)
 def _constants(value: float, shape: tuple[int, ...]) -> "Floats":
-    """An array filled with a number: with a Python number instead, numpy's minimum takes three times as long."""
+    """Returns an array filled with `value`; with the number itself, numpy's `minimum` takes three times as long."""
     import numpy as np
 
     return np.full(shape, value, dtype=np.float32)

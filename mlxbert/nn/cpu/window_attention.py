@@ -27,7 +27,11 @@ def blocks(length: int, window: int, mask: mx.array | None) -> mx.array | None:
 
 
 def divided(q: mx.array, k: mx.array, v: mx.array, size: int) -> tuple[mx.array, mx.array, mx.array]:
-    """Splits into blocks: queries (B, H, blocks, size, d); keys and values around them (B, H, blocks, 3 * size, d)."""
+    """Splits queries into blocks, and copies the keys and the values around each block.
+
+    Returns:
+        Queries (B, H, blocks, size, d), keys and values (B, H, blocks, 3 * size, d).
+    """
     padding = -q.shape[2] % size
     queries = mx.pad(q, [(0, 0), (0, 0), (0, padding), (0, 0)]).reshape(*q.shape[:2], -1, size, q.shape[-1])
     return queries, with_neighbours(k, size, padding), with_neighbours(v, size, padding)

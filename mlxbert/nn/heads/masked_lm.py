@@ -16,7 +16,7 @@ class MaskedLMFacts(HeadFacts):
 
     Attributes:
         transform: The layers before the product with the word embeddings; `None` if there are none.
-        bias: Whether its output has a bias for each token of the vocabulary.
+        bias: Whether the head's output has a bias for each token of the vocabulary.
         tied: Whether the decoder is the word embedding table; otherwise it has its own matrix.
     """
 

@@ -65,7 +65,7 @@ class SequenceClassifier(nn.Module):
 
 
 class VectorClassifier(nn.Module):
-    """Scores the classes of a whole input by a linear layer over its vector; for labels with a `head_pooling`."""
+    """Scores the classes of a whole input by a linear layer over its vector, for labels that have a `head_pooling`."""
 
     def __init__(self, config: EncoderConfig, pooling: str) -> None:
         super().__init__()

@@ -9,7 +9,8 @@ from mlxbert.nn.heads.head import HeadSpec, OwnLayer, TokenHead, num_labels
 class TokenClassifier(TokenHead):
     """Scores the classes of every token.
 
-    If the labels ask for a CRF, the child `crf` also scores sequences of classes; loss and decoding take words' logits.
+    If the labels ask for a CRF, the child `crf` also scores sequences of classes. Its methods take a row of logits for
+    each word, not for each token.
     """
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
