@@ -35,7 +35,7 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
 
 
 def _identified(path: Path) -> dict[str, str]:
-    """Reads a .jsonl file. Returns the title and text of each row, joined by a space (or empty), by its `_id`."""
+    """Reads a .jsonl file. Returns the title and text of each row, joined by a space; the keys are the rows' `_id`."""
     texts: dict[str, str] = {}
     for row in read_rows(path):
         name = _name(row, "_id")
@@ -46,7 +46,7 @@ def _identified(path: Path) -> dict[str, str]:
 
 
 def _text(row: Record, key: str) -> str:
-    """Returns the title or the text of a row, which may be empty. Only a title may be missing."""
+    """Returns the title or the text of a row. Either may be empty, but only the title may be missing."""
     value = row.values.get(key) if key == "title" else _value(row, key)
     if value is None or value == "" or (isinstance(value, str) and value.isspace()):
         return ""

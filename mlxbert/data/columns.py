@@ -1,6 +1,6 @@
 """Guesses from names and types which columns hold the inputs of a task.
 
-`USUAL` lists the usual names of the columns of each task, and `Search` gives the columns of a file their roles.
+`USUAL` lists the usual column names of each task, and `Search` finds the role of each column of a file.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -206,7 +206,7 @@ class Search:
             self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
-        """Finds the column of the text by its usual names; otherwise the only one with long strings, or any strings."""
+        """Finds the column of the text: the one with a usual name, or the only one with long (or any) strings."""
         sample = [row.values for row in self.rows[:_SAMPLE]]
         self._take_only("text", text_columns(columns, sample), "no column has texts")
 
@@ -221,16 +221,16 @@ class Search:
     def refused(self, message: str, hint: str, named: Collection[str] = ()) -> InputError:
         """Makes the error for data whose columns cannot be found.
 
-        It lists the columns of the data unless the message names them all (`named`).
+        The error lists the columns of the data, unless the message already names all of them (`named`).
         """
         have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
         return InputError(f"{', '.join(self.rows.files)}: {message}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
-        """Raises InputError if the first record of a table was probably taken for the header.
+        """Raises InputError if a table probably lacks a header, so that its first record was taken for one.
 
         Args:
-            columns: The names to check; `None` for the names of the guessed columns.
+            columns: The columns whose names are checked; by default the guessed ones.
         """
         tables = all(uncompressed_name(name).endswith((".csv", ".tsv")) for name in self.rows.files)
         numbers = [*map(str, range(1, len(self.rows.columns) + 1))]  # the columns of a table without a header
@@ -259,7 +259,7 @@ class Search:
 def find_columns(rows: LabelledRows, *, labels: bool = True, **named: str | None) -> ColumnNames:
     """Finds the columns of labelled texts by their usual names, or by their types if only one column fits.
 
-    A second text is looked for only if the user named neither text.
+    A second text is looked for only if the user named neither `text_column` nor `pair_column`.
 
     Args:
         rows: The data.
@@ -308,7 +308,7 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
 
 
 def _take_tagged(search: Search, role: str) -> bool:
-    """Finds the words or tags if columns are numbered or hold spans; returns whether the role has a column."""
+    """Finds the column of words or tags if columns are numbered or hold spans; returns whether it is known now."""
     rest = search.rest
     if rest and all(column.isdecimal() for column in rest):
         search.found[role] = rest[0 if role == "text" else -1]

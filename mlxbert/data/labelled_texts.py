@@ -62,7 +62,7 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
         rows: The rows.
         columns: The columns to read.
         kind: The kind of labels. `class`: one class. `classes`: a list of classes, or a string of names separated by
-            commas (by `;` or `|` if no value contains a comma); both may be empty. `number`: a number.
+            commas (by `;` or `|` if no value contains a comma); either may be empty. `number`: a number.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
@@ -79,7 +79,7 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
-    """Reads each row. If some rows are invalid, raises the error of the first one, with the number of the others."""
+    """Reads each row. If some are invalid, raises the error of the first one, which also counts the others."""
     values: list[T] = []
     problems: list[InputError] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Reads query groups: a query, texts that answer it, and texts that do not."""
+"""Reads query groups, each of which is a query with texts that answer it and texts that do not."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +33,7 @@ def has_groups(columns: Sequence[str]) -> bool:
 
 
 def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGroup:
-    """Reads the query and the texts of a record. A single text counts as a list, and repeated texts count once.
+    """Reads the query and the texts of a record. A field may hold a single text or a list; duplicates are dropped.
 
     Args:
         values: The fields of a record: the query, and `positives`, `negatives` or both.
@@ -52,7 +52,7 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
 
 
 def texts_of(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Returns the texts of a field without duplicates; the field may hold a text or a list (in tables as JSON)."""
+    """Returns the texts of a field without duplicates; the field holds a text, a list, or a list written as JSON."""
     value = plain(values.get(name))
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         with suppress(ValueError):

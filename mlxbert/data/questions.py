@@ -1,4 +1,4 @@
-"""Reads questions with their contexts and answers from rows, and checks that each answer occurs in its context."""
+"""Reads questions with their contexts and answers from rows, and checks that an answer occurs in the context."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ class Question:
         text: The question.
         pair: The context.
         answers: The texts of the right answers; empty if the context has no answer.
-        start: The start of the first answer in the context, in code points; `None` without an answer.
-        end: The end of the first answer, exclusive.
+        start: The start of the first answer that occurs in the context, in code points; `None` without an answer.
+        end: The end of that answer, exclusive.
         place: Where the record begins: `train.jsonl, line 17`.
     """
 
@@ -60,11 +60,11 @@ def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Questio
     """Reads the questions of rows.
 
     Answers are in the format of SQuAD, `[{"text": …, "answer_start": …}]`, in the format of the Hugging Face hub,
-    `{"text": […], "answer_start": […]}`, or they are only texts: one, or a list. If there is no answer, if the answer
-    is empty, or if `is_impossible` is true, the context has no answer.
+    `{"text": […], "answer_start": […]}`, or just a text or a list of texts. The context has no answer if none is given,
+    if the answer is empty, or if `is_impossible` is true.
 
     If an answer is not found at its `answer_start`, its nearest occurrence is used, and a warning counts such answers.
-    An answer without `answer_start` is taken at its first occurrence.
+    Without `answer_start`, the first occurrence is used.
     """
     questions = read_each(rows, lambda row: _question(row, columns))
     moved = [question.place for question, shifted in questions if shifted]

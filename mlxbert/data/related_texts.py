@@ -53,9 +53,10 @@ class Related:
 def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames:
     """Finds, by their usual names, the columns that the user did not name.
 
-    A second text is looked for only if the user named neither text. If only one column holds texts, the data are single
-    texts. The columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if
-    there is neither a column `positive` nor a column of negatives.
+    A column `positive` is read unless the user named `pair_column`. Other second texts are looked for only if the user
+    named neither `text_column` nor `pair_column`. If only one column holds texts, the data are single texts. The
+    columns `negative_1`, `negative_2`, … are all read. A score is read if the user named its column, or if there is
+    neither a column `positive` nor a column of negatives.
 
     Args:
         rows: The data.

@@ -58,7 +58,7 @@ class RelevanceColumns:
 def find_relevance_columns(rows: LabelledRows, **named: str | None) -> RelevanceColumns:
     """Finds the columns by their usual names.
 
-    A column `positives` or `negatives` makes the rows query groups, unless the user named the text or the label.
+    Rows with a column `positives` or `negatives` are query groups, unless the user named a column of texts or labels.
 
     Args:
         rows: The data.

@@ -25,8 +25,8 @@ class Retrieval:
     Attributes:
         queries: The queries by their identifiers.
         documents: The documents by their identifiers.
-        judgements: The grades of relevance by query and document: above 0 for a relevant document, the higher the
-            better. Documents without a judgement are not relevant.
+        judgements: The grades of relevance by query and document: above 0 for a relevant document, and higher for
+            a more relevant one. Documents without a judgement are not relevant.
         files: The files that the data were read from.
     """
 
@@ -39,13 +39,13 @@ class Retrieval:
 def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", **how: Any) -> Retrieval:
     """Reads the data for evaluating retrieval.
 
-    Documents and queries without text are left out with a warning, and so are judgements that name unknown ones.
+    Documents and queries without text are left out with a warning, and so are judgements of unknown ones.
 
     Args:
         source: A BEIR folder: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`),
             `qrels/test.tsv` (`query-id`, `corpus-id`, `score`, with a header). Or any other source that `read_rows`
-            accepts, such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`: the texts of all
-            records are the documents.
+            accepts, such as .jsonl, with records `{"query": …, "positives": […], "negatives": […]}`; the documents are
+            then the positives and negatives of all records.
         split: The split of a BEIR folder whose judgements are read.
         **how: Options for files of records (see `read_rows`).
     """

@@ -31,7 +31,7 @@ class TaggedSentence:
         words: The words, (W,).
         offsets: `[start, end)` of each word in code points of the text, (W, 2).
         tags: The tag of each word, (W,).
-        names: The types of the entities, or the plain tags: the labels that the sentence is an example of.
+        names: The labels that occur in the sentence: the types of its entities, or its plain tags.
         place: Where the record begins: `train.conll, line 17`.
     """
 
@@ -58,8 +58,8 @@ def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSent
 
     Words are a list, or a text that is split at whitespace. Tags are written in the same way, with one tag for each
     word. A text with spans (`{"start": 0, "end": 5, "label": "PER"}` or `[0, 5, "PER"]`) is split into words as in
-    tagging, and also at the borders of spans; its tags are IOB2. For CoNLL-U, the original text is kept if its column
-    `text` is read and the words occur in it one after the other.
+    tagging, and also at the borders of spans; its tags are IOB2. For CoNLL-U, the original text is kept if the
+    column `text` is read and contains exactly the words, with or without spaces between them.
 
     A warning counts the spans that begin or end between two letters of a word. Offsets in bytes or UTF-16 units cause
     such spans after an emoji or an accent.
@@ -165,7 +165,7 @@ def _of_spans(text: str, values: Sequence[Any], place: str) -> tuple[TaggedSente
 
 
 def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
-    """Checks a span; returns its start, end, label and number."""
+    """Checks a span; returns its start, end and label, followed by `number`."""
     if isinstance(span, Mapping):
         label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
         start, end, span_text = span.get("start"), span.get("end"), span.get("text")
@@ -191,7 +191,7 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
 
 
 def _split_at(words: Sequence[Span], places: Iterable[int]) -> tuple[Span, ...]:
-    """Splits words at the places that lie within them."""
+    """Splits words at the offsets in `places` that lie within a word."""
     borders = sorted({*places})
     parts: list[Span] = []
     for start, end in words:

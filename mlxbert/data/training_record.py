@@ -17,7 +17,7 @@ def trained_columns(folder: Path) -> Mapping[str, str]:
 
 
 def trained_names(folder: Path) -> Mapping[str, str]:
-    """Returns the new names of labels that were renamed for training: `{"0": "no"}`.
+    """Maps the labels that were renamed for training to their new names: `{"0": "no"}`.
 
     Args:
         folder: The folder of a model.
@@ -45,7 +45,7 @@ def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
 
 
 def missing_pair(name: str) -> str:
-    """Returns the warning for single texts that are given to a model that was trained on pairs.
+    """Returns the warning that the inputs are single texts, although the model was trained on pairs.
 
     Args:
         name: The name of the model.

@@ -35,7 +35,7 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Splits records into training and validation data, both in the order of the records.
 
-    The share of each label is about the same in both, and each label keeps an example to train on: a label that occurs
+    Each label has about the same share of both, and keeps at least one example to train on: a label that occurs only
     once is not in the validation data. Records with the same key stay together. The result depends only on the
     arguments.
 
@@ -44,7 +44,7 @@ def split(
         share: The share of the validation data, between 0 and 1. At least one record and at most `MOST` records are
             chosen.
         seed: The seed of the shuffling.
-        key: Returns the identity of a record's input; by default its text and pair.
+        key: Returns what identifies a record's input; by default its text and pair.
         names: Returns the labels of a record; empty if a number is predicted.
     """
     check_fraction(None, share)
@@ -86,7 +86,7 @@ def _shuffled(
     key: Callable[[T], Hashable],
     names: Callable[[T], Sequence[str]],
 ) -> list[list[int]]:
-    """Groups the indices of records by key; shuffles the groups within each label (for a group, its rarest label)."""
+    """Groups the indices of records by key; shuffles the groups that have the same rarest label among themselves."""
     groups: dict[Hashable, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(key(record), []).append(index)

@@ -1,4 +1,4 @@
-"""The class names of Hugging Face data sets that store classes as numbers, in `datasets` objects or .parquet files."""
+"""Finds the names of classes that Hugging Face data sets (`datasets` objects, .parquet files) store as numbers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ _KEY = b"huggingface"  # in the metadata of a schema
 
 
 def class_names(data: object) -> dict[str, list[str]]:
-    """Returns the class names of each column of a data set that stores class numbers, or lists of class numbers."""
+    """Returns the class names of each column that stores class numbers or lists of class numbers."""
     features = getattr(data, "features", None)
     if not isinstance(features, Mapping):
         return {}
@@ -18,7 +18,7 @@ def class_names(data: object) -> dict[str, list[str]]:
 
 
 def stored_class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Returns the class names that `datasets` stores in a schema, by column; empty if there are none."""
+    """Returns the class names, by column, that `datasets` stored in the metadata of a schema; possibly none."""
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         features = json.loads((metadata or {})[_KEY])["info"]["features"]
         return dict(_named(features.items()))
@@ -35,7 +35,7 @@ def _named(features: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def name_classes(value: Any, names: Sequence[str]) -> Any:
-    """Converts a class number, or a list of class numbers, to names; -1, an unknown label, becomes `None`."""
+    """Converts a class number, or a list of class numbers, to names; -1 (an unknown label) becomes `None`."""
     if isinstance(value, list):
         return [name_classes(item, names) for item in value]
     if isinstance(value, int):

@@ -17,7 +17,7 @@ _TEXT = "# text = "
 
 
 def read_conll(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields the columns of each sentence, which are named by their numbers, starting at 1.
+    """Yields the columns of each sentence; the names of the columns are their numbers, starting at 1.
 
     If a line has a tab, its columns are separated by tabs, otherwise by spaces. A -DOCSTART- line ends a sentence.
     """
@@ -60,7 +60,7 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
 def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """Yields the columns of each sentence, with the names that they have in CoNLL-U.
 
-    `text` is the sentence, if a comment contains it. Ranges of words (1-2) and empty nodes (1.1) are left out.
+    A comment `# text = …` becomes the value `text`. Ranges of words (1-2) and empty nodes (1.1) are left out.
     """
     start, text = "", ""
     words: list[list[str]] = []
@@ -89,7 +89,7 @@ def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def looks_like_conll(lines: Sequence[str]) -> bool:
-    """Whether lines look like words with tags: the same columns in each, none with spaces, and some blank line."""
+    """Whether lines look like tagged words: equally many columns, no spaces in values, and a blank line."""
     rows = [_values(line) for line in lines]
     words = [values for values in rows if values and values[0] != _DOCUMENT]
     # JSON lists may have no spaces, either.

@@ -26,9 +26,9 @@ def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
 
 
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are data.
+    """Reads the rows of a .tsv (IANA text/tab-separated-values), in which quotes are normally part of the texts.
 
-    Quotes enclose fields if each of them looks as if a program had put it around a field (see `quotes.encloses`).
+    If every quote looks as if a program had put it around a field, quotes enclose fields (see `quotes.encloses`).
     """
     return _read(lines, wanted, "tsv", {"strict": True, "delimiter": "\t"})
 
@@ -51,7 +51,7 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
 
 
 def _all(source: str, header: Sequence[str]) -> list[str]:
-    """Returns the columns that have a name; the index of pandas and the column after a trailing comma have none."""
+    """Returns the columns that have a name: not the index that pandas writes, nor the column after a trailing comma."""
     named = [name for name in header if name]
     repeated = next((name for name, count in Counter(named).items() if count > 1), None)
     if repeated is not None or not named:
@@ -63,15 +63,15 @@ def _all(source: str, header: Sequence[str]) -> list[str]:
 
 
 class _RowLines:
-    """The lines of a table with their newlines, which quoted fields may contain.
+    """Iterates over the lines of a table, with their newlines, because a quoted field may contain newlines.
 
     If a row is too long, only the quotation marks that show where it ends are kept.
 
     Attributes:
-        lines: The lines.
+        lines: The lines of the file.
 
     Args:
-        lines: The lines.
+        lines: The lines of the file.
         always: Whether quotes enclose fields in every file, without looking at the content.
     """
 
@@ -84,7 +84,7 @@ class _RowLines:
         self.begin(1)
 
     def begin(self, number: int) -> None:
-        """Starts a row; its first line is the next line, which has this number."""
+        """Starts a new row at the next line; `number` is the number of that line."""
         self._first, self._size = number, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class _RowLines:
                 yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
 
     def _all(self) -> Iterator[str]:
-        """Yields the lines; before it yields the first line with a quote, it examines the lines that follow."""
+        """Yields the lines; before it yields the first one with a quote, it calls `_look_ahead`."""
         source = iter(self.lines)
         for line in source:
             if self._enclose is None and '"' in line:
@@ -114,7 +114,10 @@ class _RowLines:
                 raise self._failure
 
     def _look_ahead(self, line: str, source: Iterator[str]) -> None:
-        """Finds out whether quotes enclose fields; reads ahead from the first line with a quote, except in a pipe."""
+        """Finds out whether quotes enclose fields.
+
+        Examines `line`, the first line with a quote, and the lines after it; in a pipe, only `line`.
+        """
         problem, size = self.lines.problem(), len(line)
         while not self.lines.piped and len(self._ahead) < MAX_LINES and size < _MAX_LOOKAHEAD:
             try:
@@ -135,7 +138,7 @@ class _RowLines:
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
-    """Returns the names of the columns, and the rows below them; every row has the same number of values."""
+    """Returns the names of the columns, and the rows; a row with another number of values becomes an error."""
     name, first_row = text.lines.name, "header" if named else "first row"
     try:
         start, first, damage = _first_row(reader, text, named)
@@ -160,7 +163,10 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
 
 
 def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str] | None, InputError | None]:
-    """Returns the line in which the first row begins, the row, and its problem; without a header, skips empty rows."""
+    """Returns the number of the first row's first line, the row, and its problem, if any.
+
+    Without a header, skips empty rows.
+    """
     start = 1
     for row in reader:
         text.begin(reader.line_num + 1)
@@ -192,7 +198,7 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
 
 
 def _broken(first: int, last: int, format: str, problem: str) -> InputError:
-    """Returns the error for an invalid row, which may extend over the rows after it."""
+    """Returns the error for an invalid row; without its closing quote, a row also swallows the rows after it."""
     if last == first:
         return InputError(f"not a valid {format} row ({problem})")
     return InputError(

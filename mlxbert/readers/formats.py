@@ -54,8 +54,8 @@ class RecordFormat:
         refused: For formats whose records are not texts: a description of the records for the error, and a hint.
         binary: Whether the file is not read line by line; such a file cannot be compressed as a whole.
         most: Maximum size of a line in bytes, if it is larger than the default.
-        looks: Returns whether the first lines of a file look like the format. It recognizes files of tagged sentences
-            whose names do not say so.
+        looks: Returns whether the first lines of a file look like the format. It is used to recognize files of tagged
+            sentences that have another extension.
     """
 
     read: Callable[[Any, Wanted], Iterator[Item]]
@@ -105,7 +105,7 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
 
     Args:
         name: The name of the file.
-        texts: Whether the error lists only formats of texts, and not those of training data.
+        texts: Whether the error lists only formats whose records are texts, and leaves out those for training data.
     """
     if (format := named_format(name)) is not None:
         return format
@@ -132,7 +132,10 @@ def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
 
 
 def find_words(path: str | Path, encoding: str) -> FormatName | None:
-    """Returns the CoNLL format that a file's content looks like; `None` if there is none, or the extension decides."""
+    """Returns the CoNLL format that a file's content looks like.
+
+    Returns `None` if it looks like neither format, or if the extension already decides the format.
+    """
     if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
         return None
     with suppress(InputError), open_source(path) as file:  # reading raises the error again
@@ -175,9 +178,9 @@ def read_records(
         header: Whether the first row of a .csv or .tsv names its columns; otherwise they are called `1`, `2`, …
         keep: Other fields or columns to keep in `Record.values`; `None` keeps all.
         with_id: Whether to keep `id` as well, if there is one.
-        choose: What the arguments `text` and `pair` are called in hints.
+        choose: The names of the arguments `text` and `pair` in hints.
         most: Maximum size of a line in bytes; a longer line is an unusable record.
-        encoding: The encoding of a file of text.
+        encoding: The encoding of a text file.
     """
     file_name = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
     format_name = format_of(source, file_name, texts=text is not None) if format is None else check_format(format)
@@ -201,7 +204,7 @@ def read_records(
 
 
 def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
-    """Raises an error if the records of a format do not have these texts."""
+    """Raises an error if the records of a format contain no texts, or only one where two are expected."""
     if texts and (refused := FORMATS[format].refused):
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
     if len(texts) > 1 and not FORMATS[format].value:
@@ -212,7 +215,7 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
 
 
 def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tuple[Iterator[Item], Opened]:
-    """Returns the items of an open file, and the `Lines` or `Binary` object that they are read from."""
+    """Returns the items of an open file, and the `Lines` or `Binary` object that reads them."""
     record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
         raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")

@@ -25,7 +25,7 @@ _MAX_NAMES = 1000  # names of a folder that are compared with the name of a miss
 
 
 class Stamp(NamedTuple):
-    """The size and modification time of a file; if they differ later, the file has changed.
+    """The size and modification time of a file, which show later whether the file has changed.
 
     Attributes:
         size: The size in bytes.
@@ -96,7 +96,7 @@ class InputFile(io.BufferedReader):
         return self._checked.stamp
 
     def sha256(self) -> str:
-        """The SHA-256 of the whole file, in hexadecimal digits; the position for reading does not move."""
+        """The SHA-256 of the whole file, in hexadecimal digits; the reading position does not change."""
         digest, start = hashlib.sha256(), 0
         while block := os.pread(self.fileno(), _BLOCK, start):
             digest.update(block)
@@ -109,6 +109,8 @@ def open_source(
     source: str | Path | BinaryIO, name: str | None = None, stamp: Stamp | None = None, *, pipes: bool = True
 ) -> BinaryIO:
     """Opens an input: a regular file as an `InputFile`, a pipe or terminal as a `Pipe`.
+
+    An open file that is not a regular file, such as a decompressor, is returned unchanged.
 
     Args:
         source: The path, or a file opened in binary mode, which the caller closes.
@@ -175,7 +177,7 @@ def to_read_again(file: BinaryIO) -> InputFile | None:
 
 
 def hashed(path: Path) -> tuple[str, Stamp]:
-    """Returns the SHA-256 of an input file, and its stamp at that time."""
+    """Returns the SHA-256 of an input file, and the stamp that the file had when it was hashed."""
     try:
         with InputFile(path, str(path)) as file:
             return file.sha256(), file.stamp

@@ -19,8 +19,8 @@ _LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
 class LabelFolder(Opened):
     """The texts in the subfolders of a folder; the names of the subfolders are their labels.
 
-    Files next to the subfolders, and hidden files, are left out. Names are composed (NFC): macOS may decompose them,
-    and the same data must give the same labels in the same order everywhere.
+    Files next to the subfolders, and hidden files, are left out. Names are normalized to NFC, because macOS may
+    decompose them, and the same data must give the same labels in the same order everywhere.
 
     Args:
         path: The folder.

@@ -1,4 +1,4 @@
-"""Rows of labelled data in memory: the records, with all fields, of files, folders, data sets and Python objects.
+"""Reads labelled data into memory: the records of files, folders, data sets or Python objects, with all their fields.
 
 An unreadable record ends the reading with an error that names its place, because training should not start with only
 part of the data.
@@ -36,7 +36,7 @@ class LabelledRows(Sequence[Record]):
     Attributes:
         columns: The names of all fields.
         files: The names of the sources.
-        sha256: Hashes of the data read, by the names in `files`; pipes and iterators have no hash.
+        sha256: Maps the names in `files` to hashes of the data read; pipes and iterators have no hash.
         counts: The number of rows from each source in `files`.
         resumable: Whether another process can read the same data again.
     """
@@ -71,8 +71,8 @@ def read_rows(
 
     Args:
         source: One or more paths: .csv, .tsv, .jsonl, .json (an array of records, or SQuAD), .conll (also .iob, .bio),
-            .conllu, .txt with one text per line (all also with .gz), .parquet, or a folder that has a folder of .txt
-            files for each label. A row of .conll and .conllu is a sentence, whose values are lists. `hub:NAME`,
+            .conllu, .txt with one text per line (all also with .gz), .parquet, or a folder that has a subfolder of
+            .txt files for each label. A row of .conll or .conllu is a sentence, whose values are lists. `hub:NAME`,
             `hub:NAME:CONFIG` or `hub:NAME:CONFIG:SPLIT` is a data set of the Hugging Face hub (the default split is
             `train`). `-` is stdin; a file opened in binary mode is also accepted. Both are read as .jsonl, or as .csv
             if `header` is false, unless `format` says otherwise. A source can also be any iterable of mappings.
@@ -120,7 +120,7 @@ def check_sources(source: Source) -> None:
 
 
 def _sources(source: Any) -> list[Any]:
-    """Returns a list of paths and open files; an iterable of records is a single item of the list."""
+    """Returns the sources as a list; an open file or an iterable of records is a single item of the list."""
     if isinstance(source, str | Path) or hasattr(source, "read"):
         return [source]
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):

@@ -28,7 +28,7 @@ class Wanted:
         keep: Other fields or columns to keep, of any type; `None` keeps all.
         with_id: Whether to keep `id` as well, if there is one.
         header: Whether the first row of a table names its columns; otherwise they are called `1`, `2`, …
-        choose: The argument or option that chooses `texts`, for hints.
+        choose: The name, in hints, of the argument or option that chooses `texts`.
         most: Maximum size of a line in bytes.
         encoding: The encoding of a text file.
     """
@@ -107,7 +107,7 @@ def json_type(value: object) -> str:
 
 
 def separator_hint(header: Sequence[str]) -> str | None:
-    """Returns a hint if the header seems to use another separator than its format; `None` if it looks right."""
+    """Returns a hint if the header seems to use a separator other than that of the format; otherwise `None`."""
     if len(header) == 1 and ";" in header[0]:
         return "columns are separated by semicolons: save it with commas, or as .tsv"
     return None

@@ -1,4 +1,4 @@
-"""Pipes and terminals, whose input is processed as soon as no more input is waiting to be read."""
+"""Reads pipes and terminals so that each record can be processed as soon as it arrives."""
 
 import io
 import os
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16  # bytes read at a time
 
 
 class Opened:
-    """An open source, which knows how much was read, and whether the next record has arrived.
+    """An open source that knows how many bytes were read, and whether the next record has arrived.
 
     Attributes:
         piped: Whether the source is a pipe or a terminal.

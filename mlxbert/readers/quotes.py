@@ -49,9 +49,11 @@ def _writes(writer: Callable[[str], bool], fields: Sequence[_Field]) -> bool:
 
 
 def _rows(text: str, *, ends: bool) -> list[list[_Field]] | None:
-    """Returns the rows, each field with whether it is enclosed; `None` if a quotation mark is in any other place.
+    """Splits a text into rows of fields.
 
-    If the file continues after the text, the last row may be incomplete, and is dropped.
+    Each field comes with a flag: whether quotation marks enclose it. Returns `None` if a quotation mark is anywhere
+    else, unless it is doubled inside an enclosed field. If the file continues after the text, an incomplete last
+    row is dropped.
     """
     rows, row, at = list[list[_Field]](), list[_Field](), 0
     for field in _fields(text):
@@ -75,5 +77,5 @@ def _fields(text: str) -> Iterator[re.Match[str]]:
 
 
 def as_data(line: str) -> str:
-    """Encloses fields that contain quotation marks, as in .csv, so that the marks stay part of the text."""
+    """Encloses fields that contain quotation marks, as in .csv, so that parsing keeps the marks in the text."""
     return "\t".join('"' + field.replace('"', '""') + '"' if '"' in field else field for field in line.split("\t"))

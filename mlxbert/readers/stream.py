@@ -83,7 +83,7 @@ class RecordSource:
         name: The name of the source in errors.
         items: The items that the format's reader yields.
         read_as: The name of the format, and the names of the fields or columns with texts.
-        opened: Counts the bytes read so far, and knows whether the next record has arrived.
+        opened: The open source, which counts the bytes read and knows whether the next record has arrived.
         wanted: The values to read from each record.
         value: What a value of a record is called in errors: `field` or `column`.
         file: The file if it can be read again; otherwise, as for a pipe, `None`.
@@ -185,7 +185,7 @@ class RecordStream(Iterable[Record]):
         return self._current.opened.ready()
 
     def skip(self, count: int) -> int:
-        """Skips up to `count` records, whose results are already stored; returns how many were skipped."""
+        """Skips the next `count` records, whose results are already stored; returns how many there were."""
         skipped = sum(1 for _ in islice(self, count))
         self.finished = self.done
         return skipped
@@ -203,12 +203,12 @@ class RecordStream(Iterable[Record]):
             yield record, result
 
     def checked(self, record: Record, result: Any, before: int = 0) -> Any:
-        """Returns the result of a record; adds the record's place to a failure, and raises it in a strict run.
+        """Returns the result of a record. If it is a failure, adds the record's place and, in a strict run, raises it.
 
         Args:
             record: The record.
             result: Its result.
-            before: The number of records before the first result, which the index of a failure includes.
+            before: The number of records that were skipped before the first result; added to the index of a failure.
         """
         if not isinstance(result, Failure):
             return result
@@ -221,16 +221,16 @@ class RecordStream(Iterable[Record]):
 def windows(
     items: Iterable[Any], size: int, usual: int | None = None, *, early: bool = False
 ) -> Iterator[tuple[list[Any], bool]]:
-    """Yields windows of at most `size` consecutive items, each with a flag: whether to read on before computing it.
+    """Yields windows of at most `size` items, each with a flag: whether to read the next one before computing it.
 
     A window ends early if its texts are long in total, if the next record has not arrived yet, or if the source fails.
-    After a window that ended early because of its length, the next one is shorter: a window begins at every multiple of
-    `size`, so that an interrupted run can resume there.
+    A new window nevertheless begins at every multiple of `size`, so that an interrupted run can resume there.
 
     Args:
-        items: A stream of records, whose items are used, or items: texts, tuples or lists of texts, or others.
+        items: A stream of records, or the items themselves: texts, tuples or lists of texts, or other objects.
         size: The maximum number of items in a window.
-        usual: The number of items in a window on a CPU, `None` for `size`; only windows of short texts have more.
+        usual: The number of items in a window on a CPU, by default `size`; a window has more only if its texts are
+            short.
         early: Whether somebody may wait for results. If so, the first window, or every window of a pipe, has `usual`
             items.
     """

@@ -17,7 +17,9 @@ _LONG = 20  # mean length from which strings look like texts rather than labels,
 
 
 def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the columns that may hold the text: by typical names, else those with long strings, else all strings.
+    """Returns the columns that may hold the text.
+
+    These are the columns with a typical name; if there are none, those with long strings; otherwise all with strings.
 
     Args:
         columns: The candidates.
@@ -32,7 +34,7 @@ def text_columns(columns: Sequence[str], sample: Sequence[Mapping[str, Any]]) ->
 
 
 def plain_name(column: str) -> str:
-    """Spells a column name like the typical names, for comparison."""
+    """Returns a column name in the spelling of the typical names, so that it can be compared with them."""
     return column.strip().lower().replace(" ", "_").replace("-", "_")
 
 
@@ -42,7 +44,7 @@ def without_numbering(columns: Iterable[str]) -> list[str]:
 
 
 def mean_length(column: str, records: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns the mean length of a column's strings; `None` if a value is not a string, or all look like numbers."""
+    """Returns the mean length of a column's strings; `None` if not all are strings, or if all look like numbers."""
     values = [value for record in records if (value := record.get(column)) is not None]
     if not values or not all(isinstance(value, str) for value in values):
         return None

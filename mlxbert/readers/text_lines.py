@@ -36,7 +36,7 @@ def uncompressed_name(name: str) -> str:
 
 
 def check_encoding(name: str) -> str:
-    """Returns Python's name of an encoding; raises an error if it is unknown, or does not contain ASCII."""
+    """Returns Python's name of an encoding; raises an error if it is unknown, or does not extend ASCII."""
     try:
         contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
@@ -50,15 +50,15 @@ def check_encoding(name: str) -> str:
 
 
 class Lines(Opened):
-    """Lines split at newlines, without a byte-order mark and the carriage returns of CRLF.
+    """The lines of a file, without their newlines (LF or CRLF) and without a byte-order mark.
 
     If no newline follows the first carriage return, lines end with carriage returns, as on old Macs. A line that is too
-    long becomes empty, or a single quotation mark if it has an odd number of them, because a table row may end there.
+    long becomes empty; if it has an odd number of quotation marks, one is kept, because it may begin or end a field.
 
     Args:
         name: The name of the file in errors. If it ends with `.gz` or `.xz`, the file is compressed.
         file: The file to read.
-        lenient: Whether `problem` returns errors of lines (encoding, zero byte, length), which are raised otherwise.
+        lenient: Whether `problem` returns the error of a line (encoding, zero byte, length); otherwise it is raised.
         most: Maximum size of a line in bytes.
         encoding: The encoding of the text.
     """
@@ -89,7 +89,7 @@ class Lines(Opened):
         return self._pipe is None or self._pipe.ready()
 
     def problem(self) -> InputError | None:
-        """Returns the problem of the record whose lines were read since the last call; `None` if it is usable."""
+        """Returns the first error in the lines that were read since the last call; `None` if there is none."""
         problem, self._problem = self._problem, None
         return problem
 
@@ -131,7 +131,7 @@ class Lines(Opened):
         return b'"' * (quotes % 2)
 
     def _check_encoding(self, raw: bytes) -> None:
-        """Raises an error if the file as a whole is not UTF-8 text."""
+        """Raises an error if the first line begins like another kind of file, such as UTF-16, zip or PDF."""
         for start, (kind, hint) in _OTHER_FORMATS.items():
             if raw.startswith(start):
                 raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)

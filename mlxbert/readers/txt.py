@@ -7,7 +7,7 @@ from mlxbert.readers.text_lines import Lines
 
 
 def read_txt(lines: Lines, wanted: Wanted) -> Iterator[Item]:
-    """Yields each line, blank lines included, under the name of the wanted text, or as `text`."""
+    """Yields each line, even if it is blank; the field is named like the wanted text, by default `text`."""
     name = wanted.texts[0] if wanted.texts else "text"
     for number, line in enumerate(lines, 1):
         yield f"line {number}", lines.problem() or {name: line}

@@ -1,4 +1,7 @@
-"""Reads files of vectors that `embed` wrote: one vector per text, in the order of the texts. W width of a vector."""
+"""Reads files of vectors that `embed` wrote: one vector per text, in the order of the texts.
+
+Shapes: W size of a vector.
+"""
 
 import json
 import os
@@ -30,7 +33,7 @@ class StoredVectors:
     """The vectors in a file.
 
     Attributes:
-        rows: The vector of each text, (W,), float32 or int8; an error if the text has none. Iterating reads the file.
+        rows: The vector of each text, (W,), float32 or int8, or an error if the text has none; read while iterating.
         about: The metadata of the file: `model`, and `options` as JSON.
         has_texts: Whether the file is also a file of records that include the texts.
     """
@@ -52,7 +55,7 @@ def read_vectors(path: Path) -> StoredVectors:
 
 
 def read_texts(path: Path) -> list[str]:
-    """Returns the texts of a database of vectors, in order; a missing text is empty."""
+    """Returns the texts that an SQLite file stores with their vectors, in order; a missing text is empty."""
     with _reading(path), closing(_connect(path)) as database:
         return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
@@ -110,7 +113,7 @@ def _array(array: Any) -> Any:
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """Yields the field or column `embedding` of each record: a list, or in a table of strings, JSON."""
+    """Yields the `embedding` of each record, which is a list, or a list written as JSON (in a .csv)."""
     import numpy as np
 
     table = path.suffix.lower() not in FORMATS[FormatName.jsonl].endings
@@ -125,7 +128,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _checked(vector: Any) -> "Vector | InputError":
-    """Returns the vector. If it is missing, NaN or 0, as `embed` writes for a text that failed, returns an error."""
+    """Returns the vector, or an error if it is missing, all zeros or not finite, as for a text that failed."""
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():

@@ -17,7 +17,7 @@ class Span(Brief):
         answer: The part of the text.
         start: The offset of the start in the text.
         end: The offset of the end in the text, exclusive.
-        score: The probability among all spans of the same window, 0 to 1.
+        score: The probability of this span among all spans of its window, 0 to 1.
     """
 
     answer: str
@@ -36,7 +36,7 @@ class Answer(Result):
         start: The offset of the start of the answer in the text.
         end: The offset of its end, exclusive.
         score: The probability of the best span, 0 to 1, even if that span is not the answer.
-        no_answer_score: The probability that the text has no answer: the smallest one among the windows of the text.
+        no_answer_score: The probability that the text has no answer; for a text of several windows, the smallest one.
         spans: The best spans, best first, even if there is no answer.
         context: The text that was searched.
         truncated: Whether the text was truncated; false if windows covered it.

@@ -15,7 +15,7 @@ class Label(Brief):
 
     Attributes:
         label: The name of the class.
-        score: The probability, 0 to 1. All classes share a probability of 1, unless several classes may be right.
+        score: The probability, 0 to 1. The scores of all classes add up to 1, unless several classes may be right.
         chosen: Whether the score reaches the threshold of the class; `None` if only one class can be right.
     """
 
@@ -44,7 +44,7 @@ class Classification(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Result:
-        """Converts JSON to a result (see `Result.from_dict`): without labels, to a `Regression`."""
+        """Converts JSON to a result (see `Result.from_dict`); if it has no labels, the result is a `Regression`."""
         return super().from_dict(values) if "labels" in values else Regression.from_dict(values)
 
 

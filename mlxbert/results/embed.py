@@ -75,7 +75,7 @@ class Words(Result):
 
 
 def _vector(numbers: Any) -> "NDArray[Any]":
-    """Converts a JSON list of integers to int8, of other numbers to float32; returns an array unchanged."""
+    """Converts a JSON list to an array: int8 for integers, float32 for other numbers; returns an array unchanged."""
     import numpy as np
 
     integers = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int

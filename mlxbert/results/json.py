@@ -23,12 +23,12 @@ def to_json(value: object) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    """Escapes the characters of a text that a terminal would interpret or hide, as JSON does."""
+    """Replaces the characters of a text that a terminal would interpret or hide by JSON escapes."""
     return INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)  # one or two escapes such as `\\u202e`
 
 
 def omit_if(omitted: Omitted) -> Mapping[str, Omitted]:
-    """Returns the metadata of a dataclass field that JSON leaves out if `omitted` is true for its value."""
+    """Returns metadata for a dataclass field: the field is omitted from JSON if `omitted` is true for its value."""
     return {_OMITTED: omitted}
 
 
@@ -38,15 +38,15 @@ OMIT_IF_ZERO = omit_if(lambda value: not value)
 
 
 def listed(parts: Sequence[T], show: Callable[[T], Any]) -> list[Any]:
-    """Returns `[show(part) for part in parts]`: the default way to convert a list of dataclasses."""
+    """Returns `[show(part) for part in parts]`, the default way to convert a list of dataclasses."""
     return [show(part) for part in parts]
 
 
 def plain(value: Any, each: Each[Any] = listed) -> Any:
     """Converts a value to plain JSON types; used wherever the library makes JSON.
 
-    A dataclass becomes an object with its fields, except fields that their metadata leave out (see `omit_if`). A
-    dataclass that is not a result also has its class name as `type`, to tell alternatives apart. A number that JSON
+    A dataclass becomes an object with its fields, except those whose metadata says to omit them (see `omit_if`). If it
+    is not a result, the object also has the class name as `type`, to tell alternatives apart. A number that JSON
     cannot represent, such as NaN, becomes `None`. A float32 becomes the shortest decimal number that identifies it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Displays results in a notebook as HTML tables of their JSON, with escaped texts."""
+"""Displays the JSON of results in a notebook, as HTML tables in which texts are escaped."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -15,7 +15,7 @@ class Result(Shown):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Result":
-        """Makes a result from the values of `to_dict`, as a server sends them; omitted fields may also be present."""
+        """Makes a result from the output of `to_dict`; fields that `to_dict` omits may also be present."""
         import msgspec
 
         return msgspec.convert(values, cls)

@@ -11,9 +11,9 @@ _INDENT = "    "
 
 
 class Brief:
-    """A dataclass that prints without long values, and without fields that have their defaults.
+    """A dataclass whose `repr` shortens long values and leaves out fields that have their defaults.
 
-    It prints on one line if it fits, else with one field per line.
+    The `repr` is one line if that fits, otherwise one line per field.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -36,7 +36,7 @@ def brief(value: object) -> str:
 
 
 def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
-    """Yields the lines of a value between two texts: one line if it fits, otherwise a line for each entry."""
+    """Yields `before`, the value and `after`: one line if they fit, otherwise a line for each entry of the value."""
     flat = f"{before}{_flat(value, limit)}{after}"
     parts = _parts(value, limit)
     if parts is None or len(flat) <= _WIDTH:
@@ -51,7 +51,7 @@ def _lines(value: object, before: str, after: str, limit: int) -> Iterator[str]:
 
 
 def _flat(value: object, limit: int) -> str:
-    """Returns a value on one line."""
+    """Formats a value as one line."""
     parts = _parts(value, limit)
     if parts is None:
         return _atom(value)
@@ -61,7 +61,7 @@ def _flat(value: object, limit: int) -> str:
 
 
 class _More:
-    """Stands for the entries of a list that are left out."""
+    """Stands for the entries that are left out of a list; prints how many there are in all."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -66,7 +66,7 @@ _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def kind_of(name: str, start: bytes) -> str | None:
-    """Returns the kind of a file, a key of `KINDS` or `RECORDS`; `None` if the file is binary.
+    """Returns the kind of a file: a key of `KINDS`, or `RECORDS`; `None` if the file is binary.
 
     Args:
         name: The name of the file, or its path.
@@ -82,7 +82,7 @@ def kind_of(name: str, start: bytes) -> str | None:
 
 
 def _is_text(start: bytes) -> bool:
-    """Whether bytes are UTF-8 text, or text in an encoding like Latin-1, without control characters."""
+    """Whether bytes have a byte-order mark, are UTF-8, or, as in Latin-1 text, contain no control characters."""
     if start.startswith((*MARKS,)):
         return True
     if b"\0" in start or start.startswith(b"%PDF-"):

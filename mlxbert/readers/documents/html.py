@@ -113,5 +113,5 @@ def _gap(tag: str) -> int:
 
 
 def _to_fill_in(form: Any) -> bool:
-    """Whether a form is meant to be filled in; some pages wrap their whole content in a form."""
+    """Whether a form is meant to be filled in; some pages, in contrast, wrap their whole content in a form."""
     return form.css_first("p, h1, h2, h3") is None

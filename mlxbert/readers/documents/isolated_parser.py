@@ -1,7 +1,7 @@
 """Runs readers in a separate process, so that a file that crashes or hangs its parser does not affect other files.
 
-Each thread has one process, which starts with the first file for such a reader and is reused for later files. The
-process has no terminal, may not write files, and ends with its parent.
+Each thread has one process, which starts when it is first needed and is reused for later files. The process has no
+terminal, may not write files, and ends with its parent.
 """
 
 import json

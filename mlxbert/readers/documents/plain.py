@@ -10,7 +10,9 @@ _WESTERN = ("ascii", "iso8859-1")  # often declared by default, so ignored
 
 
 def decode(data: bytes, said: str | None = None) -> str:
-    """Decodes a file by its byte-order mark, in the declared encoding, in UTF-8, or in cp1252; CRLF becomes LF.
+    """Decodes a file, converting CRLF to LF.
+
+    The encoding is that of the byte-order mark, the declared one, UTF-8 or cp1252: the first that applies.
 
     Args:
         data: The bytes.

@@ -16,7 +16,7 @@ def read_rst(data: bytes, name: str) -> Iterator[Document]:
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """Returns the headings; each style of underlining is a level, in the order in which the styles first occur."""
+    """Yields the headings. Each style of underlining is a level; the style that occurs first is level 1, and so on."""
     levels: dict[tuple[str, bool], int] = {}
     used = 0  # the offset up to which lines belong to headings
     for line in _MARKS.finditer(text):

@@ -25,8 +25,8 @@ class DocumentColumns:
     """The columns to read from records.
 
     Attributes:
-        text: The field or column of the text. By default guessed as for training; of several, the one with the longest
-            texts.
+        text: The field or column of the text. By default, it is guessed as for training; if several fit, the one with
+            the longest texts is used.
         fields: The fields to filter by; by default all other fields whose values are not lists or objects.
     """
 
@@ -37,7 +37,7 @@ class DocumentColumns:
 def read_record_documents(
     path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None
 ) -> Iterator[Document]:
-    """Reads the records of a file of any size; skips unusable records, and logs their number.
+    """Reads the records of a file of any size; skips unusable records, and logs how many were skipped.
 
     Args:
         path: The file.

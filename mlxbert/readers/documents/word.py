@@ -31,7 +31,10 @@ def read_word(data: bytes, name: str) -> Iterator[Document]:
 
 
 def _check(data: bytes) -> str:
-    """Checks the archive, beginning with the sizes that it states, which also limit reading; returns the title."""
+    """Checks that the archive is not a zip bomb or an XML bomb; returns the title of the document.
+
+    The sizes that the archive states can be trusted, because reading a part stops at its stated size.
+    """
     from zipfile import BadZipFile, ZipFile
 
     if data.startswith(_OLD):
@@ -56,7 +59,7 @@ def _declares_type(archive: "ZipFile", part: "ZipInfo") -> bool:
     """Whether a part of an archive is XML with a document type, whatever its encoding and name.
 
     mammoth reads any part that another part refers to, and uses the same parser. So a part that cannot be parsed here,
-    such as a picture, cannot harm mammoth. Parsing stops at the first element: a document type precedes it.
+    such as a picture, cannot harm mammoth. Parsing stops at the first element: a document type can only precede it.
     """
     from xml.parsers import expat
 
