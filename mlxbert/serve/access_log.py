@@ -1,4 +1,4 @@
-"""Metrics of requests, and the access log: one line per request, without keys and (by default) without texts."""
+"""Metrics of requests, and the access log: one line per request, without API keys and, by default, without texts."""
 
 import asyncio
 import logging
@@ -71,7 +71,7 @@ class Log:
     """A log: lines of JSON, or readable lines if the stream is a terminal.
 
     Args:
-        stream: The stream; `None` for no output, if stderr is closed.
+        stream: The stream; `None` (if stderr is closed) writes nothing.
         texts: Whether texts are logged.
         requests: Whether requests are logged, or only errors.
     """

@@ -146,5 +146,5 @@ class Protocol:
 
 
 def plain_shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error in the format of our own routes, also used for paths that belong to no protocol."""
+    """Returns an error in the format of our own routes, which is also used for paths that belong to no protocol."""
     return STATUS[problem.kind], {"error": problem.message, "hint": problem.hint, "kind": problem.kind}

@@ -38,7 +38,7 @@ class BodyReader:
         self._max_values = max(_VALUES * max_texts, _MIN_VALUES)
 
     async def read(self, body: bytes) -> Any:
-        """Decodes a body; a large one on a thread, so that the event loop answers other requests meanwhile."""
+        """Decodes a body. A large body is decoded on a thread, so that the event loop can answer other requests."""
         if len(body) <= _SMALL:
             return self._read(body)
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
@@ -63,9 +63,9 @@ class BodyReader:
             raise RequestError("invalid", f"the body is not JSON: {problem}") from None
 
     def _read_with_surrogates(self, body: bytes) -> Any:
-        """Decodes a body with half of a surrogate pair.
+        """Decodes a body that contains half of a surrogate pair.
 
-        It is allowed in ignored fields, where msgspec would reject it.
+        Such a half is allowed in ignored fields, but msgspec would reject it even there.
         """
         try:
             fields = json.loads(body.decode(), parse_constant=_refuse_constant)
@@ -85,7 +85,7 @@ class BodyReader:
 
 
 def count_values(body: bytes, enough: int) -> int:
-    """Counts the strings (including field names), lists and objects of a body; may stop above `enough`."""
+    """Counts the strings (including field names), lists and objects of a body; may stop counting above `enough`."""
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = plain.count(b'"') // 2
     if strings > enough:
@@ -147,7 +147,7 @@ def explain(error: msgspec.ValidationError, kind: Any) -> RequestError:
 
 
 def _choices(kind: Any, names: Sequence[str]) -> list[str]:
-    """Returns the values of a field with the type `Literal`; `names` are the fields of nested types that lead to it."""
+    """Returns the values of a field with the type `Literal`; `names` is the path to the field through nested types."""
     if names and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _choices(get_type_hints(kind).get(names[0]), names[1:])
     if get_origin(kind) is Literal:

@@ -63,7 +63,7 @@ class ModelFacts:
         hidden: The size of the hidden states.
         prompts: The model's own prompts by their names.
         labels: The names of the classes.
-        type: The family.
+        type: The name of the model's family.
         dtype: The data type of the weights.
         parameters: The number of parameters.
         fingerprint: See `mlxbert.folders.fingerprint.hash_model`.
@@ -129,7 +129,7 @@ class Service:
     def find(self, name: str | None, *tasks: str) -> str:
         """Finds the model of a request: the named one, or the first that can do one of the tasks.
 
-        A model whose main task is one of them comes first.
+        A model whose main task is one of the tasks is preferred.
         """
         if name is not None and name not in self.facts:
             raise RequestError(

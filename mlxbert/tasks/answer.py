@@ -159,7 +159,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         ]
 
     def result(self, job: AnswerJob, outputs: Sequence[Spans]) -> Answer:
-        """Makes the result from the best spans: an answer, or that there is none."""
+        """Makes the result from the best spans: the best one is the answer, unless the text has no answer."""
         question, context = job.item
         (best_spans,) = outputs
         spans = tuple(self._with_texts(context, best_spans.best))

@@ -12,8 +12,8 @@ OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T 
 def check_model(model: object, *others: object, place: str = "first") -> None:
     """Raises ArgumentError if `model` is not a model.
 
-    If one of the `others` is a model, the hint says where the model belongs: it is the first argument, or the one that
-    `place` names.
+    If one of the `others` is a model, the hint says where the model belongs: as the first argument, or as the argument
+    that `place` names.
     """
     if isinstance(model, Model):
         return

@@ -36,8 +36,8 @@ def attention(
         model: Any model; its heads are not used.
         text: The text.
         options: See `TokenizeOptions`.
-        layers: The numbers of the layers, from 0; negative numbers count from the last layer. `None` for all.
-        heads: The numbers of the heads, like `layers`.
+        layers: The indices of the layers, from 0; negative indices count from the last layer. `None` for all.
+        heads: The indices of the heads, like `layers`.
 
     Raises:
         InputError: The input is not a text, or is too long with `overflow="error"`.
@@ -74,7 +74,7 @@ def attention(
 
 
 def _numbers(name: str, value: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Checks the numbers of layers or heads; returns them counted from 0."""
+    """Checks indices of layers or heads, and converts negative ones to indices from 0."""
     if value is None:
         return tuple(range(count))
     values = (value,) if isinstance(value, int) and not isinstance(value, bool) else value

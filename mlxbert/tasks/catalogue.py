@@ -1,4 +1,4 @@
-"""The catalogue of tasks: an entry for each task, which the library, the command line and the server use.
+"""The catalogue of tasks, with an entry for each task. The library, the command line and the server use it.
 
 Importing this module imports neither MLX nor the tasks: classes are given by name, and imported when they are used.
 """

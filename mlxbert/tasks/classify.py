@@ -43,7 +43,7 @@ def scores(logits: mx.array, labels: Labels) -> mx.array:
 
 
 class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regression]):
-    """Computes the labels, or the number, for a text or a pair of texts.
+    """Computes the labels, or the values of a regression, for a text or a pair of texts.
 
     Attributes:
         labels: The classes of the model.
@@ -104,7 +104,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         return cast(list[list[float]], scores.tolist())
 
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
-        """Makes the result: the labels, best first, or the number.
+        """Makes the result: the labels, best first, or the values of a regression.
 
         The scores of windows are averaged, weighted by their tokens.
         """

@@ -96,11 +96,11 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:
-        """Returns the prompt with the text, and the prompt alone, which windows tokenize for every text."""
+        """Returns the text with its prompt, and the prompt alone, since splitting into windows tokenizes both."""
         return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
-        """Yields the vectors of the encodings of each job; several processes exchange them when all have finished."""
+        """Yields the vectors of each job's encodings. If processes share the jobs, they first exchange all vectors."""
         vectors = super().outputs(jobs)
         return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
 
@@ -141,7 +141,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
-        """Returns the mean of the vectors of windows, weighted by tokens of the text; normalized if the vectors are."""
+        """Returns the mean of the windows' vectors, weighted by tokens of text. It is normalized if the vectors are."""
         import numpy as np
 
         special = self.prompt_length + 1  # a special token ends each window
@@ -186,7 +186,7 @@ def embed(
         call: See `UsageOptions`.
 
     Returns:
-        (D,) for one text, (N, D) for N texts, where D is the size of a vector; D / 8 with `binary`.
+        (D,) for one text, (N, D) for N texts, where D is the size of a vector. With `binary`, D / 8 replaces D.
 
     Raises:
         ArgumentError: An argument has an invalid value.

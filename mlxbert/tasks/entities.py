@@ -1,6 +1,6 @@
-"""Turns scores of tokens into tags of words and into entities, as a stream that holds only the current ones in memory.
+"""Turns a stream of scored tokens into tagged words and entities. Only the current tokens and words are in memory.
 
-The aggregations are the ones of `TokenClassificationPipeline` in transformers, which has a rule of its own for where
+The aggregations are the same as in `TokenClassificationPipeline` of transformers, which has its own rule for where
 words begin.
 
 Shapes: T tokens, C tags.
@@ -66,7 +66,7 @@ class TaggedSpan:
 def words_with_tokens(text: str, tokens: Iterable[TaggedToken], words: Iterable[Span]) -> Iterator[Word]:
     """Groups tokens by words.
 
-    A word is left out if no token begins in it because a token of an earlier word covers it.
+    A word is left out if a token of an earlier word covers it, so that no token begins in it.
 
     Args:
         text: The text.
@@ -153,7 +153,7 @@ def decode_words(words: Iterable[Word], names: Sequence[str], crf: CRF) -> Itera
 
 
 def group(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Joins neighbours of the same type into entities, as the transformers pipeline does: `B-` begins an entity."""
+    """Joins adjacent spans of the same type into entities, as the transformers pipeline does: `B-` begins an entity."""
     return [*_entities(text, ((run[0].tag.split("-", 1)[-1], run) for run in _runs(tagged)))]
 
 
@@ -173,12 +173,12 @@ def _runs(tagged: Iterable[TaggedSpan]) -> Iterator[list[TaggedSpan]]:
 
 
 def each(text: str, tagged: Iterable[TaggedSpan]) -> list[Entity]:
-    """Makes an entity of each token or word, except for the tag `O`."""
+    """Makes an entity of each token or word whose tag is not `O`."""
     return [*_entities(text, ((span.tag, [span]) for span in tagged))]
 
 
 def of_words(text: str, words: Iterable[TaggedSpan], names: Sequence[str]) -> list[Entity]:
-    """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes one.
+    """Makes entities of tagged words, as seqeval does; if the tags mark no entities, each word becomes an entity.
 
     Args:
         text: The text.

@@ -76,7 +76,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         return 12 * self.count
 
     def size(self, item: str, units: int) -> int:
-        """Returns the memory of the words for each mask, and of the texts for the first masks, in bytes."""
+        """Returns the memory of the words for each mask, and of the filled texts for the first masks, in bytes."""
         text = _TEXT_BYTES + len(item) * (1 if item.isascii() else 2) if self.options.text else 0
         return RESULT_BYTES + self.count * (_FILL_BYTES * units + text * min(units, MOST_WITH_TEXT))
 
@@ -128,7 +128,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
         """Returns the indices of the best words for M masks, and their scores, both (M, K).
 
-        On a GPU, the last mask is repeated until M is one of a few sizes, like the number of rows in a batch.
+        On a GPU, the last mask is repeated until M is one of a few fixed numbers; this limits the number of shapes.
         """
         network = self.model.network
         output = network.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)

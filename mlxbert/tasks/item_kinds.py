@@ -1,7 +1,7 @@
-"""The kinds of items that tasks take: each is described here for the clients of a server and for the server.
+"""The kinds of items that tasks take, described for both the server and its clients.
 
-The body that the server reads is in `mlxbert.serve.protocols.mlxbert_api`, the arguments of commands in
-`mlxbert.cli.commands.tasks`: both list the kinds. Importing this module imports neither MLX nor msgspec.
+Two other modules also list the kinds: `mlxbert.serve.protocols.mlxbert_api` with the bodies that the server reads, and
+`mlxbert.cli.commands.tasks` with the arguments of commands. Importing this module imports neither MLX nor msgspec.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ class ItemKind:
     Attributes:
         title: What an item is, in a few words.
         to_body: Returns the fields of a request with the given items.
-        example: Makes an item from a text, for the first computation of a served model.
-        ranked: Whether the items are texts to rank for a query, and the results are in the order of rank.
-        not_in_json: Returns the values of a result that its JSON lacks, because they are the item's.
+        example: Makes an item from a text, to warm up a served model.
+        ranked: Whether the items are texts to rank for a query, with results in the order of rank.
+        not_in_json: Takes an item, and returns the fields that the JSON of its result omits because the item has them.
     """
 
     title: str

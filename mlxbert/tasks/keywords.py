@@ -46,7 +46,7 @@ class CallOptions:
 
 
 def takes_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces each keyword-only parameter that is a dataclass of options by keywords for these options."""
+    """Replaces each keyword-only parameter that is a dataclass of options with one keyword for each option."""
     original = inspect.signature(function)
     groups = groups_of(function)
     owners = {keyword: name for name, group in groups.items() for keyword in declared_options(group)}
@@ -97,7 +97,7 @@ def _accepted(kind: Any) -> Any:
 
 
 def _documented(text: str, groups: Mapping[str, Any]) -> str:
-    """Replaces each group of options in a docstring by a line for each option."""
+    """Replaces the line about a group of options in a docstring with one line for each of its options."""
 
     def lines(line: re.Match[str]) -> str:
         indent, group = line[1], groups[line[2]]

@@ -25,7 +25,7 @@ def labels_bytes(count: int, top_k: int | None) -> int:
 def ranked(
     names: Sequence[str], scores: Sequence[float], top_k: int | None, thresholds: Sequence[float] | None
 ) -> tuple[Label, ...]:
-    """Ranks labels by their scores. If there are thresholds, each label says whether its score reaches its own."""
+    """Ranks labels by their scores. With thresholds, each label says whether its score reaches its threshold."""
 
     def label(index: int) -> Label:
         return Label(names[index], scores[index], None if thresholds is None else scores[index] >= thresholds[index])

@@ -1,4 +1,4 @@
-"""The similarity of the two texts of pairs, and of every query to every text.
+"""Computes the similarity of the two texts of each pair, or of every query to every text.
 
 Shapes: N queries, M texts.
 """

@@ -53,7 +53,7 @@ class RankedText(NamedTuple):
 
 
 class Ranking:
-    """Keeps the texts with the highest scores (or logits), highest first; equal ones stay in the order of the input.
+    """Keeps the texts with the highest scores (or logits), best first; ties stay in the order of the input.
 
     Equal texts get the same score, although rounding differs between batches.
 
@@ -106,7 +106,7 @@ def rank(results: Iterable[Scored | Failure], top_k: int | None) -> tuple[list[R
 
 
 def reranked(query: str, text: RankedText) -> Reranked:
-    """Converts a text that a `RerankTask` ranked to a result."""
+    """Makes the result for a text with its rank and its scores from a `RerankTask`."""
     assert text.logit is not None
     return Reranked(query, text.rank, text.number, text.score, text.text, text.logit, text.truncated)
 
@@ -131,8 +131,8 @@ def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "
 
     Args:
         similarity: One of `SIMILARITIES`. Distances are negative, as in sentence-transformers.
-        first: (…, W); of length 1 if the similarity is `cosine`.
-        second: (…, W), likewise.
+        first: Vectors (…, W); of length 1 if the similarity is `cosine`.
+        second: Vectors (…, W), like `first`.
     """
     import numpy as np
 

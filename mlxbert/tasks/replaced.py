@@ -1,4 +1,4 @@
-"""Replaced-token detection: finds the tokens of a text that replace the original ones."""
+"""Replaced-token detection: finds the tokens of a text that have replaced the original ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast

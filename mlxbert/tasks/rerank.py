@@ -106,7 +106,7 @@ def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
 
 
 def check_one_score(model: Model) -> None:
-    """Raises CheckpointError if a model gives a pair of texts several scores."""
+    """Raises CheckpointError if a model computes more than one score for a pair of texts."""
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(

@@ -41,11 +41,11 @@ _SMALLER = "a smaller batch_tokens=, where that is an option, avoids this"
 
 @dataclass
 class _SharedOutputs:
-    """The hooks that `remembering` sets: the source of outputs, and the functions that are called back.
+    """The hooks that `remembering` sets: a function that supplies outputs, and two callbacks.
 
     Attributes:
         how: Looks up or computes outputs; `None` if every batch is computed.
-        computes: Whether the next batch has to be computed. The batches whose outputs are stored come first.
+        computes: Whether the next batch has to be computed. Batches with stored outputs come before all others.
         on_window: See `remembering`; `None` if somebody may wait for the first results.
         pause: See `remembering`.
     """
@@ -90,8 +90,8 @@ def run(
         usual: The number of items in a window on a CPU.
         early: Whether somebody may wait for the first results (nobody does if they go to a file). If so, the first
             window is as small as on a CPU, and its results do not wait for the next window: a caller who takes only a
-            few results does not wait until thousands of texts are tokenized. Windows do not grow in more steps, since
-            that would create more batch shapes.
+            few results does not wait until thousands of texts are tokenized. The size grows only once, since each
+            further size would create more batch shapes.
     """
     check_on_error(on_error)
     return _run(items, prepare, compute, on_error, together, _Sizes(window, usual, early))
@@ -172,9 +172,10 @@ def _ahead(
     together: Callable[[Sequence[Item]], AbstractContextManager[None]],
     sizes: _Sizes,
 ) -> Iterator[tuple[list[Job | InputError], bool]]:
-    """Yields windows of jobs, each with a flag: whether another one is available. A thread prepares the windows ahead.
+    """Yields windows of jobs, each with a flag: whether another one is available.
 
-    The items themselves are read on this thread: an iterable may be bound to the thread that created it.
+    A second thread prepares the windows ahead of time. The items themselves are read on the calling thread: an iterable
+    may be bound to the thread that created it.
     """
 
     def prepare_all(window: list[Item | InputError]) -> list[Job | InputError]:
@@ -384,13 +385,13 @@ def breathe() -> None:
 def remembering(
     how: Remember | None, on_window: Callable[[int], None] | None = None, pause: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Within this context, a function that may have stored outputs supplies the outputs of all batches, in order.
+    """Within this context, `how` supplies the outputs of all batches, in order: it looks them up or computes them.
 
     Args:
-        how: The function; `None` if no outputs are stored.
-        on_window: Called with the size of windows if `WINDOW` is not a multiple of it, for results that are written to
-            a file in parts of `WINDOW` results. A part must end with a window, since an interrupted run resumes after a
-            part. The first window then has the same size as the others.
+        how: Supplies the outputs of a batch; `None` if no outputs are stored.
+        on_window: For results that are written to a file in parts of `WINDOW` results. An interrupted run resumes after
+            a part, so each part must end with a window: if `WINDOW` is not a multiple of the size of windows, the
+            function is called with this size. It also makes the first window as large as the others.
         pause: Called by `breathe`.
     """
     token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))

@@ -99,7 +99,7 @@ def score_vectors(
     options: SimilarityOptions,
     usage: Usage | None = None,
 ) -> Iterator[Scored | Failure]:
-    """Like `score_texts`, but with the vectors (W,) of the texts, float32 or int8: only the query is embedded."""
+    """Like `score_texts`, but takes each text with its vector (W,), float32 or int8, and embeds only the query."""
     import numpy as np
 
     query_task, task = embed_tasks(model, options, usage)

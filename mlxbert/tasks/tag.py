@@ -62,7 +62,7 @@ class TagTask(TokenTask[Tagged]):
         return RESULT_BYTES + _ENTITY_BYTES * units
 
     def units(self, job: TokenJob) -> int:
-        """Returns the number of words of the text, or of its tokens if tokens are tagged, as far as it is known."""
+        """Returns the number of words, or an estimate of the number of tokens if tokens are tagged."""
         words = self.count_words(job)
         return max(words, job.tokens) if self.options.aggregation in ("none", "simple") else words
 
@@ -72,7 +72,7 @@ class TagTask(TokenTask[Tagged]):
         return logits.astype(mx.float32) if self.crf is not None else probabilities(logits)
 
     def result(self, job: TokenJob, outputs: Sequence["Scores"]) -> Tagged:
-        """Makes the result: the entities of the text. Its remaining windows are computed on the way."""
+        """Makes the result: the entities of the text. Also computes the remaining windows of the text."""
         return Tagged(job.text, tuple(self._entities(job, self.tokens(job, outputs))), job.truncated)
 
     def _entities(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> list[Entity]:

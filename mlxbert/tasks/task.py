@@ -167,7 +167,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
 
     @abstractmethod
     def forward(self, batch: Batch, parts: Sequence[tuple[AnyJob, int]]) -> Any:
-        """Runs the network on a batch, without evaluating: a GPU gets the next batch before the values are needed.
+        """Runs the network on a batch without evaluating the result, so that a GPU gets the next batch early.
 
         Args:
             batch: The encodings of `parts`, padded.
@@ -253,8 +253,7 @@ def one_or_many(
     Args:
         make: The class of the task, or a function that makes the task.
         model: The model.
-        items: One item, or an iterable of items. If there is only one item, its error is raised whatever `on_error`
-            says.
+        items: One item, or an iterable of items. If it is a single item, its error is raised whatever `on_error` says.
         options: The options of the task.
         call: The options of the call: `on_error` and `usage`.
         name: The name of the argument with the items.

@@ -120,6 +120,6 @@ def _joined(item: Item) -> str:
 
 
 def _places(words: Sequence[str]) -> Iterator[Span]:
-    """Yields the offsets of words in the text that joins them by spaces."""
+    """Yields the offsets that words have after they are joined by spaces."""
     ends = accumulate(len(word) + 1 for word in words)
     return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

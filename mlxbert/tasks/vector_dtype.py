@@ -33,7 +33,7 @@ def stored_width(output_dtype: str, width: int) -> int:
 
 
 def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.float32] | NDArray[np.int8]":
-    """Converts a vector (D,) to float32, to `int8` as round(127 · x / max|x|), or to `binary` as int8 (D / 8,).
+    """Converts a vector x (D,) to float32, to `int8` by round(127 · x / max|x|), or to `binary`: D / 8 int8 values.
 
     `binary` is the format of `quantize_embeddings` in sentence-transformers: each bit says whether a value is above 0,
     the first value is the highest bit of the first byte, and 128 is subtracted from each byte.

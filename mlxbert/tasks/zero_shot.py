@@ -35,7 +35,7 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         labels: The labels to choose from.
         hypotheses: The hypothesis of each label.
         entailment: The index of the model's output for entailment.
-        contradiction: The index of the output for contradiction; equals `entailment` if it is not needed.
+        contradiction: The index of the output for contradiction; equals `entailment` if contradiction is not needed.
     """
 
     name = "classify"
@@ -79,7 +79,7 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
         return self.model.network.logits(HEAD, batch).astype(mx.float32)
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[PreparedItem[str], int]]) -> list[Logits]:
-        """Returns the logits of entailment and contradiction of each row."""
+        """Returns the logits for entailment and for contradiction in each row."""
         rows = cast(list[list[float]], arrays.tolist())
         return [(row[self.entailment], row[self.contradiction]) for row in map(check_finite, rows)]
 
@@ -104,8 +104,8 @@ def find_entailment(labels: Labels, source: str) -> int:
 def find_contradiction(labels: Labels, source: str) -> int:
     """Returns the index of the label that begins with "contradict" (in any case).
 
-    If there are two labels, it is the one that is not entailment. transformers does not look for a name: it takes the
-    last label if the first one is entailment, and otherwise the first label.
+    If there are two labels, returns the one that is not entailment. transformers does not look for this name: it takes
+    the last label if the first one is entailment, and otherwise the first label.
     """
     if len(labels) == 2:
         return 1 - find_entailment(labels, source)

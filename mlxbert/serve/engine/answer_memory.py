@@ -73,8 +73,8 @@ class Room:
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
         """Claims memory, which is granted at once or when it is the claim's turn.
 
-        A claim larger than its lane is reduced to most of the lane. The rest of the lane is for an earlier result of
-        the same request (the vector of a query), so that no request waits for itself.
+        A single claim never takes its whole lane. The rest is for an earlier claim of the same request (for the vector
+        of a query), so that no request waits for itself.
 
         Args:
             size: The size in bytes.
@@ -115,7 +115,7 @@ class Budget:
     """The memory that a request of a server may use.
 
     Attributes:
-        room: The room that the memory comes from, with the limit of one answer.
+        room: The room that the memory comes from; it also limits the size of one answer.
         claims: The claims of the request so far.
     """
 

@@ -104,7 +104,7 @@ class Engine:
 
     @property
     def loaded(self) -> Mapping[str, int]:
-        """The weights of each model in memory in bytes, least recently used first (0 without a memory limit)."""
+        """The bytes of each loaded model's weights (0 without a memory limit), least recently used model first."""
         return {name: model.size for name, model in [*self._loaded.items()]}
 
     @property
@@ -113,7 +113,7 @@ class Engine:
         return self._state.waiting
 
     def watch(self, on_change: Callable[[str, Model], object]) -> None:
-        """Sets a function that the model thread calls with each model that it reloads because its files changed.
+        """Sets the function that the model thread calls after it reloads a model whose files have changed.
 
         Args:
             on_change: Takes the name of the model and the model. It should not refer to the engine.
@@ -127,7 +127,7 @@ class Engine:
 
         Args:
             model: The name of one of the models.
-            task: The name of a task in `mlxbert.tasks.catalogue.CATALOGUE`, whose entry defines the items.
+            task: The name of a task. Its entry in `mlxbert.tasks.catalogue.CATALOGUE` says what an item is.
             items: Any number of items: texts, or pairs of texts with the query or question first.
             budget: The memory that the results may take, for a server; `None` for no limit. Larger results are an
                 error. The request waits while too little memory is free.
@@ -176,7 +176,7 @@ class Engine:
         return request.future
 
     async def ask(self, model: str, task: str, items: Sequence[Any], **options: Any) -> Answered:
-        """Computes items for a coroutine (see `submit`); cancelling it removes the request from the queue."""
+        """Computes items for a coroutine (see `submit`). Cancelling the coroutine takes the request off the queue."""
         return await asyncio.wrap_future(self.submit(model, task, items, **options))
 
     def call(self, model: str | None, work: Callable[..., _T]) -> "Future[_T]":

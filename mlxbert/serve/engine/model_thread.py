@@ -59,7 +59,7 @@ class ModelThread:
 
     Attributes:
         loaded: The models in memory, least recently used first.
-        on_change: Called with the name and the model when a model is reloaded with changed files.
+        on_change: Called with the name and the model after a model whose files have changed is reloaded.
     """
 
     def __init__(self, refs: Mapping[str, ModelRef], options: EngineOptions, state: EngineState) -> None:
@@ -146,7 +146,7 @@ class ModelThread:
                 state.arriving.appendleft(request)
 
     def _compute_next(self, *, long: bool) -> None:
-        """Computes the next batch, if there is one. Items that exceed a batch are left out unless `long` is true."""
+        """Computes the next batch, if there is one. Items too large for a batch must wait unless `long` is true."""
         state = self._state
         with state.changed:
             waiting = state.ready
@@ -174,14 +174,14 @@ class ModelThread:
         return min(limit, int(measured or _FIRST))
 
     def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
-        """Adjusts the batch size of a model. A batch that is not half full is ignored: its fixed cost dominates."""
+        """Adjusts the batch size of a model. Batches that are less than half full are ignored: fixed costs dominate."""
         limit = self._options.max_batch_tokens or default_batch_tokens()
         budget = loaded.budget or min(limit, _FIRST)
         if 2 * tokens >= budget:
             loaded.budget = min(max(budget * (1.25 if seconds < BATCH_SECONDS else 0.8), min(_SMALLEST, limit)), limit)
 
     def _compute(self, entries: Sequence[QueuedItem]) -> None:
-        """Computes entries together, or if that fails one by one, so that only the failing entries are lost."""
+        """Computes entries together or, if that fails, one by one, so that only the failing entries are lost."""
         begun, nested = time.perf_counter(), self._nested
         try:
             results = self._results(entries)
@@ -297,7 +297,7 @@ class ModelThread:
         return len(self.loaded) < self._options.max_models and (limit is None or total <= limit * 1e9)
 
     def _unload(self, name: str) -> None:
-        """Unloads a model after all items that are prepared for it are computed."""
+        """Unloads a model after computing all items that are prepared for it."""
         state = self._state
         with state.changed:
             for key in [key for key in state.tasks if key.model == name]:
@@ -310,7 +310,7 @@ class ModelThread:
         _LOG.info("%s: unloaded", name)
 
     def _until_idle(self) -> float | None:
-        """Returns the seconds until a model has been idle for too long; `None` if models are never unloaded."""
+        """Returns how many seconds remain until an idle model must be unloaded; `None` if there is no such limit."""
         if self._options.idle_minutes is None or not self.loaded:
             return None
         return max(

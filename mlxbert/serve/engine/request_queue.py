@@ -33,7 +33,7 @@ class Answered(Brief):
     Attributes:
         results: The results of the task in the order of the items; a `Failure` for an unusable item.
         tokens: The number of tokens of all items, including special tokens.
-        truncated: The numbers of the items that were truncated to fit the model.
+        truncated: The indices of the items that were truncated to fit the model.
     """
 
     results: Sequence[Any]
@@ -48,7 +48,7 @@ class Request:
     Attributes:
         key: The key, which is equal for requests that can share batches.
         items: The items to compute.
-        served: The time of its arrival, or of its last batch, in seconds of the monotonic clock.
+        served: The time when the request arrived, or when its last batch began, in seconds of the monotonic clock.
         future: Receives the answer.
         results: The results by item; `None` for an unfinished item.
         unfinished: The number of unfinished items.
@@ -92,7 +92,7 @@ class QueuedItem:
 
     Attributes:
         request: The request.
-        number: The number of the item in the request.
+        number: The index of the item in the request.
         task: The task that computes the item.
         job: The prepared item.
         tokens: The number of tokens of its encodings.
@@ -108,14 +108,15 @@ class QueuedItem:
 
 
 def choose(entries: Sequence[QueuedItem], budget: Callable[[QueuedItem], int], overdue: float) -> list[QueuedItem]:
-    """Chooses the entries of the next batch: with the same key and similar lengths, within limits of tokens and bytes.
+    """Chooses entries with the same key and similar lengths for the next batch, within limits of tokens and bytes.
 
     The request that was served least recently decides on the key. Short entries come first, unless that request was
     last served before `overdue`.
 
     Args:
         entries: The waiting entries in the order of arrival; at least one.
-        budget: Returns the maximum number of tokens in a batch with an entry; a longer entry is computed alone.
+        budget: Takes an entry, and returns the maximum number of tokens in its batch. An entry with more tokens is
+            computed alone.
         overdue: A time in seconds of the monotonic clock.
     """
     first = min(entries, key=lambda entry: entry.request.served)

@@ -26,7 +26,7 @@ class EngineCounts:
         texts: The number of computed texts.
         tokens: The number of computed tokens.
         truncated: The number of truncated texts.
-        batches: The number of computed batches; a long text counts as one, even if it takes several forward passes.
+        batches: The number of computed batches; a long text counts as one batch even if it takes several passes.
         busy: The seconds spent on computing.
         sizes: The number of batches by size: the key n counts batches of up to 2**n texts.
     """
@@ -45,7 +45,7 @@ class EngineCounts:
 
 @dataclass(eq=False)
 class EngineState:
-    """The state that the threads of an engine share; its conditions have one lock, which protects it.
+    """The state that the threads of an engine share. A single lock, which its two conditions use, protects it.
 
     Whichever thread is idle tokenizes a request: the model thread, which can then compute the request without waiting
     for another thread, or the tokenizing thread while the model thread computes.
@@ -73,7 +73,7 @@ class EngineState:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the lock. Futures are completed after its release, since their callbacks may do anything."""
+        """Holds the lock. Futures are completed after the lock is released, since their callbacks may do anything."""
         with self.changed:
             yield
             completions, self.completions = self.completions, []

@@ -1,4 +1,4 @@
-"""Tokenizes the texts of requests, a few of each in turn, on whichever thread of the engine is idle."""
+"""Tokenizes a few texts of each request in turn, on whichever thread of the engine is idle."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def prepare_all(state: EngineState) -> None:
 
 
 def next_to_prepare(state: EngineState) -> tuple[Request, AnyTask] | None:
-    """Takes the next request; `None` if it has to wait for a model, a task, or memory. The caller holds the lock."""
+    """Returns the next request; `None` if it has to wait for a model, a task, or memory. The caller holds the lock."""
     request = state.arriving.popleft()
     task = state.tasks.get(request.key)
     if task is None:

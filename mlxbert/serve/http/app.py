@@ -164,7 +164,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _response(reply: Reply) -> Response:
-    """Makes the response for a reply. A large one is encoded on other threads, so that no other request waits."""
+    """Makes the response for a reply. A large reply is encoded on other threads, so that no other request waits."""
     headers = {**reply.headers, **({"X-Truncated-Texts": str(reply.truncated)} if reply.truncated else {})}
     first, rest = await asyncio.to_thread(_encoded, reply) if reply.tokens > _FEW_TOKENS else _encoded(reply)
     if rest is None:
@@ -175,7 +175,7 @@ async def _response(reply: Reply) -> Response:
 def _encoded(reply: Reply) -> tuple[bytes, Iterator[bytes] | None]:
     """Returns the body, or its first pieces and an iterator over the others.
 
-    The first pieces are encoded here, so that their errors occur before the status is sent.
+    The first pieces are encoded here, so that errors in them occur before the status is sent.
     """
     value = reply.value() if callable(reply.value) else reply.value
     if isinstance(value, bytes):

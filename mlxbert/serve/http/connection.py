@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
     Args:
         app: The application that answers requests. It is cancelled when the client leaves.
         options: The limits.
-        connections: The open connections of the server, to which this one is added until it is closed.
+        connections: The open connections of the server; they include this one until it is closed.
     """
 
     def __init__(self, app: "ASGIApp", options: ServeOptions, connections: "set[Connection]") -> None:
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Closes the connection if the client has left. If the client stops within a request, it gets an error."""
+        """Closes the connection if the client has left. A client that stops within a request gets an error."""
         self._sending_ended = True
         parser, request = self._parser, self._request
         begun = self._received or parser.begun or parser.requests

@@ -13,10 +13,10 @@ _EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.ex
 
 
 def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
-    """Compiles origins to a pattern that matches the spelling in which browsers send them.
+    """Compiles origins to a pattern that matches them as browsers send them.
 
-    `*` stands for any port, for all subdomains, or, except for http and https, for any host. `null` is the origin of
-    files, and of frames without an origin.
+    `*` stands for any port or all subdomains; in schemes other than http and https, it can also stand for any host.
+    `null` is the origin of files, and of frames without an origin.
     """
     return re.compile("|".join(f"(?:{_pattern(origin)})" for origin in origins) or r"(?!)")
 

@@ -1,4 +1,4 @@
-"""The page at `/` for trying every task. Its three files are kept in memory, each at its own address."""
+"""The page at `/` for trying every task. Its three files are kept in memory, and each has its own address."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,8 +1,8 @@
 """Parses the bytes of a connection into ASGI requests.
 
 httptools (llhttp, the parser of Node.js) implements the grammar of HTTP/1.1. This module adds the rules that llhttp
-leaves to a server: upgrades to other protocols are ignored (RFC 9110, 7.8), a request has only one length, trailers do
-not become headers, and there is a limit on the bytes of a head and on the bytes around the chunks of a body.
+leaves to a server: upgrades to other protocols are ignored (RFC 9110, 7.8), `chunked` is the only transfer coding,
+trailers do not become headers, and the bytes of a head and the bytes around the chunks of a body are limited.
 """
 
 import re
@@ -74,7 +74,7 @@ class RequestParser:
         self._client, self._parser, self._spare = client, httptools.HttpRequestParser(self), _MAX_HEADERS
 
     def feed(self, data: bytes) -> None:
-        """Parses bytes. The caller passes at most a few thousand, since the limits are checked once per call."""
+        """Parses bytes. The caller passes a few thousand bytes at most, since the limits are checked once per call."""
         if self.error is not None:
             return
         self._spare -= len(data)

@@ -37,12 +37,12 @@ _HEADER_NAMES = re.compile(r"[\w, -]{0,2000}", re.ASCII)  # names of headers
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Which hosts, origins and keys a request may have.
+    """The rules for the host, origin and key of a request.
 
     Attributes:
         options: The options of the server.
         port: The port that the server listens on.
-        key: The API key; never shown.
+        key: The API key; left out of the `repr`.
     """
 
     options: ServeOptions
@@ -75,9 +75,10 @@ class AccessPolicy:
         return name.strip("[]") == self.options.host.lower() or _address(name) is not None
 
     def foreign(self, origin: str | None, host: str) -> str | None:
-        """Returns the origin if it is another, allowed server; `None` for this server's page, or without an origin.
+        """Returns the origin of a request if it is an allowed origin other than this server.
 
-        Raises RequestError for any other origin.
+        Returns `None` for a request from this server's page or without an origin; raises RequestError for any other
+        origin.
         """
         if origin is None or origin in (f"http://{host}", f"https://{host}"):
             return None
@@ -112,7 +113,7 @@ def _is_local(name: str) -> bool:
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Parses the name in a `Host` header as an address; `None` for other names."""
+    """Parses the name in a `Host` header as an IP address; `None` if it is not one."""
     try:
         return ipaddress.IPv6Address(name[1:-1]) if name[:1] + name[-1:] == "[]" else ipaddress.IPv4Address(name)
     except ValueError:
@@ -143,7 +144,7 @@ class Guard:
 
     Args:
         app: The application.
-        policy: Which hosts, origins and keys a request may have.
+        policy: The rules for the host, origin and key of a request.
     """
 
     def __init__(self, app: "ASGIApp", policy: AccessPolicy) -> None:
@@ -182,7 +183,7 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """Counts a part of a body; raises RequestError if all bodies together become too large."""
+        """Counts a part of a body; raises RequestError if the bodies of all current requests are too large in total."""
         self._held += size
         if self._held > _MAX_BODIES * self._policy.options.max_body * 1e6:
             raise RequestError("overloaded", "the server is receiving too much data", hint="try again in a moment")

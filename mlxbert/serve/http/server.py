@@ -85,7 +85,7 @@ def make_guarded(service: Service, policy: AccessPolicy, log: Log) -> Access:
 
 @contextmanager
 def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
-    """Opens all addresses of a host at the same port: clients of `localhost` try 127.0.0.1 or ::1."""
+    """Opens the same port on all addresses of a host: clients of `localhost` may try either 127.0.0.1 or ::1."""
     host, port = options.host, options.port
     with ExitStack() as stack:
         try:
@@ -104,7 +104,7 @@ def listen(options: ServeOptions) -> Iterator[list[socket.socket]]:
 
 
 def _open_all(host: str, port: int) -> list[socket.socket]:
-    """Opens sockets for all addresses of a host; with port 0, tries again if some addresses already use the port."""
+    """Opens sockets for all addresses of a host; with port 0, tries again if the port is taken on some of them."""
     for attempt in itertools.count(1):
         with ExitStack() as stack:
             try:
@@ -121,7 +121,7 @@ def _open_all(host: str, port: int) -> list[socket.socket]:
 def _open(host: str, port: int) -> Iterator[socket.socket]:
     """Opens sockets for the addresses of a host, except for address families that this machine does not support.
 
-    Only this machine may reach `localhost`, because no key is needed there: other addresses of that name are left out.
+    Only this machine may reach `localhost`, because no key is needed there: only loopback addresses are opened for it.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0

@@ -32,10 +32,10 @@ class CohereRerankBody(Struct):
 
     Attributes:
         query: The query.
-        documents: Texts, or objects.
+        documents: Texts, or objects with fields.
         model: The name of a model; by default the first reranker.
         top_n: The maximum number of results.
-        rank_fields: The fields of objects to rank by; by default `text`.
+        rank_fields: If documents are objects, the fields to rank them by; by default `text`.
         return_documents: Whether each result contains its document.
         max_tokens_per_doc: Ignored if it is at least the limit of the model; otherwise an error.
         truncation: If false, documents that are too long are an error (Jina); otherwise they are truncated.
@@ -62,7 +62,7 @@ class CohereEmbedBody(Struct, kw_only=True):
         model: The name of a model; by default the first one with vectors.
         input_type: The kind of the texts, such as `search_query` or `search_document`.
         embedding_types: The formats of the vectors.
-        truncate: What to do with texts that are too long: `NONE` is an error, `END` truncates them.
+        truncate: What to do with texts that are too long: `NONE` refuses them, `END` truncates them.
         output_dimension: The number of leading values to keep; the shorter vectors are scaled to length 1.
     """
 
@@ -168,7 +168,7 @@ def _text(document: Document, fields: list[str]) -> str:
 
 
 async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
-    """Returns the vectors of texts by format; version 1 without formats has a plain list of floats."""
+    """Returns the vectors of texts by format, or, in version 1 without `embedding_types`, as a list of vectors."""
     if body.images or body.inputs or body.input_type == "image":
         raise RequestError("invalid", "there are images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")

@@ -67,7 +67,7 @@ def overflow_of(
 
 
 def prompt_of(service: Service, model: str, name: str | None, param: str) -> str | None:
-    """Returns the name of the model's prompt that `name` refers to: a prompt's own name, or a kind of texts."""
+    """Returns the name of the model's prompt that `name` selects, either by the prompt's name or by a kind of texts."""
     prompts = service.facts[model].prompts
     if name is None or name in prompts:
         return name

@@ -1,7 +1,7 @@
-"""The pipelines of Hugging Face, for its `InferenceClient`. All pipelines share one address.
+"""The pipelines of Hugging Face, for its `InferenceClient`. All pipelines share the same routes.
 
-The body selects the pipeline if it can: a question, sentences to compare, or candidate labels. Otherwise the pipeline
-of the model's main task is used. Unsupported parameters that would change the results are an error.
+A question, sentences to compare, or candidate labels in the body select the pipeline. Otherwise the pipeline of the
+model's main task is used. Unsupported parameters that would change the results are an error.
 """
 
 import base64

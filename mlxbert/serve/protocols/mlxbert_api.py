@@ -42,8 +42,8 @@ class TaskBody(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=T
 
     Attributes:
         model: The name of the model; by default the first one for the task.
-        on_error: `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in its
-            place.
+        on_error: `raise` makes an unusable text an error of the request; `return` puts `{"index", "error"}` in place of
+            its result.
     """
 
     model: str | None = None
@@ -211,8 +211,8 @@ class Results(Struct):
         model: The name of the model.
         results: The results as the command line prints them; `{"index", "error"}` in place of an unusable text.
         tokens: The number of computed tokens.
-        truncated: The numbers of the truncated texts.
-        only_unknown: The numbers of the texts with only unknown tokens, if the task counts them.
+        truncated: The indices of the truncated texts.
+        only_unknown: The indices of the texts with only unknown tokens, if the task counts them.
     """
 
     model: str
@@ -315,7 +315,7 @@ async def similarity(entry: TaskEntry, service: Service, body: Any) -> Reply:
 
 
 async def search(service: Service, body: SearchBody) -> Reply:
-    """Returns passages of files. The model of an index is kept in memory in addition to the served models."""
+    """Returns the passages that a search finds. The index's model is in memory in addition to the served models."""
     name = next(iter(service.indexes), None) if body.index is None else body.index
     if name is None or name not in service.indexes:
         names = ", ".join(service.indexes) or "none, since the server was started without indexes"

@@ -145,7 +145,7 @@ async def version(service: Service, path: Mapping[str, str]) -> Reply:
 
 
 def _without_tag(service: Service, model: str | None) -> str | None:
-    """Removes the version that clients add to the name of a model."""
+    """Removes the tag `:latest`, which clients add to the name of a model."""
     return model.removesuffix(_TAG) if model is not None and model not in service.facts else model
 
 

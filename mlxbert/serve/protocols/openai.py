@@ -38,8 +38,8 @@ class EmbeddingsBody(Struct):
         input_type: The kind of the texts, such as `query` or `document`, which selects the model's own prompt.
         task: The kind of the texts in Jina's terms, such as `retrieval.query`.
         prompt_name: The name of one of the model's own prompts.
-        truncate: What to do with texts that are too long: true or `END` truncates them, false or `NONE` is an error. By
-            default, the server's option decides.
+        truncate: What to do with texts that are too long: true or `END` truncates them, false or `NONE` refuses them.
+            By default, the server's option decides.
         truncate_prompt_tokens: If it is -1, or at least the limit of the model, texts that are too long are truncated.
         normalized: Whether vectors are scaled to length 1; by default as in the model's files.
         embedding_type: `binary` returns eight dimensions per value.
@@ -77,7 +77,7 @@ class OpenAIUsage(Struct):
 
 
 class OpenAIEmbeddings(Struct):
-    """The vectors of all texts, and the numbers of the truncated texts."""
+    """The vectors of all texts, and the indices of the truncated texts."""
 
     data: list[OpenAIEmbedding]
     model: str

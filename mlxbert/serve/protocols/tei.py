@@ -319,7 +319,7 @@ async def info(service: Service, path: dict[str, str]) -> Reply:
 
 
 def shape(problem: RequestError) -> tuple[int, Any]:
-    """Returns an error in TEI's format. If no model can do the task, it is reported as an error of the backend."""
+    """Returns an error in TEI's format. If no model can do the task, the error is reported as `Backend`."""
     status, kind = _ERRORS.get(problem.kind, (STATUS[problem.kind], "Validation"))
     if problem.param == "model":
         status, kind = 424, "Backend"
