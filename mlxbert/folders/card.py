@@ -126,7 +126,7 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
         title: The title, if the source has no card.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        quantized: Whether only MLX can open the model. If so, the note comes first, and the card names MLX as library.
+        quantized: Whether only MLX can open the model. If so, the note comes first, and the card's library is MLX.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
@@ -158,5 +158,5 @@ def trained(source: str, title: str, text: str, library: str) -> str:
 
 
 def adapter_note(base: str) -> list[str]:
-    """Returns the lines of a model card which say that the folder holds an adapter."""
+    """Returns the lines of a model card that say that the folder holds an adapter."""
     return [f"This is an adapter in PEFT's format, for {base}: it needs that model.", ""]

@@ -86,8 +86,8 @@ def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
 def _change_modules(path: Path, inner: str | None) -> None:
     """Updates the entry of the transformer in `modules.json`.
 
-    Its path becomes `inner`, unless that is `None`. Jina's custom class becomes the standard class, because it is only
-    needed for adapters, which are merged or left out.
+    Its path becomes `inner`, unless that is `None`. Jina's custom class becomes the standard class, because the
+    custom class is only needed for adapters, which are merged or left out.
     """
     before = read_json_list(path, ConfigError)
     first = {"type": "sentence_transformers.models.Transformer"} if before[0]["type"] == CUSTOM else {}

@@ -82,7 +82,7 @@ def _manifest(folder: Path) -> Path | None:
 
 
 def _check_unchanged(folder: Path, shown_as: Path) -> None:
-    """Raises `ArgumentError` if a folder has files that mlxbert did not write or that changed since.
+    """Raises `ArgumentError` if a folder has files that mlxbert did not write or that have changed since.
 
     Messages show the path `shown_as` instead of the path of the folder.
     """

@@ -102,7 +102,7 @@ def inspect(
 
 
 def _labels(checkpoint: Checkpoint) -> Any:
-    """Returns the labels by number, as `config.json` lists them for its head or for a classifier of vectors."""
+    """Returns the labels, by number, that `config.json` gives a classifier of vectors or, without one, the head."""
     classifier = checkpoint.config_json.get(VECTOR_CLASSIFIER)
     names = classifier.get("labels") if isinstance(classifier, dict) else None
     if isinstance(names, list):
@@ -122,7 +122,7 @@ def _max_length(config: EncoderConfig, files: TokenizerFiles) -> int:
 
 
 def _sizes(checkpoint: Checkpoint, modules: Iterable[ModuleFacts]) -> dict[str, FrozenDict[int]]:
-    """Returns the number of parameters by part, and the memory that all parameters take by dtype.
+    """Returns the number of parameters of each part, and the memory that all parameters take in each dtype.
 
     The parameters of modules are always counted in float32, the dtype in which modules compute.
     """
@@ -192,7 +192,7 @@ def _lacking(
     tokenizer: TokenizerFacts,
     embedding: EmbeddingFacts | NoEmbedding,
 ) -> FrozenDict[str]:
-    """Returns the reason for each task that the model cannot be used for, by task."""
+    """Maps each task that the model cannot be used for to the reason."""
     reasons = {}
     for task in TASKS:
         absent = missing_parts(task, config, parts)

@@ -182,7 +182,7 @@ class Fit(Shown):
         dtype: The dtype in which the device computes by default.
         available: The memory of the device; `None` if unknown. For a GPU, it is the memory of the GPU, or on a Mac the
             limit that the system recommends. For a CPU, it is the memory of the machine, or the limit of the container.
-        weights: The size of the weights in that dtype.
+        weights: The size of the weights in `dtype`.
         batch_tokens: The default number of tokens per batch.
         batch: The additional memory needed to compute such a batch, with texts of 512 tokens.
         fits: Whether the weights and a batch fit; `None` if the available memory is unknown.
@@ -233,7 +233,7 @@ class Inspection(Shown):
         adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).
         labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
-        lacking: The reason for each other task, by task.
+        lacking: Maps each other task to the reason why the model cannot be used for it.
         tensors: Facts on every tensor in the weight files.
     """
 

@@ -23,7 +23,7 @@ def storage_name(checkpoint: Checkpoint) -> str:
 
 
 def parameters(checkpoint: Checkpoint) -> dict[str, int]:
-    """Returns the number of parameters in each part of the network, as the configuration implies it."""
+    """Returns the number of parameters in each part of the network, computed from the configuration."""
     counts: dict[str, int] = {}
     for name, shape in shapes(checkpoint, checkpoint.parts).items():
         part = name.split(".")[1]
@@ -55,7 +55,7 @@ def _problem(checkpoint: Checkpoint, part: str) -> str | None:
 
 
 def _stem(names: list[str]) -> str:
-    """Returns the dotted prefix that tensor names have in common; if there is none, a list of their first words."""
+    """Returns the dotted prefix that all tensor names share; if there is none, their distinct first words."""
     words = [name.split(".")[:-1] for name in names]  # the last one is weight or bias
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))]
     return ".".join(common) or ", ".join(dict.fromkeys(word[0] for word in words if word))

@@ -72,7 +72,7 @@ class _Measuring(nn.Module):
 
 
 def _measure(network: Network) -> Mapping[str, _Measuring]:
-    """Replaces the linear layers that can be quantized by measuring layers; returns the new layers by path."""
+    """Replaces the linear layers that can be quantized with measuring layers. Returns the new layers, keyed by path."""
     modules = dict(network.named_modules())
     layers = {}
     for name in quantizable(network):

@@ -161,7 +161,10 @@ def _has_own(model: Model) -> bool:
 
 
 def _embedder_of_head(model: Model) -> Embedder:
-    """Returns an embedder with the pooling of the model's classifier, because such an encoder is saved with modules."""
+    """Returns an embedder with the pooling of the model's classifier of vectors.
+
+    The encoder of such a classifier is saved with modules, which are written from an embedder.
+    """
     labels = model.network.encoder.config.labels
     assert labels is not None and labels.head_pooling is not None
     return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
@@ -206,7 +209,7 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
 
 
 def _changes(model: Model, tensors: list[weights.TensorToWrite], dtype: str | None) -> dict[str, object]:
-    """Returns the changed keys of `config.json`; they include the dtype if it was requested or is already a key."""
+    """Returns the changed keys of `config.json`, including the dtype if it was requested or is already a key."""
     stored = weights.NAMES[tensors[0].dtype]
     values = model.architecture.config_json.values
     dtype_name = dtype or (stored if values.get("dtype") or values.get("torch_dtype") else None)

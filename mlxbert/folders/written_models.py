@@ -25,7 +25,7 @@ class TrainedModel:
     Attributes:
         folder: The absolute path of the model's folder.
         kind: The command that wrote the model: `finetune classify`, `pretrain`, `distill`, `convert`.
-        family: The `model_type` of the model or its first module; `None` for an adapter, or if the configuration is
+        family: The `model_type` of the model, or of its first module; `None` for an adapter, or if the configuration is
             unreadable.
         bytes: The total size of the model's files in bytes.
         written: The time at which the model was written, in ISO 8601.

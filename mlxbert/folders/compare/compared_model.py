@@ -73,7 +73,7 @@ class OpenedModel:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """The reason for each part that cannot be loaded; no reason contains the path of the folder."""
+        """Maps each part that cannot be loaded to the reason, which does not contain the path of the folder."""
         return self._built[1]
 
     @property
@@ -120,14 +120,14 @@ class OpenedModel:
         return Lazy([*expected, *later], read)
 
     def raw(self, names: set[str]) -> dict[str, ComparedTensor]:
-        """Returns the tensors with these plain names, as far as they exist in the files and have a known dtype."""
+        """Returns the tensors with these plain names that exist in the files and have a known dtype."""
         arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
         dtypes = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
         present = [name for name in names & arrays.keys() if self._stored(name) in dtypes]
         return {name: self._tensor(arrays[name], name) for name in present}
 
     def _stored(self, plain: str) -> str:
-        """Returns the dtype that the tensor with this plain name has in the file."""
+        """Returns the dtype in which the file stores the tensor with this plain name (see `Checkpoint.names`)."""
         return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
 
     def _tensor(self, array: mx.array, plain: str) -> ComparedTensor:
@@ -158,12 +158,12 @@ def _stored_after(folder: ModelFolder) -> str:
 
 
 def coarseness(dtype: str) -> int:
-    """Returns a rank for a dtype, which is lower for coarser dtypes; from the coarsest: Q4, Q8, I8, BF16, F16, F32."""
+    """Returns the rank of a dtype. Ranks rise from the coarsest dtype to the finest: Q4, Q8, I8, BF16, F16, F32."""
     return int(dtype[1:]) if dtype.startswith("Q") else {"I8": 8, "BF16": 32, "F16": 33}.get(dtype, 34)
 
 
 def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
-    """Builds the network from all parts that can be loaded; also returns the problem of each other part."""
+    """Returns the network, built from all parts that can be loaded, and the problem of each other part."""
     parts: list[str] = []
     problems: dict[str, str] = {}
     for part in sorted(checkpoint.parts, key=lambda part: part != "pooler"):  # heads may need the pooler

@@ -34,7 +34,7 @@ def quoted(text: str | None) -> str:
 
 
 def shown(value: object) -> str:
-    """Formats the value of a fact on one line: words and numbers unchanged, other texts in quotes, lists by entry."""
+    """Formats the value of a fact on one line. Only texts that are not a single word are quoted, also within lists."""
     if is_dataclass(value):
         return type(value).__name__
     if isinstance(value, str):
@@ -51,7 +51,7 @@ def _short(text: str) -> str:
 
 
 def config_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields the facts that differ between the encoders, or between heads that at least one of the models has."""
+    """Yields a difference for each differing fact of the encoders, or of heads that at least one of the models has."""
     for name, value_a, value_b in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _why_idle(a, b, name):  # the pooler is a part
             yield differ("config", name, value_a, value_b)
@@ -162,7 +162,10 @@ def spelled(model: OpenedModel, encoding: Encoding) -> list[str]:
 
 
 def _split_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields a difference for the first text that the models tokenize differently, up to the lower of their limits."""
+    """Yields a difference for the first text that the models tokenize differently.
+
+    If a model truncates a text, only the tokens that both models keep are compared. Truncated pairs are not compared.
+    """
     for text, encoding_a, encoding_b in zip((*TEXTS, *PAIRS), encoded(a), encoded(b), strict=True):
         truncated = encoding_a.truncated or encoding_b.truncated
         limit = (min(len(encoding_a), len(encoding_b)) - 1 if isinstance(text, str) else 0) if truncated else None

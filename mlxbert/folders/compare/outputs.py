@@ -40,8 +40,8 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
     """Runs both models on the fixed texts and compares their outputs.
 
     Returns:
-        The differences, without a tolerance; and the error message of each model that failed, by its letter, `A` or
-        `B`. After an error, no further outputs are compared.
+        The differences, whose `tolerance` is not set, and the error message of each model that failed, keyed by the
+        model's letter, `A` or `B`. After an error, no further outputs are compared.
     """
     broken: dict[str, str] = {}
     differences = _network_differences(a, b, broken)
@@ -115,7 +115,7 @@ def _apart(left: "Array", right: "Array") -> float:
 
 
 def _run(model: Model, encodings: Sequence[Encoding], heads: Sequence[str]) -> list[dict[str, "Array"]]:
-    """Runs a model; returns for each input the hidden states of its tokens and the logits of the heads, by name."""
+    """Runs a model. Returns, for each input, the hidden states and the logits of each head, keyed by name."""
     import numpy as np
 
     network = model.network

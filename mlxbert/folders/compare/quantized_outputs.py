@@ -1,6 +1,6 @@
 """Judges whether two models whose weights are equal up to quantization still give the same results.
 
-With so few bits per weight, the difference of outputs has no useful bound. Instead, the results that matter in use are
+With few bits per weight, the difference of outputs has no useful bound. Instead, the results that matter in use are
 judged: vectors, words for masks, and the choices of heads, each by a number from 0 to 1.
 """
 

@@ -18,7 +18,7 @@ def finite_or_name(value: float) -> float | str:
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the facts of a model by the names that results use for them; the labels are moved into `heads`."""
+    """Returns the facts of a model's configuration, keyed by the names that results use. Labels are part of `heads`."""
     facts = {name: value for name, value in vars(config).items() if name != "labels"}
     return facts | {"heads": {"labels": config.labels, **config.heads}}
 
@@ -81,7 +81,7 @@ class MaskDifferences(Shown):
     Attributes:
         masks: The number of masks that were filled.
         same_first_word: The share of masks whose most probable word is the same in both models.
-        kept_probability: How close the probabilities of the second model are to those of the first: exp(-divergence),
+        kept_probability: How close the second model's probabilities are to the first model's: exp(-divergence),
             averaged over masks; 1 if they are equal. Improbable words are lumped together.
         largest_score_difference: The largest difference of a word's probabilities, among words that are probable in
             both models.

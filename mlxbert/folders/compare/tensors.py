@@ -27,7 +27,7 @@ _Tensors = Mapping[str, ComparedTensor]
 
 @dataclass
 class TensorComparison:
-    """The result of the tensors compared so far.
+    """The results for the tensors that have been compared so far.
 
     Attributes:
         compared: The number of compared tensors.
@@ -108,9 +108,9 @@ def _compare(a: _Tensors, b: _Tensors, comparison: TensorComparison) -> None:
 
 
 def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
-    """Returns the dtypes that two tensors were rounded to.
+    """Returns the dtype that each of two tensors was rounded to.
 
-    The dtype of a quantized tensor is float32 if the tensors are already equal once it is expanded.
+    For a quantized tensor, this is float32 if the tensors are equal even without rounding to its quantization steps.
     """
     expanded_a, expanded_b = _expanded(a), _expanded(b)
     if (a.storage or b.storage) and alike(expanded_a, expanded_b).all().item():
@@ -124,7 +124,7 @@ def _expanded(tensor: ComparedTensor) -> ComparedTensor:
 
 
 def alike(a: ComparedTensor, b: ComparedTensor) -> mx.array:
-    """Returns for each number of two tensors of the same shape whether it is equal after rounding."""
+    """Returns which numbers of two tensors of the same shape are equal after rounding."""
     left, right = a.array, b.array
     same = mx.logical_or(left == right, mx.logical_and(mx.isnan(left), mx.isnan(right)))
     if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well

@@ -97,7 +97,7 @@ class Unknown:
 
 
 def find_unknown(is_known: Callable[[str], object], records: Iterable[Named]) -> Unknown | None:
-    """Finds the labels of records that are not known; returns `None` if all labels are known."""
+    """Finds the unknown labels in records; returns `None` if all labels are known."""
     place, counts = "", Counter[str]()
     for record in records:
         names = {name for name in record.names if not is_known(name)}
@@ -126,7 +126,7 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
 
     Args:
         report: The report on the data. Its own `warnings` are ignored.
-        about_labels: The warnings of the task about the labels.
+        about_labels: The task's warnings about the labels.
     """
     yield from about_labels
     for split in report.splits:
@@ -202,7 +202,8 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
     """Returns the labels that contain commas, if they look like lists of labels; otherwise an empty list.
 
-    They do if most examples have such a label, and if these labels have fewer distinct parts than there are labels.
+    They do if most examples have a label with a comma, and if splitting these labels at the commas gives fewer distinct
+    parts than there are such labels.
     """
     lists = [name for name in labels if "," in name]
     parts = {part.strip() for name in lists for part in name.split(",")}

@@ -74,7 +74,7 @@ class TagReader:
     def fits_source(self, records: Sequence[TaggedSentence]) -> bool:
         """Returns whether the model that training starts from has exactly the types, or plain tags, of the records.
 
-        The scheme of its labels must also be the same.
+        The model's labels must also have the same scheme as the records.
         """
         if self.source_labels is None or scheme_of(self.source_labels.names) != self.scheme:
             return False

@@ -53,7 +53,7 @@ class Window(Example):
 class AnswerObjective(TaskObjective[Window]):
     """Question answering, trained with the cross-entropies of the answer's first and last token in a window.
 
-    If a window does not contain the answer, both are the first token of the input.
+    If a window does not contain the answer, the first token of the input is the target for both.
     """
 
     name, head = "answer", HEAD
@@ -103,7 +103,7 @@ class AnswerObjective(TaskObjective[Window]):
         return [Window(window, target(window, record.start, record.end), record) for window in windows]
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
-        """Returns the losses, summed over the windows, and the number of windows.
+        """Returns the sum of the losses of the windows, and the number of windows.
 
         The loss of a window is the mean of two cross-entropies: for the first and for the last token of the answer.
         """
@@ -116,13 +116,13 @@ class AnswerObjective(TaskObjective[Window]):
     def teacher_targets(
         self, batch: TrainBatch, examples: Sequence[Window], scores: Sequence[Scores]
     ) -> TeacherTargets:
-        """See `TaskObjective.teacher_targets`. Every token has scores, so they are padded like the windows."""
+        """See `TaskObjective.teacher_targets`. Since every token has scores, the scores are padded like the windows."""
         length = batch.inputs.input_ids.shape[1]
         padded = [np.pad(array, ((0, length - len(array)), (0, 0)), constant_values=_PADDING) for array in scores]
         return TeacherTargets(batch.targets, mx.array(np.stack(padded)))
 
     def teacher_distance(self, scores: mx.array, targets: TeacherTargets, temperature: float) -> mx.array:
-        """Returns the divergence from the teacher's distributions over the tokens, averaged over both ends."""
+        """Returns the divergence from the teacher's distributions, averaged over the answer's first and last token."""
         theirs = targets.scores
         ours = mx.where(theirs > _PADDING, scores, _PADDING)
         return divergence(ours.transpose(0, 2, 1), theirs.transpose(0, 2, 1), temperature) / 2
@@ -149,7 +149,7 @@ class AnswerObjective(TaskObjective[Window]):
         return replace(self.labels, no_answer_threshold=threshold)
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
-        """See `TaskObjective.evaluation`. Without a threshold, an answer is always given if every question has one."""
+        """See `TaskObjective.evaluation`. If every question has an answer, a model without threshold always answers."""
         records, predicted = self._best(part.examples, predictions)
         default = THRESHOLD if any(not record.answers for record in records) else answer_scores.ALWAYS
         tuned = self.labels.no_answer_threshold
@@ -157,7 +157,7 @@ class AnswerObjective(TaskObjective[Window]):
         return answer_scores.answering(records, predicted, threshold=threshold, metric=self.metric, **facts)
 
     def constant(self, train: Sequence[Question], valid: Sequence[Question]) -> dict[str, float]:
-        """Returns the score of never giving an answer; empty if every question has an answer."""
+        """Returns the score of a model that never gives an answer; empty if every question has an answer."""
         silent = sum(not record.answers for record in valid) / max(len(valid), 1)
         return {"no answer": silent} if silent else {}
 
@@ -190,7 +190,7 @@ class AnswerObjective(TaskObjective[Window]):
 
 
 def target(window: Encoding, start: int | None, end: int | None) -> tuple[int, int]:
-    """Returns the first and the last token of an answer in a window; (0, 0) if the window lacks a part of the answer.
+    """Returns the first and the last token of an answer in a window; (0, 0) unless the window has the whole answer.
 
     Args:
         window: The window, whose second text is a part of the context.

@@ -76,11 +76,11 @@ class Classify(TextObjective):
         return super().heads(records)
 
     def target(self, record: LabelledText) -> int:
-        """Returns the number of the record's class."""
+        """Returns the index of the record's class."""
         return self.labels.encode(str(record.label))
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of the cross-entropies, and the sum of the weights of the examples."""
+        """Returns the sum of the cross-entropies, and the sum of the examples' weights."""
         logits = network.logits(HEAD, batch.inputs)
         smoothing = self.learning.label_smoothing
         if self.learning.class_weights == "none":
@@ -117,7 +117,7 @@ class Classify(TextObjective):
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
-        """See `TextObjective.score_common`. If several classes are equally frequent, the best score counts."""
+        """See `TextObjective.score_common`. If several classes are most frequent, the best of their scores counts."""
         share = train.mean(0)
         candidates = (share + 1e-9 * one_hot for one_hot in np.eye(len(share))[share == share.max()])
         scores = [self.score(expected, np.broadcast_to(candidate, expected.shape)) for candidate in candidates]

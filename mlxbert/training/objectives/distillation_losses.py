@@ -164,13 +164,13 @@ class ScoreDistillation(DistillationObjective):
         return {"labels": (1 - self._weight) * loss, "teacher": self._weight * distance}, weight
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:
-        """Returns the sum of both terms, and the weight of the batch."""
+        """Returns the sum of the two losses from `terms`, and the weight of the batch."""
         terms, weight = self.terms(network, batch)
         return terms["labels"] + terms["teacher"], weight
 
 
 class VectorDistillation(DistillationObjective):
-    """The squared error between the student's and the teacher's vectors, the only loss (arXiv:2004.09813).
+    """Training whose only loss is the squared error between the student's and the teacher's vectors (arXiv:2004.09813).
 
     Args:
         task: The objective of `embed`.
@@ -197,7 +197,7 @@ class VectorDistillation(DistillationObjective):
         return cast(Iterable[int], example.example.encoding.ids)
 
     def collate(self, examples: Sequence[DistillationExample], rng: random.Random) -> TrainBatch:
-        """Makes a batch of the texts, each of them once. The targets are the teacher's vectors."""
+        """Makes a batch that contains each text once. The targets are the teacher's vectors."""
         inputs = make_batch([example.example.encoding for example in examples], self.task.config)
         return TrainBatch(inputs, mx.array(np.stack([example.scores for example in examples])))
 
@@ -206,7 +206,7 @@ class VectorDistillation(DistillationObjective):
         return self.distance(self.task.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """Returns the squared error between vectors (B, W), averaged over values, summed over texts and sizes."""
+        """Returns the sum, over texts and sizes, of the mean squared error of a text's vector. Arguments are (B, W)."""
         if self._dimensions is None:
             return super().distance(ours, theirs)
         units = [[Normalize()(vectors[:, :size]) for vectors in (ours, theirs)] for size in self._dimensions]

@@ -225,7 +225,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return {"before training": self.metrics(examples, predictions)[self.metric]}
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels of the configuration. Vectors need none."""
+        """Returns the labels in the model's configuration unchanged, because vectors need no labels."""
         return self.config.labels or Labels()
 
 

@@ -34,7 +34,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
     """Classification with few examples: a contrastive loss over vectors, then a logistic regression on them.
 
     Args:
-        **options: See `Classify`. `label_smoothing` and `class_weights` are errors.
+        **options: See `Classify`. `label_smoothing` and `class_weights` must keep their defaults.
 
     Attributes:
         embedder: Computes the vectors of the trained model; set by `bind`.
@@ -97,7 +97,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         return self.embedder(network.encoder(inputs.input_ids, inputs.attention_mask, inputs.token_type_ids))
 
     def targets(self, examples: Sequence[Example]) -> mx.array:
-        """Returns the numbers of the examples' classes."""
+        """Returns the index of each example's class."""
         return mx.array([example.target for example in examples])
 
     def compare(self, outputs: mx.array, targets: mx.array) -> tuple[mx.array, float]:

@@ -83,7 +83,10 @@ class Multilabel(TextObjective):
         return metrics.multilabel_metrics(has, predicted, metrics.cross_thresholds(predicted, has))[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
-        """Scores the prediction of the most frequent labels: as many as an example has on average, but at least one."""
+        """Returns the main metric of always predicting the most frequent labels.
+
+        The number of these labels is the mean number of labels per example, rounded, but at least one.
+        """
         share = train.mean(0)
         frequent = np.argsort(-share, kind="stable")[: max(round(float(train.sum(1).mean())), 1)]
         thresholds = np.full(len(share), 2.0)

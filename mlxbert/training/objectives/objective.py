@@ -112,9 +112,9 @@ class LoopObjective(ABC, Generic[AnyExample]):
             this value ends early.
         all_words: Whether training may use any row of the word embeddings, not just the rows of the ids from `tokens`.
         losses: The names of the losses that `terms` returns, if there are several.
-        pure: Whether losses depend only on the network and the arrays of the batch, and evaluate no arrays. A GPU may
-            then compile the losses, which freezes every other value that they read. A CPU may compute parts of them
-            with numpy, whose values do not exist before the loss is evaluated.
+        pure: Whether losses depend only on the network and the arrays of the batch, and are built without evaluating
+            arrays. Only such losses are compiled on a GPU, because compilation freezes all other values. On a CPU,
+            parts of them may be computed with numpy, whose results are missing until the loss is evaluated.
     """
 
     name: ClassVar[str]
@@ -133,7 +133,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
         """Pads examples. Objectives that need random numbers take them from `rng`.
 
-        The state of `rng` depends only on the seed and on the place of the batch in the run.
+        The state of `rng` depends only on the seed and on the position of the batch in the run.
         """
 
     @abstractmethod
@@ -145,14 +145,17 @@ class LoopObjective(ABC, Generic[AnyExample]):
         """
 
     def totals(self, examples: Sequence[AnyExample]) -> Any:
-        """Returns facts about all examples of an update, which `terms` finds in `TrainBatch.totals`.
+        """Returns facts about all examples of an update. `terms` reads these facts from `TrainBatch.totals`.
 
-        Each call of `terms` sees only the examples of its batch.
+        They are needed because each call of `terms` sees only the examples of its batch.
         """
         return None
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the losses that are summed for training, keyed by name, and their weight; by default from `loss`."""
+        """Returns the losses of a batch, keyed by name, and their weight. Training minimizes the sum of these losses.
+
+        By default, the result of `loss` is the only loss.
+        """
         loss, weight = self.loss(network, batch)
         return {"": loss}, weight
 
@@ -193,7 +196,7 @@ class Objective(LoopObjective[AnyExample]):
         return {}
 
     def config_keys(self) -> dict[str, Any]:
-        """Returns further keys of `config.json`, besides the labels, for the use of the trained model.
+        """Returns the keys of `config.json`, besides the labels, that the trained model needs.
 
         The value `None` removes a key.
         """
@@ -230,7 +233,7 @@ class Objective(LoopObjective[AnyExample]):
     def collate(self, examples: Sequence[AnyExample], rng: random.Random) -> TrainBatch:
         """Pads examples. Objectives that need random numbers take them from `rng`.
 
-        The state of `rng` depends only on the seed and on the place of the batch in the run.
+        The state of `rng` depends only on the seed and on the position of the batch in the run.
         """
         inputs = make_batch([encoding for example in examples for encoding in example.encodings], self.config)
         return TrainBatch(inputs, mx.array([example.target for example in examples]))

@@ -53,7 +53,7 @@ class Rerank(TaskObjective[Pair]):
     """Reranking: a model computes one score for a query and a text.
 
     The loss `bce` is the cross-entropy of the score's sigmoid, like sentence-transformers' BinaryCrossEntropyLoss;
-    `mse` is the squared error of the score itself, like MSELoss there.
+    `mse` is the squared error of the score itself, like sentence-transformers' MSELoss.
     """
 
     name, head = "rerank", HEAD

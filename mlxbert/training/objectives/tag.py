@@ -43,7 +43,7 @@ _LOG = logging.getLogger("mlxbert")
 
 @dataclass(frozen=True)
 class TagExample(Example):
-    """A window of a sentence. Its `target` pairs the positions of labelled tokens with the numbers of their tags.
+    """A window of a sentence. Its `target` pairs the positions of labelled tokens with the indices of their tags.
 
     Attributes:
         record: The sentence.
@@ -120,7 +120,10 @@ class Tag(TaskObjective[TagExample]):
         check_labels({name for record in train for name in record.names}, valid)
 
     def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
-        """Returns a classifier with the source model's labels if they fit the records, else all tags of their types."""
+        """Returns a token classifier with the labels of the source model, if they fit the records.
+
+        Otherwise, the labels are all tags of the entity types in the records, or the plain tags.
+        """
         labels, crf = self._reader.source_labels, self.learning.crf
         if labels is not None and self._reader.fits_source(records):
             return {HEAD: Labels(labels.names, labels.problem_type, crf=crf or labels.crf)}
@@ -167,9 +170,10 @@ class Tag(TaskObjective[TagExample]):
         return examples
 
     def collate(self, examples: Sequence[TagExample], rng: random.Random) -> TrainBatch:
-        """Pads windows. The targets, (2, M), are rows of the flattened batch and their tags; -1 stands for no tag.
+        """Pads windows. The targets are the positions of labelled tokens and their tags; the tag -1 stands for padding.
 
-        With a CRF, the targets are positions and their tags, (2, B, W).
+        Targets are (2, M), with positions in the flattened batch. With a CRF, targets are (2, B, W), with positions in
+        each window.
         """
         inputs = make_batch([example.encoding for example in examples], self.config)
         if self._crf is None:
@@ -241,7 +245,7 @@ class Tag(TaskObjective[TagExample]):
         return total / max(count, 1)
 
     def _predicted(self, examples: Sequence[TagExample], predictions: Predictions) -> Iterator[Prediction]:
-        """Yields the predicted tags of each sentence. Each word's tag comes from the window that judges the word."""
+        """Yields the predicted tags of each sentence. A word's tag comes from the window whose `best` has the word."""
         scores: dict[int, NDArray[np.floating[Any]]] = {}
         for number, (example, logits) in enumerate(zip(examples, predictions, strict=True)):
             scores |= {word: logits[place] for word, place in example.best}

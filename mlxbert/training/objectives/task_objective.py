@@ -153,7 +153,7 @@ class TaskObjective(Objective[AnyExample]):
         return ()
 
     def few_shot_hint(self, records: Sequence[Any]) -> str | None:
-        """Returns advice if all labels have few examples; `None` if some have many, or if nothing special helps."""
+        """Returns advice on training with few examples, if each label has few; `None` if there is no such advice."""
         return None
 
     def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
@@ -168,7 +168,7 @@ class TaskObjective(Objective[AnyExample]):
             yield from data_checks.alike_names(train.labels)
 
     def balance(self, train: SplitReport) -> Iterator[str]:
-        """Yields those `warnings` that concern the frequencies of labels."""
+        """Yields the `warnings` that concern the frequencies of labels."""
         return data_checks.imbalance(train, "look at the scores of each label.")
 
     @abstractmethod
@@ -190,14 +190,14 @@ class TaskObjective(Objective[AnyExample]):
         """Evaluates predictions. The `facts` are the fields of `Evaluation` that are not scores."""
 
     def constant(self, train: Sequence[Any], valid: Sequence[Any]) -> dict[str, float]:
-        """Returns the main metric of predicting the same for every record, keyed by the name of the prediction.
+        """Returns the main metric of a baseline that always predicts the same, keyed by the name of the baseline.
 
         Args:
             train: The records that determine the prediction.
-            valid: The records on which it is scored.
+            valid: The records on which the prediction is scored.
 
         Returns:
-            The metric, keyed by the name; empty if a constant prediction is meaningless for the task.
+            The metric, keyed by name; empty if a constant prediction is meaningless for the task.
         """
         return {}
 
@@ -212,7 +212,7 @@ class TaskObjective(Objective[AnyExample]):
         return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Uses the columns of the model's training data, if these data have the columns and the user named no others.
+        """Reads the columns that the model was trained on, if the data have these columns and the user named no others.
 
         Column numbers are not reused, because they mean something else in every file.
         """
@@ -225,7 +225,10 @@ class TaskObjective(Objective[AnyExample]):
         """Raises an error if the model was made for another task."""
 
     def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
-        """Returns the records with the model's spelling of labels, and record counts of labels that the model lacks."""
+        """Returns the records, with labels spelled as in the model, and the counts of the labels that the model lacks.
+
+        Each count is the number of records with the label, keyed by the label.
+        """
         return records, {}
 
     def check_teacher(self) -> None:

@@ -64,7 +64,7 @@ class VectorLoss:
     Attributes:
         name: The name of the loss in `LOSSES`. `None` chooses `cosent` for pairs with scores, and otherwise `in-batch`.
         temperature: The number by which `in-batch` and `cosent` divide the cosines.
-        margin: For `triplet`: how much farther than the positive the negative should be.
+        margin: For `triplet`: by how much the negative should be farther from the text than the positive.
         symmetric: For `in-batch`: whether each positive must also find its text.
         dimensions: Sizes to which vectors can be truncated later (Matryoshka). The loss is the sum over these sizes.
         max_score: The score of the most similar pairs. Scores are divided by it.
@@ -116,7 +116,7 @@ class VectorLoss:
                 )
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:
-        """Returns the arrays that the loss needs for B examples: rows of the T vectors to compare, and scores."""
+        """Returns the arrays that the loss needs for B examples: which of the T vectors to compare, and scores."""
         sizes = [len(example.encodings) for example in examples]
         first = np.cumsum([0, *sizes[:-1]])
         targets = {"anchors": mx.array(first), "positives": mx.array(first + 1)}
@@ -153,10 +153,10 @@ class VectorLoss:
 
 
 def _excluded(examples: Sequence[TextGroup]) -> NDArray[np.bool_]:
-    """Marks the candidates that do not count as negatives of each anchor, (B, B + M) with M negatives.
+    """Returns, for each anchor, which candidates do not count as its negatives, (B, B + M) for M explicit negatives.
 
-    They are copies of the anchor's text or of its positive, and the positives of other anchors with the same text. The
-    anchor's own positive is not excluded, because it is the right answer.
+    Candidates do not count if they are copies of the anchor's text or of its positive, or if they are positives of
+    another anchor with the same text. The anchor's own positive is not marked, because it is the right answer.
     """
     ids: dict[str, int] = {}
     numbers = [[ids.setdefault(text, len(ids)) for text in example.texts] for example in examples]

@@ -67,7 +67,7 @@ def exact_match(text: str, answers: Sequence[str]) -> float:
 
 
 def f1(text: str, answers: Sequence[str]) -> float:
-    """Returns the F1 of the words of a text and of the right answer that fits best, 0 to 1.
+    """Returns the F1 between the words of a text and the words of the most similar right answer, 0 to 1.
 
     An empty text means "no answer".
     """
@@ -88,7 +88,7 @@ def _overlap(words: Sequence[str], right: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """The scores of N questions; arrays are (N,).
+    """The scores of N questions; each array is (N,).
 
     Attributes:
         exact_match: The exact match of each best span.
@@ -139,7 +139,7 @@ def answer_metrics(judged: JudgedAnswers, threshold: float) -> dict[str, float]:
     """Returns the metrics `f1` and `exact_match`.
 
     If only some questions have an answer, the result also has both metrics on these questions, and the accuracy on the
-    others.
+    other questions.
 
     Args:
         judged: The scores of N questions.

@@ -20,7 +20,7 @@ FROZEN = "frozen vectors"
 
 
 class Baseline(Protocol):
-    """The methods of a task that baselines need.
+    """The methods that baselines need from the objective of a task.
 
     Attributes:
         link: The link function of a linear model for the task.
@@ -30,7 +30,10 @@ class Baseline(Protocol):
     def link(self) -> Link: ...  # noqa: D102
 
     def constant(self, train: Sequence[LabelledText], valid: Sequence[LabelledText]) -> dict[str, float]:
-        """Returns the main metric on `valid` of predicting what is most common in `train`, keyed by baseline."""
+        """Returns the main metric on `valid` of always predicting what is most common in `train`.
+
+        The metric is keyed by the name of the baseline.
+        """
 
     def expected(self, records: Sequence[LabelledText]) -> Floats:
         """Returns the targets for a linear model (see `fit_linear`)."""

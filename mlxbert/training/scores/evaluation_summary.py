@@ -65,13 +65,13 @@ class Evaluation(Shown):
         confusion: The confusion matrix, with a row for each expected label and a column for each predicted label, in
             the order of `classes`. `None` if examples may have several labels, or if numbers are predicted. For tags,
             it counts words.
-        classes: The names of the rows of `confusion`: the names of `labels`; after entity types also `O`.
+        classes: The names of the rows of `confusion`: the names of `labels` and, after entity types, `O`.
         mistakes: The mistakes with the highest confidence, or the largest distances: at most ten, the worst first.
         truncated: The number of truncated inputs.
         constant: The main metric of predicting the same for every example, keyed by the name of the prediction, which
             is fitted to the same data: `{"largest class": 0.28}`. A score is meaningful only next to it. Empty if such
             a prediction is meaningless.
-        seen: The number of rows in files on which the model was trained or selected.
+        seen: The number of evaluated rows from files on which the model was trained or selected.
         unknown: The labels of the data that the model does not have, with their example counts; for `multilabel` and
             `tag` only. The scores of `multilabel` leave these labels out; in `tag`, they count as missed.
     """
@@ -175,7 +175,7 @@ def _count(number: int, entities: bool) -> str:
 
 
 def _confused(evaluation: Evaluation, counts: Sequence[int], label: int, phrase: str) -> str:
-    """Returns `phrase` with the name of the label most often confused with `label`; empty if there is none."""
+    """Returns `phrase` with the name of the label most often confused with `label`; empty without confusions."""
     confusions = {other: count for other, count in enumerate(counts) if other != label and count}
     return phrase.format(evaluation.classes[max(confusions, key=confusions.__getitem__)]) if confusions else ""
 

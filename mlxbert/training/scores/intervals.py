@@ -55,7 +55,7 @@ def wilson(share: float, examples: int) -> tuple[float, float]:
 def classify_interval(
     metric: str, score: float, expected: Ints, predicted: Ints, probabilities: Numbers
 ) -> tuple[float, float]:
-    """Returns the interval of a classification metric from expected (N,), predicted (N,) and probabilities (N, C)."""
+    """Returns the interval of a classification metric. Label numbers are (N,), and probabilities are (N, C)."""
     if metric == "accuracy":
         return wilson(score, len(expected))
     if metric == "log_loss":

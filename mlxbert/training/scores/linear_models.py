@@ -19,7 +19,7 @@ class Link:
     """The function that turns the scores of a linear model into predictions.
 
     Attributes:
-        function: Turns scores (N, C) into probabilities, or numbers (N,) into numbers.
+        function: Turns scores (N, C) into probabilities; if numbers are predicted, returns the scores (N,) unchanged.
         curvature: An upper bound of the curvature of the cross-entropy; `None` for squared errors.
     """
 
@@ -74,7 +74,7 @@ def fit_linear(vectors: Numbers, targets: Floats, link: Link) -> LinearModel:
 def _minimize(
     x: Floats, targets: Floats, penalty: Floats, link: Callable[[Floats], Floats], curvature: float
 ) -> Floats:
-    """Minimizes the cross-entropy plus half the penalty times the squared weights (D, C).
+    """Returns the weights, (D, C), that minimize the cross-entropy plus half the penalty times the squared weights.
 
     The method is Newton's, with a bound of the Hessian (Böhning and Lindsay 1988). The bound is inverted only once, and
     makes every step safe without a line search. Nesterov's acceleration with restarts speeds it up (arXiv:1204.3982).

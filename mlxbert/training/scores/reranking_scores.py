@@ -64,7 +64,7 @@ def best_accuracy(expected: Floats, scores: Numbers) -> float:
 
 
 def _cuts(expected: Floats, scores: Numbers) -> tuple[Floats, Floats]:
-    """Returns, for each distinct score from the highest down, how many positives and pairs are at or above it."""
+    """For each distinct score (highest first), returns how many positives and how many pairs score at least as high."""
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     return np.cumsum(expected[order])[ends], ends + 1.0

@@ -53,7 +53,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of entities by sentence and type (or of words by sentence and plain tag), and of words by sentence.
+    """For each sentence, the counts of its entities by type (or of its words by plain tag), and of all its words.
 
     Attributes:
         names: The K types or plain tags.

@@ -85,7 +85,7 @@ class VectorScores:
         return self.ranked.means() | ({TRIPLETS: float(self.triplets.mean())} if len(self.triplets) else {})
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """Returns the 95 % interval of one of these metrics."""
+        """Returns the 95 % interval of one of the metrics that `means` returns."""
         if self.ranked is None:
             return regress_interval(metric, self.expected, self.scores)
         if metric == TRIPLETS:
@@ -134,14 +134,14 @@ def unit(vectors: Numbers) -> Numbers:
 
 
 def _starts(examples: Sequence[ExampleTexts]) -> NDArray[np.int64]:
-    """Returns the row of the vector of each example's first text."""
+    """Returns, for each example, the index of its first text's vector."""
     return np.cumsum([0, *(len(example.evaluated) for example in examples)], dtype=np.int64)[:-1]
 
 
 def _rankings(
     examples: Sequence[ExampleTexts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
-    """Returns the ranking for each text, the best first, and judgements for the texts that it should find."""
+    """Returns, for each text, the ranked candidates (the best first), and the judgements of its positives (each 1)."""
     queries, documents = dict[str, int](), dict[str, int]()  # rows of the vectors
     judgements = dict[str, dict[str, float]]()
     for example, start in zip(examples, starts.tolist(), strict=True):
@@ -214,7 +214,7 @@ def _misjudged(records: Sequence[RelatedRecord], scores: VectorScores) -> list[M
 
 
 def _not_found(records: Sequence[RelatedRecord], scores: VectorScores) -> list[Mistake]:
-    """Returns, as mistakes, the texts with the lowest nDCG, because their positives rank low."""
+    """Returns, as mistakes, the texts whose positives rank lowest, which are the texts with the lowest nDCG."""
     assert scores.ranked is not None
     ndcg = dict(zip(scores.ranked.queries, scores.ranked.values["ndcg@10"].tolist(), strict=True))
     wrong = [record for record in records if record.positives and ndcg.get(record.text, 1.0) < 1]
