@@ -59,7 +59,7 @@ def open_input(
 ) -> RecordStream:
     """Opens the records of a command: its arguments or, if there are none, records from its input.
 
-    If there is a single name, each argument is a record. `--field`, `--column` or `--text-column` then replace this
+    If `names` is a single name, each argument is a record. `--field`, `--column` or `--text-column` then replaces this
     name, and `--pair-column` adds a second one. If there are two names, all arguments form a single record, and
     `--text-column` and `--pair-column` replace the two names.
 
@@ -136,7 +136,10 @@ def _read_context(source: str, encoding: str) -> str:
 
 
 def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Sequence[Sequence[str]]) -> RecordSource:
-    """Makes a source of records, of one or two texts, from arguments; prints hints about likely mistakes."""
+    """Makes a source of records from arguments; prints hints about likely mistakes.
+
+    A record consists of one or two texts.
+    """
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"

@@ -1,4 +1,4 @@
-"""Lets only the first of several processes that `mlx.launch` or `mpirun` started print and write files.
+"""If `mlx.launch` or `mpirun` started several processes, lets only the first one print and write files.
 
 The launcher ends all processes as soon as one of them fails. Because an error usually occurs in all of them, the other
 processes wait before they print an error. They print it only if the first process does not fail.

@@ -110,7 +110,7 @@ def is_remote(model: object) -> "TypeIs[RemoteModel]":
 def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
     """Loads the model that the options name.
 
-    It gets the heads that the task needs, or the named heads; if both are `None`, it gets all heads.
+    The model gets the heads that the task needs, or the named heads; if both are `None`, it gets all heads.
     """
     from mlxbert.loading import load as load_model
 
@@ -176,7 +176,7 @@ class OutputManifest:
         return choose(path, metadata=about)
 
     def manifest(self) -> dict[str, object]:
-        """Returns the settings as a dict; a run resumes an interrupted run only if these are equal."""
+        """Returns the settings as a dict; a run resumes an interrupted run only if both have the same settings."""
         if isinstance(self.model, Path):
             return {"task": self.name, "model": hash_folder(self.model), "options": dict(self.options)}
         if is_remote(self.model):
@@ -320,7 +320,7 @@ def sink(
     """Opens the destination of results: the screen, or the output file. If a run can be resumed, its batches are saved.
 
     Yields:
-        The destination, and the number of results of an earlier run that it holds.
+        The destination, and the number of results that it already holds from an earlier run.
     """
     with _file(source, options, task, group) if options.output is not None else nullcontext(screen) as out:
         done = 0

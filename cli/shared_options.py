@@ -228,7 +228,7 @@ def _declared(group: Any) -> list[inspect.Parameter]:
 def with_changes(options: Sequence[inspect.Parameter], **changes: dict[str, Any]) -> list[inspect.Parameter]:
     """Returns the options with changes.
 
-    For each option by name, `changes` holds the new values of attributes of `Option`, or a new type as `kind`.
+    `changes` maps the name of an option to a dict with new values for attributes of `Option`, or a new type as `kind`.
     """
 
     def changed(option: inspect.Parameter) -> inspect.Parameter:
@@ -247,7 +247,7 @@ def with_options(command: Callable[..., None], about: str, options: Sequence[ins
 
 
 def _mark(option: inspect.Parameter, kind: type[_Mark]) -> _Mark | None:
-    """Returns the object of a class, such as `Option`, in the annotation of an option, if there is one."""
+    """Returns the object of the class `kind` from the annotation of an option; `None` if there is none."""
     return next((mark for mark in typing.get_args(option.annotation) if isinstance(mark, kind)), None)
 
 

@@ -21,8 +21,8 @@ _first: tuple[int, float] | None = None  # the number of the signal, and when it
 def catch() -> None:
     """Installs the handlers; must be called in the main thread.
 
-    A signal that is ignored stays ignored, such as SIGHUP under `nohup`. Only Ctrl-C is always caught, because shells
-    without job control make programs that they start in the background ignore it.
+    A signal that is ignored stays ignored, such as SIGHUP under `nohup`. Only Ctrl-C is always caught, because a shell
+    without job control lets the programs that it starts in the background ignore it.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""Options of training and evaluation for arguments of the library that are not fields of its option classes."""
+"""The options of training and evaluation commands that the library does not declare in its own option classes."""
 
 import inspect
 import typing
@@ -31,7 +31,7 @@ class DataFiles:
 
 
 def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
-    """Returns the options that groups declare, in which the metrics and formats are those of a task."""
+    """Returns the options that groups declare, which accept the metrics and file formats of the task."""
     metric = {"usual": spec.usual_metric, "values": spec.metrics}
     formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
     return with_changes(options_of(*groups), metric=metric, format=formats)

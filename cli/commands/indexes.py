@@ -124,7 +124,7 @@ def _listed(name: str) -> Path | None:
 
 
 def _names(covers: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names that stand for an index of these paths: all paths joined by commas, unchanged and as shown."""
+    """Returns two names for an index of these paths: the paths joined by commas, as stored and as shown."""
     return ", ".join(covers), ", ".join(map(view.near, covers))
 
 

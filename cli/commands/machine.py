@@ -72,7 +72,7 @@ def doctor(
 def _show(
     facts: dict[str, Any], check: Callable[[], dict[str, Any]] | None, out: OutputOptions, *, report: bool
 ) -> None:
-    """Shows the facts and the result of a check, which is added to the facts.
+    """Shows the facts and, if there is a check, its result; adds the result to the facts.
 
     In a terminal, the facts are drawn before the check runs, so that they are visible even if the user stops it.
     """

@@ -232,7 +232,7 @@ def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool)
 def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Iterator[Index]":
     """Opens the index that covers the paths, or makes a new one.
 
-    If a path does not exist but the query does, the error says that the two are in the wrong order.
+    If a path does not exist, but the query is an existing path, the error says that their order is wrong.
     """
     from mlxbert.search import index_locations, schema
     from mlxbert.search.index import open_index
@@ -452,7 +452,8 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
 def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
     """Yields the hits to draw, each with its best sentence.
 
-    The best sentence has the most words of the query. If a passage has none of them, it is the most similar sentence.
+    The best sentence is the one that shares the most words with the query, by their total length. If a passage has
+    none of the words, it is the sentence that is most similar to the query.
     """
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity

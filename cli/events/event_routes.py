@@ -107,7 +107,7 @@ def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
 
 
 def _saved(output: Path) -> str:
-    """Describes the last saved step of an interrupted run: `saved at step 12; `. Empty if it cannot be read."""
+    """Describes the last saved step of an interrupted run, such as `saved at step 12; `. Empty if it cannot be read."""
     try:
         states = output.with_name(f"{output.name}.partial").rglob("state.json")
         newest = max(states, key=lambda path: path.stat().st_mtime, default=None)

@@ -17,7 +17,7 @@ PART = 512
 class FinishedParts:
     """The finished parts in a folder; iterating over them yields their paths.
 
-    A record next to each part holds its counts and its hash. `owner` is a JSON value that is stored in each record; a
+    A small file next to each part holds the counts and the hash of the part. It also holds the JSON value `owner`; a
     part with another owner counts as damaged.
     """
 

@@ -69,8 +69,8 @@ def choose(
 ) -> OutputFormat:
     """Makes the output format that the extension of a file names, or JSON lines if there is no file.
 
-    If results are vectors, `width` is their number of values, `whole` says that they are int8, and `words` that they
-    belong to words. `metadata` is stored if the format supports it.
+    If results are vectors, `width` is the number of values of each, `whole` says whether they are int8, and `words`
+    whether they belong to words. `metadata` is stored if the format supports it.
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:

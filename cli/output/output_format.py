@@ -82,7 +82,10 @@ class OutputFormat(ABC):
 
 
 def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDArray[Any]":
-    """Returns the vectors of N results in the format's dtype, (N, D); a failure is a row of NaN, or of 0 in int8."""
+    """Returns the vectors of N results as an array (N, D) of the format's dtype.
+
+    A failure is a row of NaN, or of 0 in int8.
+    """
     import numpy as np
 
     width = format.width

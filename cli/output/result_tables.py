@@ -24,7 +24,7 @@ _SQLITE_LIMIT = 2**63  # SQLite's integers are smaller
 
 
 class _Table(OutputFormat):
-    """A format for tables. Its parts are JSON lines, because the columns are known only at the end."""
+    """A format for tables. Parts are stored as JSON lines, because the columns are known only at the end."""
 
     part_ending = ".jsonl"
 

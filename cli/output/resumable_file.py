@@ -1,9 +1,9 @@
 """Writes results to a file in parts that survive an interruption; the file is assembled and moved into place last.
 
 A file `X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
-numbered parts. A part has `PART` results; on a GPU whose window of inputs is larger, it has the results of a window. A
+numbered parts. A part has `PART` results; if the window of inputs on a GPU is larger, it has the results of a window. A
 small file with counts and a hash is written after each part; a part without this file is unfinished. The same command
-finds the parts and resumes after the last finished one. Batches after it that were already saved are not computed
+finds the parts and resumes after the last finished one. If later batches were already saved, they are not computed
 again. `X` itself appears complete or not at all.
 """
 
@@ -45,7 +45,7 @@ def check_output(
     """Raises an error if an output file cannot be written; commands call this before they load a model.
 
     If there are several processes, `shared` says whether they share the work. If so, only the first one writes;
-    otherwise, several processes are an error.
+    otherwise, an error is raised.
     """
     if path is None:
         return
@@ -187,10 +187,10 @@ class FileOutput:
             return self._batches.remember(key, compute)
 
     def begin_windows(self, size: int) -> None:
-        """Makes each part end with a window of `size` inputs, so that a resumed run makes the same windows.
+        """Makes each part end at the end of a window of `size` inputs, so that a resumed run makes the same windows.
 
-        A run that resumes on another GPU with another size begins its windows after the last part. Nothing is left out
-        or computed twice, and a saved batch is used only if it consists of the same texts.
+        If a run resumes on a GPU with another window size, its first window begins after the last part. No result is
+        left out or computed twice, and a saved batch is used only if it consists of the same texts.
         """
         self._part_size = -(-PART // size) * size
 

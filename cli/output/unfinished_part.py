@@ -1,7 +1,8 @@
-"""Saves the outputs of batches since the last finished part every few seconds, so that little is computed twice.
+"""Every few seconds, saves the outputs of the batches since the last finished part.
 
-Texts of similar length share a batch, so that nearly all batches of a window must be computed before its first results
-are complete. Saving only complete results would therefore save next to nothing of a window.
+An interrupted run then loses little work. Saving only complete results would save next to nothing of a window: texts of
+similar length share a batch, so that nearly all batches of the window must be computed before its first results are
+complete.
 """
 
 import base64
@@ -30,7 +31,7 @@ class UnfinishedPart:
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Starts to save the batches after `part` finished parts; reuses those that an interrupted run saved."""
+        """Starts to save the batches that follow the first `part` parts; reuses those of an interrupted run."""
         self._part, self._files, self._size = part, 0, 0
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()

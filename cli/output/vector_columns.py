@@ -62,7 +62,7 @@ class Npy(_ColumnFormat):
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
-        """The size of a vector in bytes, as the only column."""
+        """The size of a vector in bytes; vectors are the only column."""
         return (self.vector_bytes,)
 
     def write_part(self, file: IO[bytes], results: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> None:

@@ -1,1 +1,1 @@
-"""Views of results in a terminal; the only place with colours."""
+"""Views of results in a terminal; the only modules that use colours."""

@@ -1,4 +1,4 @@
-"""Draws the labels that a classifier gives to a text with bars, or the number that it predicts."""
+"""Draws the prediction of a classifier for a text: labels with bars, or a number."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ def draw(
 ) -> Iterator["rich.RenderableType"]:
     """Draws the text or the pair of texts, and below it the predicted labels or the predicted number.
 
-    The best `most` labels are shown, and all labels that were chosen.
+    Shows the best `most` labels, and also any other labels that were chosen.
     """
     if result.pair is None:
         yield rich.Text(console.shortened(result.text), style="dim")

@@ -50,7 +50,7 @@ def stdout() -> "rich.Console":
 
 
 def stderr() -> "rich.Console":
-    """Returns a rich console on stderr that does not wrap lines; while a live view is drawn, returns its console."""
+    """Returns a rich console on stderr that does not wrap lines or, while a live view is drawn, the view's console."""
     from mlxbert.cli.views.colours import Console
 
     return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())
@@ -75,7 +75,7 @@ def at_terminal() -> bool:
 
 
 def draws(json: bool | None) -> bool:
-    """Whether results are drawn instead of printed as JSON: as `json` says, or by default in a terminal."""
+    """Whether results are drawn instead of printed as JSON. If `json` is `None`, they are drawn in a terminal only."""
     return at_terminal() if json is None else not json
 
 
@@ -155,7 +155,7 @@ def _option(match: re.Match[str]) -> str:
 
 
 def _command(start: str, rest: str) -> tuple[str, str]:
-    """Converts a call of one of the package's functions in a text to a command; omits lowercase variables.
+    """Converts a call of one of the package's functions to a command; omits arguments that are lowercase variables.
 
     Args:
         start: The name of the function with the opening parenthesis.

@@ -34,7 +34,7 @@ def named(key: str) -> str:
 
 
 def draw_check(check: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws a line each for operations, families, training with the built-in model, and speed; and then the faults."""
+    """Draws the result of a check: lines with the counts and the speed, then the faults and their consequences."""
     groups = check["groups"]
     kernels = [name for name in groups if name not in (*_MODELS, *_RUNS, _SPEED)]
     runs = [name for name in _RUNS if name in groups]  # a quick check trains nothing
@@ -65,7 +65,8 @@ def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
 def _main(faults: Sequence[Fault]) -> Fault:
     """Returns the worst fault of an operation.
 
-    Faults that affect published models count first, then faults without a result, then faults with the largest error.
+    Faults that affect published models are worse than others. Otherwise, a fault without a result is the worst, then
+    the fault with the largest error.
     """
 
     def weight(fault: Fault) -> tuple[bool, float]:

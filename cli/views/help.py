@@ -115,7 +115,7 @@ def metavar_of(parameter: Any) -> str:
 
 
 def takes(parameter: Any, kind: str) -> bool:
-    """Whether the values of an option are of a kind, `int` or `float`, with or without bounds."""
+    """Whether an option takes values of the type `int` or `float`, as `kind` says, with or without bounds."""
     return parameter.type.name in (kind, f"{kind} range")
 
 

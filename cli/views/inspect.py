@@ -76,7 +76,7 @@ def _fit(fit: "Fit") -> str:
 
 
 def _longest(fit: "Fit") -> str:
-    """Describes how much memory the longest text takes; returns an empty text if a batch takes more."""
+    """Describes how much memory the longest text takes; empty if a batch of the default size takes as much."""
     if fit.longest <= fit.batch:
         return ""
     return f"{console.size(fit.weights + fit.longest)} with a text of {fit.longest_tokens:,} tokens, "
@@ -126,7 +126,7 @@ def _problems(model: "Inspection") -> Iterator[str]:
 
 
 def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.RenderableType"]:
-    """Draws all facts about a model; unless `whole` is true, equal tensors of all layers share a line."""
+    """Draws all facts about a model. Unless `whole` is true, a tensor that several layers have gets a single line."""
     yield from console.facts(f"{model.family} in {model.folder}", _summary(model))
     yield from console.facts("configuration", _config_rows(model.config))
     tokenizer = model.tokenizer
@@ -173,7 +173,7 @@ def _summary(model: "Inspection") -> _Rows:
 
 
 def _as_text(value: object) -> object:
-    """Formats a value on one line. A tuple or mapping is shown by its entries, a dataclass by its name and fields."""
+    """Formats a value on one line. A tuple or mapping is shown as its entries, a dataclass as its name and fields."""
     if is_dataclass(value) and not isinstance(value, Mapping):
         facts = ", ".join(f"{field.name} {_as_text(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({facts})" if facts else type(value).__name__
@@ -263,7 +263,7 @@ def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
 
 
 def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
-    """Merges the rows of a tensor in several layers, whose names in the file may have nothing in common."""
+    """Merges the rows of a tensor in several layers; its names in the file may have nothing in common."""
     first, layers = rows[0], f"{{0…{len(rows) - 1}}}"
     stored_as = first.stored_as
     if stored_as is not None:

@@ -20,7 +20,10 @@ def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.Renderab
 
 
 def draw(result: Tagged, labels: Sequence[str] = (), *, words: bool = False) -> Iterator["rich.RenderableType"]:
-    """Draws entities in their text, or words with their tags if there are `words`; `labels` have fixed colours."""
+    """Draws entities in their text or, if `words` is true, words with their tags.
+
+    Each of `labels` has a fixed colour.
+    """
     all_labels = [*dict.fromkeys((*labels, *(entity.label for entity in result.entities)))]
     styles = {label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(all_labels)}
     if words:

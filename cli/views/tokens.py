@@ -13,7 +13,10 @@ _REPLACED = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Colum
 
 
 def draw_tokens(result: Tokens) -> Iterator["rich.RenderableType"]:
-    """Draws the input of BERT, with a column per token and rows for tokens, segments and positions, which are added."""
+    """Draws the input of BERT: a column per token, with rows for the token, its id, its segment and its position.
+
+    The model adds the embeddings of the last three.
+    """
     for tokens in _tables(result.tokens, console.stdout().width):
         cells = [_cells(token) for token in tokens]
         rows = []

@@ -22,7 +22,7 @@ _COLD, _HOT = (38, 70, 120), (200, 60, 40)  # colours of the cosines 0 and 1
 
 
 class VectorView:
-    """Draws vectors one by one; if `compare` is true, ends with their cosines, unless there are too many."""
+    """Draws vectors one by one and, if `compare` is true, at the end their cosines, unless there are too many."""
 
     def __init__(self, *, compare: bool) -> None:
         self.compare = compare
@@ -35,7 +35,7 @@ class VectorView:
         return _embedding(result)
 
     def draw_cosines(self) -> Iterable["rich.RenderableType"]:
-        """Draws the cosine between each two texts, if there are several texts but not too many."""
+        """Draws the cosine of every pair of texts, if there are several texts but not too many."""
         return _heat_map(self.results) if 1 < len(self.results) <= MOST_COMPARED else ()
 
 

@@ -31,7 +31,7 @@ def _verdict(result: "Verification") -> str:
 
 
 def differences(result: "Verification") -> Iterator["rich.RenderableType"]:
-    """Draws a list of differences for each kind."""
+    """Draws a list for each kind of difference."""
     counts = result.tensors
     for kind in dict.fromkeys(difference.kind for difference in result.differences):
         texts = [difference.text for difference in result.differences if difference.kind == kind]

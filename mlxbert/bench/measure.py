@@ -55,7 +55,7 @@ def bench(
     Args:
         model: The model to measure: hub name, folder or `builtin`.
         against: `torch` to compare with the same model in transformers on torch. Both use the same dtype, and torch
-                    computes on the GPU (MPS or CUDA) if mlxbert does, otherwise on the CPU.
+            computes on the GPU (MPS or CUDA) if mlxbert does, otherwise on the CPU.
         rounds: The number of times that everything is measured; medians are reported.
         revision: See `mlxbert.load`.
         adapter: See `mlxbert.load`.
@@ -71,7 +71,7 @@ def bench(
         of a new classifier with two classes and float32 weights: forward and backward pass with dropout, clipping, and
         AdamW (fused in torch). Both have
 
-        - `dtype`, and `limit_gflops`, the speed of a product of large square matrices in this dtype;
+        - `dtype`, and `limit_gflops`, the speed of multiplying large square matrices in this dtype;
         - `speeds`, by shape: `texts`, `tokens_per_text` (`None` for mixed lengths), `tokens`; for each library the
           median `seconds`, the `slowest_seconds` and the `fastest_seconds` of a batch, `texts_per_second` or
           `updates_per_second`, `tokens_per_second`, `gflops` and their `share` of the limit; `ratio`, how many times
@@ -133,7 +133,10 @@ def _prepare(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, En
 
 
 def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
-    """Returns those shapes of batches that the model's limit allows, as the lengths of the texts by name."""
+    """Returns the shapes of batches that the model's length limit allows.
+
+    Maps the name of each shape to the lengths of its texts in tokens.
+    """
     limit = min(config.max_length, _LONGEST)
     return {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= limit}
 
@@ -159,7 +162,7 @@ def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 
 
 def _measure(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict[str, Any]:
-    """Measures speeds, in `texts` or `updates` per second as `what` says; adds the memory and facts of the workers."""
+    """Measures how many `texts` or `updates` (as `what` says) workers compute per second; adds memory and facts."""
     facts = workers[OURS].facts
     speeds = [_speeds(name, shape, workers, rounds, what) for name, shape in shapes.items()]
     return {
@@ -247,7 +250,10 @@ class _BenchWorker:
         self._stderr.close()
 
     def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, Any]:
-        """Asks for a computation on texts of these lengths, repeated for `least` seconds; returns the mean times."""
+        """Asks for a computation on texts of these lengths, to be repeated for at least `least` seconds.
+
+        Returns the mean times.
+        """
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # the process has ended; `_read` raises the reason
             self.process.stdin.write(json.dumps({"lengths": [*lengths], "least": least}) + "\n")

@@ -15,7 +15,7 @@ FIELDS = ("chip", "macos", "mlx", "mlxbert", "date", "faults")
 
 
 def reports() -> list[dict[str, Any]]:
-    """Returns the reports, each as a dict with the keys `FIELDS`."""
+    """Returns the reports as dicts whose keys are `FIELDS`."""
     rows: list[dict[str, Any]] = json.loads(REPORTED.read_text(encoding="utf-8"))
     return rows
 

@@ -220,7 +220,7 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
 
 
 def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
-    """Returns a step whose first call runs the checks afterwards, without timing them.
+    """Returns a step that also runs the checks after its first call, without timing them.
 
     If the checks ran first, they would do part of the work of the first step. If the step fails, a check may give the
     reason.

@@ -12,7 +12,10 @@ from mlxbert.training.loop.events import Finished
 
 
 def runs(event: Finished) -> Iterator["rich.RenderableType"]:
-    """Draws every run with its options and marks the best one; adds means over seeds and a warning about the best."""
+    """Draws every run with its options, and marks the best one.
+
+    Also draws the means over seeds, and a warning that the best of several runs looks better than it is.
+    """
     yield from (rich.Text(), rich.Text(console.counted(len(event.runs), "run"), "bold"))
     names = _differing(event.runs)
     heads = (*(name.replace("_", " ") for name in names), event.metric)
@@ -41,7 +44,7 @@ def runs(event: Finished) -> Iterator["rich.RenderableType"]:
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the names of the options that distinguish runs; the seed is included only if it differs."""
+    """Returns the names of the options that are shown for runs; the seed is included only if it differs."""
     names = dict.fromkeys(name for run in runs for name in run if name != "score")
     return [name for name in names if name != "seed" or len({run.get(name) for run in runs}) > 1]
 

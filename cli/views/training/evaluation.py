@@ -97,7 +97,7 @@ def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType
 
 
 def _sureness(result: "Evaluation", mistake: "Mistake") -> str:
-    """Describes how wrong the model was; if there are several labels, also for which label."""
+    """Describes how wrong the model was and, if there are several labels, about which label."""
     if result.numeric:
         return f"{value_texts.score(mistake.score)} apart"
     kind = result.spec.mistakes

@@ -86,9 +86,9 @@ def _marked(name: str, value: str) -> tuple[str, str]:
 
 
 def _labels(report: "DataReport", *, of_words: bool) -> Iterator["rich.RenderableType"]:
-    """Draws a bar for each label, for the number of training examples that have it.
+    """Draws a bar for each label, whose length is the number of training examples that have the label.
 
-    For tags, the bar stands for the number of times that the tag occurs.
+    For a tag, the length is the number of times that the tag occurs.
     """
     names = list(dict.fromkeys(name for split in report.splits for name in split.labels))
     first = report.splits[0]

@@ -21,7 +21,7 @@ FROZEN = "frozen vectors"  # the baseline's name in `mlxbert.training.scores.bas
 
 
 def finished(event: "Finished") -> Iterator["rich.RenderableType"]:
-    """Draws the score and its interval next to baselines, the runs, how to use the model, and what opens it."""
+    """Draws the score and its interval next to baselines, the runs, how to use the model, and what can open it."""
     yield rich.Text.assemble(
         (f"{console.visible(event.metric)} {value_texts.score(event.score)}", "bold green"),
         f"  after step {event.step:,}, {value_texts.duration(event.seconds)} in all",

@@ -57,7 +57,7 @@ def score(number: float) -> str:
 
 
 def lessens(metric: str) -> bool:
-    """Whether smaller values of a metric are better. Such a metric has no bar, because a longer bar looks better."""
+    """Whether smaller values of a metric are better. Such metrics have no bars: a longer one would look better."""
     return metric.endswith(("loss", "error", "perplexity")) or any(metric in task.minimized for task in TASKS.values())
 
 

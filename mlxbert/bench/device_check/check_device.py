@@ -88,9 +88,9 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         - `faults`: the wrong results, each with its operation, name, dtype and error, a hint, and whether it affects
           `published_models`;
         - `consequences`: the wrong results that follow from faults, which `follows_from` names;
-        - `quick`: the argument;
-        - `speed`: GFLOP/s of a product in the default dtype, GB/s of copying, and the seconds of a first and a second
-          pass; `None` if measuring them failed or the check is quick;
+        - `quick`: the value of the argument `quick`;
+        - `speed`: GFLOP/s of a matrix product in the default dtype, GB/s of copying, and the seconds of a first and a
+          second pass; `None` if measuring them failed or the check is quick;
         - `memory`: the peak memory in bytes;
         - `seconds`: the duration of the check.
     """
@@ -193,9 +193,9 @@ def models_in_half(models: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str
 
 
 def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> Iterator[Finding]:
-    """Runs all checks of an operation together, so that a GPU is not waited for after each of them.
+    """Evaluates all checks of an operation together, so that the program waits for a GPU only once.
 
-    If they fail together, each check is computed again on its own, so that one failure does not hide the others.
+    If this fails, each check is evaluated again on its own, so that one failure does not hide the others.
     """
     name, computations = dtype_name(dtype), list[ComputedOperation]()
     failed: Exception | None = None
@@ -223,7 +223,7 @@ def _operation(operation: CheckedOperation, dtype: mx.Dtype, *, few: bool) -> It
 def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Iterator[Finding]:
     """Compares a tiny model with `transformers` in the named dtypes.
 
-    The odd widths of the model exercise the code of kernels for incomplete blocks.
+    The widths of the model are not multiples of 8, so that kernels must also handle incomplete blocks.
     """
     uses = _operations_of(lambda: read_config(family, head))
     title = f"{family}, {head}"
@@ -233,7 +233,10 @@ def _models(family: str, head: str, folder: Path, names: Sequence[str]) -> Itera
 
 
 def _operations_of(read: Callable[[], EncoderConfig]) -> frozenset[str]:
-    """Returns the operations that a model uses, or none if it cannot be read, which the model's own check reports."""
+    """Returns the operations that a model uses.
+
+    If the model cannot be read, returns an empty set; the check of the model then reports the error.
+    """
     try:
         return operations_of(read())
     except Exception:
@@ -331,7 +334,7 @@ def _model_error(family: str, head: str, folder: Path, dtype: str) -> float:
 
 
 def vector(dtype: str) -> tuple[float, ...]:
-    """Returns the first numbers of the vector that the built-in model makes for a text, in this dtype."""
+    """Returns the first 8 numbers of the vector that the built-in model computes for `_TEXT` in a dtype."""
     model = load("builtin", dtype=dtype, device="gpu" if devices.on_gpu() else "cpu")
     return tuple(float(value) for value in embed(model, [_TEXT])[0][:8])
 
@@ -352,7 +355,7 @@ def _speed() -> dict[str, Any]:
 
 
 def _copy_source() -> mx.array:
-    """Returns an array for timing copies: 512 MiB on a GPU, or 128 MiB on a CPU, which only emulates float16."""
+    """Returns an array for timing copies: 512 MiB of float16 on a GPU, or 128 MiB of float32 on a CPU."""
     return mx.zeros((2**28,), mx.float16) if devices.on_gpu() else mx.zeros((2**25,), mx.float32)
 
 

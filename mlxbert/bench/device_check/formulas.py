@@ -62,24 +62,24 @@ def rms_norm(x: F64, weight: F64, eps: float, up: F64) -> tuple[F64, F64, F64]:
 
 
 def attention_weights(q: F64, k: F64, scale: float, shift: F64) -> F64:
-    """Returns attention weights: the softmax of the products of queries and keys, scaled and shifted, (B, H, L, K)."""
+    """Returns the attention weights (B, H, L, K): the softmax of scaled and shifted products of queries and keys."""
     return softmax(q @ k.swapaxes(-1, -2) * scale + shift)
 
 
 def attention_gradients(q: F64, k: F64, v: F64, scale: float, shift: F64, up: F64) -> tuple[F64, F64, F64]:
-    """Returns the gradients of queries, keys and values for a cotangent of the output of attention, (B, H, L, d)."""
+    """Returns the gradients of queries, keys and values, given a cotangent (B, H, L, d) of the output of attention."""
     weights = attention_weights(q, k, scale, shift)
     return *weights_gradients(q, k, scale, weights, up @ v.swapaxes(-1, -2)), weights.swapaxes(-1, -2) @ up
 
 
 def weights_gradients(q: F64, k: F64, scale: float, weights: F64, up: F64) -> tuple[F64, F64]:
-    """Returns the gradients of queries and keys for a cotangent of the attention weights, (B, H, L, K)."""
+    """Returns the gradients of queries and keys, given a cotangent (B, H, L, K) of the attention weights."""
     scores = weights * (up - (weights * up).sum(-1, keepdims=True))
     return scores @ k * scale, scores.swapaxes(-1, -2) @ q * scale
 
 
 def rotated(x: F64, cosines: F64, sines: F64) -> F64:
-    """Rotates vectors (…, L, d) by angles whose cosines and sines are (L, d / 2).
+    """Rotates vectors (…, L, d), given the cosines and the sines of the angles, both (L, d / 2).
 
     Element n of the first half and element n of the second half of a vector are rotated together.
     """
@@ -88,7 +88,7 @@ def rotated(x: F64, cosines: F64, sines: F64) -> F64:
 
 
 def cross_entropy(logits: F64, targets: NDArray[Any]) -> tuple[float, F64]:
-    """Returns the cross-entropy of logits (N, C), summed over rows, and its gradient."""
+    """Returns the sum of the cross-entropies of all rows of the logits (N, C), and its gradient."""
     rows = np.arange(len(logits))
     value = (log_sum_exp(logits)[:, 0] - logits[rows, targets]).sum()
     gradient = softmax(logits)
@@ -123,7 +123,7 @@ def mixture(
 
 
 class Adam:
-    """AdamW (arXiv:1711.05101) for one array, in the order of the paper: decay, moments, correction, step."""
+    """AdamW (arXiv:1711.05101) for one array, by the formulas of the paper."""
 
     def __init__(self, parameter: F64) -> None:
         self.parameter, self.mean, self.square = parameter, np.zeros_like(parameter), np.zeros_like(parameter)

@@ -1,4 +1,4 @@
-"""Reads the folder `goldens/`, which holds tiny models of every family and head and their outputs in `transformers`.
+"""Reads the folder `goldens/`, which holds a tiny model for each family and head, with its outputs in `transformers`.
 
 The folder of a family holds the tensors of the encoder and the outputs of all heads. For each head, it also holds a
 configuration and the tensors of the head.
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def real(self) -> NDArray[np.bool_]:
-        """Flags for the tokens that are not padding."""
+        """For each token, whether it is not padding."""
         return np.ones_like(self.input_ids, dtype=bool) if self.mask is None else self.mask.astype(bool)
 
 
 def make_cases(vocab_size: int, max_length: int, pad_id: int, segments: int) -> dict[str, Case]:
-    """Makes the inputs on which every model is compared, by name; they are padded on the right."""
+    """Makes named batches, padded on the right, for comparing the outputs of every model with `transformers`."""
     generator = np.random.default_rng(7)
 
     def ids(batch: int, length: int) -> NDArray[np.int32]:
@@ -104,7 +104,10 @@ def facts_of(config: ConfigJson) -> EncoderConfig:
 
 
 def kind_of(config: EncoderConfig) -> tuple[object, ...]:
-    """Returns an encoder's structure without sizes, names, biases and activations; most BERT variants share it."""
+    """Returns the structure of an encoder, apart from sizes, names, biases and activations.
+
+    Most BERT variants have the same structure.
+    """
     positions = config.positions
     rotations = positions.rotations if isinstance(positions, Rotary) else ()
     return (

@@ -62,7 +62,7 @@ _TRAINED_CASES = (
 
 
 def gradients() -> Iterator[CheckedOperation]:
-    """Yields the checks of the gradients of all operations in `kernels`, and of a loss with its gradient."""
+    """Yields the checks of the gradients of operations in `kernels`, and the check of a loss and its gradient."""
 
     def of(
         name: str, make: Make, *uses: str, dtypes: tuple[mx.Dtype, ...] = DTYPES, quick: tuple[mx.Dtype, ...] = ()
@@ -165,7 +165,10 @@ def _rms_norm(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _norm_gradients(
     name: str, run: Callable[..., mx.array], arrays: list[mx.array], up: mx.array, expected: list[F64], scale: F64
 ) -> Iterator[ComputedOperation]:
-    """Yields the checks of the gradients of input (each row multiplied by its scale), weight and bias."""
+    """Yields the checks of the gradients of a norm's input, weight and bias.
+
+    Each row of the gradient of the input is first multiplied by its scale.
+    """
     odd = is_odd(up.shape[-1])
     of_input, *of_parameters = _vjp(run, arrays, up)
     yield ComputedOperation(
@@ -179,7 +182,7 @@ def _norm_gradients(
 def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks the gradients of MLX's attention, which has kernels for some shapes.
 
-    On a GPU, layers with a distance penalty are trained with it; other layers are trained with it if
+    On a GPU, training uses it in layers with a distance penalty, and in other layers if
     `gpu_attention.differentiates_attention` says so. On a CPU, mlxbert's own functions are checked as well.
     """
     for size, length, kind in _FEW_CASES if inputs.few else _CASES if inputs.wide else _HALF_CASES:
@@ -189,7 +192,7 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _trained_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks the gradients of attention as layers compute it in training on a GPU without dropout."""
+    """Checks the gradients of attention in the form in which layers without dropout compute it in training on a GPU."""
     for size, length, kind in _FEW_CASES if inputs.few else _TRAINED_CASES:
         name = f"gradient of attention in training, head size {size}, length {length}, {kind}"
         yield from _attention_gradients(inputs, size, length, kind, {name: _trained})
@@ -210,7 +213,7 @@ def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array
 def _attention_gradients(
     inputs: RandomInputs, size: int, length: int, kind: str, functions: Mapping[str, _Attend]
 ) -> Iterator[ComputedOperation]:
-    """Yields the checks of the gradients of several attention functions, which are given by title."""
+    """Yields the checks of the gradients of attention functions; `functions` maps their titles to them."""
     (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
     (mask, shift), scale = masked(inputs, length, kind), size**-0.5
     expected = formulas.attention_gradients(a, b, c, scale, shift, u)
@@ -245,7 +248,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _rotation(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that the gradient of a rotation is rotated in the opposite direction."""
+    """Checks that the gradient of a rotation is the cotangent, rotated in the opposite direction."""
     (x, cosines, sines), (_, c, s) = rotation_inputs(inputs)
     up, u = inputs.draw(*x.shape)
     (gradient,) = _vjp(lambda x: ops.rotate(x, cosines, sines), [x], up)
@@ -267,7 +270,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks the gradient of table rows that are used several times, so that their gradients add up."""
+    """Checks the gradient of a table from which rows are taken several times; the gradients of a row add up."""
     for width in (30, 64) if inputs.wide else (64,):
         (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
         expected = np.zeros_like(t)

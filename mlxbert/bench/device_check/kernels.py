@@ -1,10 +1,11 @@
 """Compares the operations of models with numpy in float64, in shapes for which a GPU uses different kernels.
 
-Inputs are rounded to the dtype first, so that only the error of the operation counts. The first run on a GPU compiles a
-kernel for most operations, which takes up to a second or two each: on CUDA for each fused function, for each gather or
-scatter in each dtype, and in half precision for each shape of attention. Therefore fewer shapes are checked in half
-precision: its kernels have the same source as in float32, and differ only in loading, converting and rounding.
-`tests/bench` counts the kernels.
+Inputs are rounded to the dtype first, so that only the error of the operation counts.
+
+The first run on a GPU compiles most kernels, and each of them may take a second or two. On CUDA, there is a kernel for
+each fused function, for each gather or scatter in each dtype, and, in half precision, for each shape of attention.
+Therefore fewer shapes are checked in half precision: its kernels have the same source as those for float32, and differ
+only in loading, converting and rounding. `tests/bench` counts the kernels.
 """
 
 from collections.abc import Iterator
@@ -124,7 +125,7 @@ def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _activated(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks a linear layer together with its activation, which a CPU computes in a single pass in inference."""
+    """Checks a linear layer with its activation; in inference, a CPU computes both in a single pass."""
     layer, weight = linear(inputs, 64, 128)
     x, a = inputs.draw(1024, 64)
     expected = formulas.ACTIVATIONS["gelu"](a @ weight.T + as_float64(layer.bias))
@@ -183,10 +184,11 @@ _FEW_CASES = ((64, 17, WHOLE), (64, 128, BOOLEAN))
 
 
 def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | None, F64]:
-    """Returns a mask for a batch of two texts, or a bias per head, and its additive form in float64.
+    """Returns the mask of a batch of two texts, and the same mask in additive form in float64.
 
-    The second text is half padding, or masked as a whole. A text that is masked as a whole has no defined result, but
-    it must not change the result of the other text.
+    An additive mask is random and has values for each head. A boolean mask excludes half of the second text or, if
+    `kind` is `WHOLE`, the whole second text. That text then has no defined result, so that the additive form does not
+    mask it; but it must not change the result of the first text.
     """
     if kind == ADDED:
         return inputs.draw(1, HEADS, length, length)
@@ -222,7 +224,7 @@ def _attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def score_factor(inputs: RandomInputs) -> float:
     """Returns a factor for the allowed error of attention.
 
-    In half precision, it allows for a second rounding, of the scores before the softmax.
+    In half precision, the factor allows for a second rounding: that of the scores before the softmax.
     """
     return 1.0 if inputs.wide else 1.8
 
@@ -256,7 +258,7 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that `gpu_attention.is_fused` knows for which shapes MLX computes attention in a single kernel.
 
-    Versions of MLX up to 0.32.1 cannot tell, so nothing is checked.
+    Checks nothing without Metal, or if MLX cannot report this, as in versions up to 0.32.1.
     """
     if not (on_gpu() and gpu_attention.on_metal()):
         return
@@ -287,7 +289,7 @@ def _attention_weights(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def rotation_inputs(inputs: RandomInputs) -> tuple[list[mx.array], list[F64]]:
-    """Returns vectors, and the cosines and sines of the angles of positions, as MLX arrays and in float64."""
+    """Returns vectors, cosines and sines for a rotation: first as MLX arrays, then in float64."""
     angles = np.arange(17)[:, None] * 10_000.0 ** (-np.arange(32) / 32)
     arrays = [
         inputs.draw(BATCH, HEADS, 17, 64)[0],
@@ -305,7 +307,7 @@ Mixture = tuple[list[mx.array], list[F64], NDArray[np.int32]]
 
 
 def mixture_inputs(inputs: RandomInputs) -> Mixture:
-    """Returns the inputs of a mixture of experts, as MLX arrays and in float64, and the chosen experts of each token.
+    """Returns the inputs of a mixture of experts as MLX arrays, the same in float64, and each token's chosen experts.
 
     The inputs are the tokens, the two weight matrices of the experts, and the weights of the chosen experts.
     """
@@ -359,10 +361,10 @@ _RATE, _DRAWN = 0.1, (40, 384)
 
 
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks that dropout masks equal the masks of the CPU, so that a run can resume elsewhere, and are random.
+    """Checks that dropout masks are random, and equal those of a CPU, so that a run can resume on another device.
 
-    With 15,360 numbers, the share of kept numbers has a standard deviation of 0.0024, and the share of bits that are
-    equal in two masks one of 0.0031.
+    With 15,360 numbers, the share of kept numbers has a standard deviation of 0.0024. For the share of bits that are
+    equal in two masks, it is 0.0031.
     """
     key = mx.random.key(7)
     with dropout.seeded(key):

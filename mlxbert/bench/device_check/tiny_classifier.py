@@ -48,7 +48,10 @@ def operations() -> frozenset[str]:
 
 
 def draw_weights(shapes: dict[str, Sequence[int]]) -> dict[str, NDArray[np.float32]]:
-    """Draws random float32 weights of these shapes, by name in a checkpoint; the weights of norms are around 1."""
+    """Draws random float32 weights, given shapes by name in a checkpoint.
+
+    The weights of norms are around 1, all others around 0.
+    """
     weights = {}
     for number, (name, shape) in enumerate(shapes.items()):
         noise = np.random.default_rng(number).standard_normal(tuple(shape), np.float32) * np.float32(0.2)
@@ -74,7 +77,8 @@ def case() -> Case:
 def golden() -> dict[str, Any]:
     """Reads the results of torch: `losses` and `parameters`.
 
-    For each parameter in order, the latter has `ours` (its name in the network), `shape`, and `projections`.
+    `parameters` maps the name of each parameter, in order, to its facts: `ours` (its name in the network), `shape`, and
+    `projections`.
     """
     results: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
     return results
@@ -95,7 +99,7 @@ class _ClassObjective(LoopObjective[Example]):
     name, metric, pure = "classify", "loss", True
 
     def collate(self, examples: Sequence[Example], rng: random.Random) -> TrainBatch:
-        """Returns the same batch for all examples."""
+        """Returns the only batch, whatever the examples are."""
         return batch()
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array | float]:

@@ -24,7 +24,7 @@ _NEAR = 10.0
 
 
 def updates() -> Iterator[CheckedOperation]:
-    """Yields the operation that checks an update as on a GPU; on a CPU, it also checks an update as on a CPU."""
+    """Yields an operation that checks the update that GPUs make and, on a CPU, also the update that CPUs make."""
     # It uses products of vectors with themselves, for the norm.
     yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
 
@@ -47,7 +47,7 @@ class _CheckedModel:
 
 
 def _draw_model(inputs: RandomInputs) -> _CheckedModel:
-    """Draws vectors, matrices, and matrices with transposed gradients, as the weights of dense layers have."""
+    """Draws vectors, matrices, and matrices whose gradients are transposed, like those of dense layers."""
     parameters, values = Arrays(), dict[str, F64]()
     gradients, slopes = ([Arrays(), Arrays()], [dict[str, F64](), dict[str, F64]()])
     for number, name in enumerate(_NAMES):
@@ -114,8 +114,8 @@ def _on_a_gpu(model: _CheckedModel, *, scaled: bool) -> tuple[Arrays, AdamW, mx.
     """Makes two updates as on a GPU.
 
     Returns:
-        The parameters, the optimizer, and the loss, weight and norm of each update. If the loss is `scaled`, also a
-        check that an update whose gradients overflow changes nothing and halves the scale; otherwise `None`.
+        The parameters; the optimizer; an array with the loss, weight and norm of each update; and, if the loss is
+        `scaled`, a check that an update whose gradients overflow changes nothing and halves the scale, else `None`.
     """
     step = DeviceStep({n: _kind(n)[0] for n in _NAMES}, {n: _kind(n)[1] for n in _NAMES}, _MAX_NORM, scaled=scaled)
     scale = FIRST_SCALE if scaled else 1.0
@@ -170,7 +170,7 @@ def _uncompiled() -> Iterator[None]:
 
 
 def _compiles() -> bool:
-    """Whether MLX compiles functions at present, in which case Python runs a compiled function only once."""
+    """Whether MLX compiles functions at present. If so, two calls of a function run its Python code only once."""
     calls = []
 
     def count(x: mx.array) -> mx.array:
