@@ -50,8 +50,8 @@ def read_own_adapter(
         name: The name of the adapter, one of `own_adapters`.
         config_json: The configuration.
         weights: The weight files.
-        names: The names of all tensors in the file, by plain name.
-        tensors: The header entries, by the name in the file.
+        names: Maps the plain name of each tensor to its name in the file.
+        tensors: Maps the name of each tensor in the file to its header entry.
     """
     tasks, rank = own_adapters(config_json), config_json.integer("lora_rank", default=4)
     scale = scale_of(rank, config_json.number("lora_alpha", low=-1e9, high=1e9, default=1.0), rslora=False)
