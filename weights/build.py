@@ -19,7 +19,7 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Raises `CheckpointError` if a copy differs from the tensor that it is tied to; the network uses no copies."""
+    """Raises `CheckpointError` if a copy, which the network does not use, differs from the tensor it is tied to."""
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -27,7 +27,7 @@ def check_tied(checkpoint: Checkpoint) -> None:
 
 
 def first_problem(checkpoint: Checkpoint, parts: Iterable[str]) -> CheckpointError | None:
-    """Returns the error to raise if a network with these parts cannot be built; only headers are checked."""
+    """Checks headers only; returns the error to raise if a network with these parts cannot be built, else `None`."""
     parts = tuple(parts)
     for part in ("encoder", *parts):
         for problem in checkpoint_problems.problems(checkpoint, part, parts):
@@ -72,8 +72,8 @@ def build_network(
         checkpoint: The opened folder.
         parts: The optional parts to build; the weights must hold each of them.
         dtype: The dtype to compute in.
-        new_heads: Heads to add with fresh weights, and the labels of each head, or `None` for a head without labels. If
-            the heads need a pooler, it is loaded from the weights; it is fresh if the weights hold none.
+        new_heads: Maps each head to add, with fresh weights, to its labels, or to `None` if it has no labels. If the
+            heads need a pooler, it is loaded from the weights; it is fresh if the weights hold none.
         seed: The seed of the fresh weights.
         packed: Whether quantized weights stay quantized in memory, which saves space. Otherwise they are expanded to
             `dtype`.
@@ -108,7 +108,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
 
     Args:
         architecture: The configuration.
-        heads: The heads, and the labels of each head, or `None` for a head without labels.
+        heads: Maps each head to its labels, or to `None` if it has no labels.
         dtype: The dtype of the weights.
         seed: The seed of the weights.
     """
@@ -176,7 +176,7 @@ class _StreamedLayer(nn.Module):
         self._checkpoint, self._number, self._dtype = checkpoint, number, dtype
 
     def __call__(self, x: mx.array, context: Context) -> tuple[mx.array, mx.array | None]:
-        """Runs the layer like a layer of `mlxbert.nn.blocks`."""
+        """Reads and runs the layer; takes and returns the same values as a layer of `mlxbert.nn.blocks`."""
         layer = build_block(self._checkpoint.config, self._number)
         _load_weights(layer, self._checkpoint, self._dtype, within=f"encoder.layers.{self._number}.")
         outputs: tuple[mx.array, mx.array | None] = layer(x, context)
@@ -224,7 +224,7 @@ def _load_weights(
 
 
 def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:
-    """Returns how the matrices of an entry are quantized.
+    """Returns how the matrices of a table entry are quantized.
 
     Returns `None` if they must be expanded, or are not all quantized in the same way.
     """

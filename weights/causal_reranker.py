@@ -44,7 +44,7 @@ def as_classifier(folder: ModelFolder, family: Family, config: EncoderConfig) ->
 
 
 def _answers(folder: ModelFolder, rows: int) -> tuple[int, int]:
-    """Returns the token ids of the answers yes and no."""
+    """Returns the token ids of the answers "yes" and "no"."""
     if folder.logit_score is None:
         settings = _vocabulary(folder.transformer)
     else:

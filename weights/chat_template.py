@@ -54,7 +54,7 @@ class PairPrompt:
 
 
 def _read(folder: ModelFolder) -> str | None:
-    """Reads the chat template of a model; `None` if the model has none."""
+    """Reads the chat template of a model; returns `None` if the model has none."""
     path = folder.transformer / TEMPLATE
     if path.is_file():
         try:
@@ -74,7 +74,7 @@ def carries_pairs(folder: ModelFolder) -> bool:
 
 
 def read_prompt(folder: ModelFolder) -> PairPrompt | None:
-    """Reads the prompt of a reranker from its chat template; `None` if the model takes plain pairs of texts."""
+    """Reads the prompt of a reranker from its chat template; returns `None` if the model takes plain pairs of texts."""
     if not carries_pairs(folder):
         if folder.logit_score is None:
             return None
@@ -102,7 +102,7 @@ def _uses_messages(folder: ModelFolder) -> bool:
 
 
 def _parse(template: str) -> PairPrompt | None:
-    """Parses the template of Qwen3-Reranker with any instruction; `None` for other templates."""
+    """Parses the template of Qwen3-Reranker with any instruction; returns `None` for other templates."""
     defaults: list[str] = []
     names: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Opens a model folder: finds its family and its parts, and which tensors belong to them.
+"""Opens a model folder: finds its family, its parts, and the tensors that belong to each part.
 
 Opening a folder reads the configuration and the headers of the weights. The weights are read when a network is built.
 """
@@ -39,8 +39,8 @@ class Checkpoint(Architecture):
 
     Attributes:
         folder: The folder that holds the configuration and the weights.
-        names: The name of every tensor in the file, by its plain name (without prefix, in the current spelling).
-        tensors: The header entries, by the name in the file. A matrix that is stored as several tensors has one entry.
+        names: Maps the plain name of each tensor (without prefix, in the current spelling) to its name in the file.
+        tensors: Maps names in the file to header entries. A matrix that is stored as several tensors has one entry.
         ignored: The plain names of the tensors that the network does not use.
         parts: The optional parts (pooler, heads) that the weights hold.
         weights: The weight files.
@@ -71,7 +71,7 @@ class Checkpoint(Architecture):
         return self.family.table(self.parts)
 
     def arrays(self, dtype: mx.Dtype) -> Mapping[str, mx.array]:
-        """Returns all tensors by plain name. Each is read when it is used, and expanded to `dtype` if it is packed.
+        """Returns all tensors by plain name. A tensor is read when it is used, and expanded to `dtype` if it is packed.
 
         A tensor that an adapter changes is merged with the adapter in float32.
         """
@@ -143,7 +143,7 @@ def _names_of_parts(family: Family, config: EncoderConfig) -> dict[str, set[str]
 
 
 def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[str, str]:
-    """Returns the name of every tensor in the file, by its plain name."""
+    """Maps the plain name of each tensor to its name in the file."""
     names: dict[str, str] = {}
     for name in tensors:
         plain = _plain_name(name, family)
@@ -162,8 +162,8 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
 def _parts(config_json: ConfigJson, part_names: Mapping[str, set[str]], names: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the optional parts that the weights hold.
 
-    Normally the tensors decide. If all tensors that the file has of a part also belong to other parts, `architectures`
-    decides.
+    Normally the tensors decide. `architectures` decides about a part if all of its tensors in the file also belong to
+    other parts.
     """
     classes = config_json.strings("architectures")
     choices = any(name.endswith("ForMultipleChoice") for name in classes)  # its classifier has the same names
@@ -264,7 +264,7 @@ def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> C
 
 
 def _is_ignored(name: str, family: Family, part_names: Mapping[str, set[str]]) -> bool:
-    """Whether the network ignores a tensor: a buffer, a tensor listed as unused, or one of a head that is not built."""
+    """Whether the network ignores a tensor: a buffer, one listed as unused, or one of a head that is not built."""
     listed = any(re.fullmatch(pattern, name) for pattern in family.buffers + family.ignored)
     return listed or any(name in tensors for tensors in part_names.values())
 
@@ -274,7 +274,7 @@ def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Fami
 
     Args:
         unknown: The plain names of the unknown tensors.
-        names: The names of all tensors in the file, by plain name.
+        names: Maps the plain name of each tensor to its name in the file.
         family: The family that `config.json` names.
         encoder: The plain names of the encoder's tensors.
     """

@@ -1,4 +1,4 @@
-"""The problems of a checkpoint that its headers show. `build_network` raises the first, `inspect` reports all."""
+"""The problems of a checkpoint that its headers show. `build_network` raises the first one; `inspect` reports all."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mlxbert.weights.formats.headers import FLOATS
 
 @dataclass(frozen=True)
 class PartProblem:
-    """A problem because of which a part cannot be built, and an optional hint."""
+    """A problem that prevents a part from being built, and an optional hint."""
 
     text: str
     hint: str | None = None
@@ -24,7 +24,7 @@ class PartProblem:
 
 
 def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterator[PartProblem]:
-    """Yields the problems because of which a part of a network cannot be built.
+    """Yields the problems that prevent a part of a network from being built.
 
     Args:
         checkpoint: The opened folder.
@@ -49,7 +49,7 @@ def problems(checkpoint: Checkpoint, part: str, parts: Iterable[str]) -> Iterato
 
 
 def _labels_problem(checkpoint: Checkpoint) -> str:
-    """Returns why the labels of a configuration cannot be used; the message does not begin with the folder."""
+    """Returns a message that says why the labels of a configuration cannot be used, without the path of the folder."""
     try:
         config_reader.labels(checkpoint.config_json)
     except ConfigError as problem:

@@ -44,7 +44,7 @@ def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_
 
 
 def _check_base(folder: ModelFolder, source: str) -> None:
-    """Rejects a model with other weights than the adapter was trained for; warns if this cannot be decided.
+    """Rejects a model whose weights are not the ones the adapter was trained for; warns if this cannot be decided.
 
     Folders are compared by their weights, models on the hub by their names.
     """

@@ -51,7 +51,7 @@ class ModelFolder:
 
     @property
     def own(self) -> Path:
-        """The folder of the files that were trained last: the adapter's folder, or the model's without an adapter."""
+        """The folder of the most recently trained files: the adapter's if there is an adapter, else the model's."""
         return self.path if self.adapter is None else self.adapter
 
     @property
@@ -116,7 +116,7 @@ class ModelFolder:
 
     @property
     def described(self) -> ConfigJson:
-        """The configuration of the model: `described_by`, or the `config.json` in this folder; empty without either."""
+        """The configuration of the model: `described_by`, else the `config.json` in this folder, else empty."""
         config = self._config if self.described_by is None else self.described_by
         return ConfigJson(self.path / CONFIG, {}) if config is None else config
 

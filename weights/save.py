@@ -219,7 +219,7 @@ def _widest(checkpoint: Checkpoint) -> str:
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
-    """Whether files hold a copy of the word embeddings for the decoder, because transformers expects one."""
+    """Whether the decoder's copy of the word embeddings is written to files, because transformers expects one there."""
     return architecture.config_json.values.get("tie_word_embeddings") is False and is_tied(parts)
 
 
@@ -251,12 +251,12 @@ def _with_full_names(architecture: Architecture, tensors: list[TensorToWrite]) -
 
 
 def is_own(plain: str) -> bool:
-    """Whether transformers does not know a tensor, so that it is stored in a file of mlxbert's own."""
+    """Whether a tensor is unknown to transformers and is therefore stored in one of mlxbert's own files."""
     return any(layer.holds(plain) for layer in OWN_LAYERS)
 
 
 def left_out(checkpoint: Checkpoint, tensors: list[TensorToWrite]) -> list[str]:
-    """Returns the names of all tensors and other entries in a checkpoint's files that are not written."""
+    """Returns the names of all tensors and other entries that are in a checkpoint's files, but are not written."""
     written = {tensor.plain for tensor in tensors}
     return [name for plain, name in checkpoint.names.items() if plain not in written] + list(checkpoint.weights.skipped)
 

@@ -143,7 +143,7 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
 def _weights(
     folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool
 ) -> dict[str, mx.array]:
-    """Checks the names and shapes of a module's tensors; returns them in float32, or zeros without `with_weights`."""
+    """Checks the names and shapes of a module's tensors; returns them in float32, or zeros if not `with_weights`."""
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:

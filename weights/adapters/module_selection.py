@@ -35,7 +35,7 @@ class _PatternPart:
     group: "_Alternatives" = ()
 
     def ends(self, name: str, starts: set[int]) -> set[int]:
-        """Returns where in a name a match can end if it begins at one of the offsets `starts`."""
+        """Returns the offsets in a name at which a match can end if it begins at one of the offsets `starts`."""
         if self.anchor:
             return starts & {0 if self.anchor == "^" else len(name)}
         offsets = set(starts) if self.repeat in ("?", "*") else set()
@@ -136,7 +136,7 @@ class Selection:
 
     @cached_property
     def _names(self) -> dict[str, str | tuple[str, ...]]:
-        """The values of `target_modules` and `exclude_modules`: a string is a pattern, a tuple holds names."""
+        """Maps `target_modules` and `exclude_modules` to their values: a pattern (a string) or names (a tuple)."""
         names: dict[str, str | tuple[str, ...]] = {}
         for key in ("target_modules", "exclude_modules"):
             value = self.settings.get(key)
@@ -155,7 +155,7 @@ class Selection:
         return module in names or module.endswith(tuple(f".{name}" for name in names))
 
     def left_out_by(self, module: str) -> str | None:
-        """Returns the key of the setting because of which PEFT skips a module, or `None` if PEFT adapts the module."""
+        """Returns the key of the setting that makes PEFT skip a module, or `None` if PEFT adapts the module."""
         if self._named("exclude_modules", module):
             return "exclude_modules"
         inside = (*module.split("."),)
@@ -208,5 +208,5 @@ class Selection:
 
 
 def _suffix_starts(name: str) -> list[int]:
-    """Returns the offsets in a name where a match of its last parts may begin: 0, and the offset after each dot."""
+    """Returns the offsets in a dotted name at which a suffix can begin: 0, and the offset after each dot."""
     return [0, *(at + 1 for at, sign in enumerate(name) if sign == ".")]

@@ -76,7 +76,7 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
 
     mlxbert writes the head and the labels to a `config.json` next to the adapter. PEFT writes no such file: in this
     case, the class that the adapter was trained for determines the head. The labels are then taken from the base model
-    if their number fits, and are numbered otherwise.
+    if their number fits; otherwise they are `LABEL_0`, `LABEL_1` and so on.
 
     Args:
         folder: The folder of the adapter.
@@ -136,7 +136,7 @@ class WeightUpdate:
         scale: The number by which the product B A is multiplied.
         names: The names of the adapter's tensors in the file. The keys are `A`, `B` and, for DoRA,
             `lora_magnitude_vector`.
-        number: The index of the adapter if its tensors stack several adapters, else `None`.
+        number: The index of the adapter if the tensors hold a stack of several adapters, else `None`.
     """
 
     target: Target
@@ -153,7 +153,7 @@ class Adapter:
         folder: The folder of the adapter.
         weights: The weight files of the adapter.
         updates: The updates of each tensor of the base model. The keys are plain names.
-        replaced: The tensors that replace tensors of the base model: their names in the file, by plain name.
+        replaced: Maps the plain name of each replaced tensor of the base model to the new tensor's name in the file.
     """
 
     folder: Path
@@ -170,7 +170,7 @@ class Adapter:
         return self._arrays[self.replaced[plain]]
 
     def merged(self, plain: str, base: mx.array) -> mx.array:
-        """Returns a tensor of the base model with its updates, in float32.
+        """Returns a tensor of the base model with its updates applied, in float32.
 
         A tensor without updates is returned unchanged.
         """
@@ -314,7 +314,7 @@ def merged_names(
     tied: Mapping[str, str],
     names: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns the names that all tensors of an adapted checkpoint have in their files, by plain name.
+    """Maps the plain name of each tensor of an adapted checkpoint to its name in its file.
 
     If the adapter has heads, the other heads of the base model are left out: they were trained for the encoder without
     the adapter.
@@ -324,7 +324,7 @@ def merged_names(
         heads: The heads of the adapter; empty if it adapts the encoder alone.
         parts: The plain names of the tensors of the encoder and of each part.
         tied: The tied tensors (see `Family.tied`).
-        names: The names that the tensors of the base model have in their files, by plain name.
+        names: Maps the plain name of each tensor of the base model to its name in its file.
     """
     dropped: set[str] = set()
     if heads:

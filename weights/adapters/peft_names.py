@@ -46,7 +46,7 @@ class Target:
 
     @property
     def names(self) -> set[str]:
-        """All names that can denote the module: each ending of its name in memory and of the paths of our layers."""
+        """All names that can denote the module: each suffix of its name in memory and of the paths of our layers."""
         roots = (self.inside, *(re.sub(r"^.*\.\d+\.", "", path) for path in self.ours))
         return {".".join(parts[start:]) for name in roots for parts in [name.split(".")] for start in range(len(parts))}
 
@@ -54,7 +54,7 @@ class Target:
 def targets(
     family: Family, config_json: ConfigJson, config: EncoderConfig, parts: Iterable[str] = ()
 ) -> Iterator[Target]:
-    """Yields the modules whose weights are in one tensor on disk, whether they are linear layers or not.
+    """Yields every module, not only linear layers, whose weights are one tensor on disk or part of one.
 
     Args:
         family: The family.

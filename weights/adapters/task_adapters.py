@@ -51,8 +51,8 @@ def read_own_adapter(
         name: The name of the adapter, one of `own_adapters`.
         config_json: The configuration.
         weights: The weight files.
-        names: The names of all tensors in the file, by plain name.
-        tensors: The header entries, by the name in the file.
+        names: Maps the plain name of each tensor to its name in the file.
+        tensors: Maps the name of each tensor in the file to its header entry.
     """
     from mlxbert.nn.lora import scale_of
     from mlxbert.weights.adapters.peft_adapter import Adapter, WeightUpdate

@@ -117,7 +117,7 @@ def activation(config: ConfigJson, key: str, default: str) -> str:
 
 
 def usable_labels(config: ConfigJson) -> Labels | None:
-    """Reads the labels; `None` if they are invalid.
+    """Reads the labels; returns `None` if they are invalid.
 
     Most tasks need no labels. Building a head with invalid labels reports why they are invalid.
     """

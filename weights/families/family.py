@@ -27,28 +27,28 @@ class Family:
         facts: Reads the facts of the encoder from a `config.json`, and the facts of heads that differ from
             `HeadSpec.facts`.
         prefixes: Prefixes that the names of the encoder's tensors have only in files that also hold a head. All of them
-            are read, the first one is written.
+            are recognized in files; the first one is written.
         encoder: The tensors that every checkpoint of the family has.
         parts: The tensors of the optional parts: the pooler and the heads. A checkpoint has a part if it has a tensor
             that no other part has, or if `architectures` names the class of the part (`HeadSpec.class_names`).
-        old_spellings: Regular expressions for old spellings in names, each with the current spelling; only for reading.
+        old_spellings: Maps regular expressions for old spellings in names to the current spellings; only for reading.
         buffers: Patterns (for full names without prefix) of tensors that are never written: position ids, which are not
             learned, and adapters, which are merged or left out.
         code: The name of the configuration class in the authors' code. It identifies files without a `model_type`.
         ignored: Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists
             these tensors and the buffers.
-        tied: The copies of tied tensors, each with the tensor that it must equal (names without prefix).
-        authors_prefix: The prefix of class names in the authors' code, if it differs for `foreign` models.
+        tied: Maps each copy of a tied tensor to the original, which it must equal (both are names without prefix).
+        authors_prefix: The prefix of class names in the authors' code for `foreign` models; empty if it is the same.
         exported: Returns the name that transformers uses for a tensor, given the plain name with the first prefix. The
             result may depend on the configuration.
         pooling: Returns the pooling of a model whose files do not state it.
-        embeds_in_code: Whether a `modules.json` that names only the authors' code means this pooling, with vectors
-            scaled to length 1. Each text then needs one of the checkpoint's own adapters.
+        embeds_in_code: Whether a model whose `modules.json` names only the authors' code uses `pooling` and scales its
+            vectors to length 1. Each text then needs one of the checkpoint's own adapters.
         wide_range: Whether hidden states exceed the range of float16.
         pooled: Whether the class without a head has the pooler, if the family has a pooler at all.
-        modules: Patterns of stems on disk, each with the names of its modules in memory, if they differ. There are
+        modules: Maps patterns of stems on disk to the names of their modules in memory, if these differ. There are
             several names if a matrix is fused on disk only. PEFT uses the names in memory.
-        foreign: Returns whether transformers needs remote code for a model or mistakes it for one of another family.
+        foreign: Returns whether transformers needs remote code for a model, or takes it for a model of another family.
         config_overrides: Returns the keys of `config.json` that must be rewritten for transformers because the file is
             in another dialect. The value `None` means that a key is omitted.
     """

@@ -19,7 +19,7 @@ def _is_jina(config: ConfigJson, tensors: Collection[str]) -> bool:
 
 
 def _is_normed(config: ConfigJson, tensors: Collection[str]) -> bool:
-    """Whether a model is the second variant.
+    """Whether a model is of the second variant, in which queries and keys are normalized.
 
     The names of the tensors decide. If they are unknown, the name of the authors' code decides, but copies and
     fine-tuned models may lack this name.

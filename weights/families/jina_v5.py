@@ -1,7 +1,7 @@
 """jina-embeddings-v5: a EuroBERT (nano) or a Qwen3 (small) with one adapter in PEFT's format per task.
 
-`modules.json` names only the authors' code. This code takes the last token's vector and scales it to length 1. Models
-with an adapter that the authors merged are plain EuroBERTs and Qwen3s. See `mlxbert.weights.adapters.task_adapters`.
+`modules.json` names only the authors' code. This code takes the last token's vector and scales it to length 1. If
+the authors merged an adapter, the model is a plain EuroBERT or Qwen3. See `mlxbert.weights.adapters.task_adapters`.
 """
 
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ _QWEN_KEYS = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT d
 
 
 def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig], dict[str, Any]]:
-    """Returns the function for `config_overrides`: a model with a merged adapter belongs to another family."""
+    """Returns a function for `config_overrides`: once an adapter is merged, the `model_type` becomes `merged`."""
 
     def changed(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
         classes = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]

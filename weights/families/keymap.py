@@ -2,8 +2,8 @@
 
 A table is a tuple of entries `(our stems, their stems, operation)`: "ours" are the names in our networks, "theirs" the
 names in files. A stem is followed by one of `SUFFIXES`, usually `.weight` or `.bias`; `{}` in a stem stands for the
-number of a layer. Loading maps their names to ours. Saving uses the same table in reverse, so no inverse can be
-forgotten.
+number of a layer. Loading maps their names to ours. Saving uses the same table in reverse, so the two directions
+always agree.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -95,7 +95,7 @@ Table = tuple[TensorName, ...]
 
 
 def same(ours: str, theirs: str) -> TensorName:
-    """Returns the entry of an array that differs in its name only."""
+    """Returns the entry of an array that has different names in our networks and in files, but the same values."""
     return TensorName((ours,), (theirs,))
 
 
@@ -105,7 +105,7 @@ def channels_last(ours: str, theirs: str) -> TensorName:
 
 
 def split(ours: tuple[str, ...], theirs: str) -> TensorName:
-    """Returns the entry of one array of theirs that is split into several of ours on the first axis (fused q, k, v)."""
+    """Returns the entry of an array in files that is split on the first axis into several of ours (fused q, k, v)."""
     return TensorName(ours, (theirs,), SPLIT)
 
 
@@ -121,7 +121,7 @@ def within(ours: str, theirs: str, table: Table) -> Table:
 
 
 def expand(table: Table, layers: int) -> Table:
-    """Repeats each entry with a `{}` for all layers, and replaces the `{}` by 0, 1, … `layers` - 1."""
+    """Repeats each entry that contains `{}` once per layer, and replaces the `{}` by 0, 1, …, `layers` - 1."""
     return tuple(
         replace(
             entry,
@@ -134,7 +134,7 @@ def expand(table: Table, layers: int) -> Table:
 
 
 def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> Iterator[TensorName]:
-    """Yields the entries with full tensor names, if `names` holds all of our names in the entry."""
+    """Yields the entries with full tensor names; skips an entry if `names` lacks one of our names."""
     for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)
@@ -144,12 +144,12 @@ def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> I
 
 
 def load(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Converts their arrays of an entry to ours. The names in the entry are full names."""
+    """Converts the arrays of an entry from files to our networks. The names in the entry are full names."""
     converted = entry.operation.load([arrays[name] for name in entry.theirs], len(entry.ours), entry.head_size)
     return dict(zip(entry.ours, converted, strict=True))
 
 
 def save(entry: TensorName, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Converts our arrays of an entry to theirs. The names in the entry are full names."""
+    """Converts the arrays of an entry from our networks to files. The names in the entry are full names."""
     converted = entry.operation.save([arrays[name] for name in entry.ours], len(entry.theirs), entry.head_size)
     return dict(zip(entry.theirs, converted, strict=True))

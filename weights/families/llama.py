@@ -32,7 +32,7 @@ DECODER = (r"lm_head\.weight",)  # of a language model
 
 
 def encoder(*layer: Table) -> Table:
-    """Returns the table of an encoder whose layers have the tensors of all these tables."""
+    """Returns the table of an encoder; each of its layers has the tensors of all tables in `layer`."""
     embeddings = (same("embeddings.word", "embed_tokens"),)
     return tensor_names.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 

@@ -88,7 +88,7 @@ def _dropout(config: ConfigJson) -> Dropout:
 def _initialization(config: ConfigJson) -> Initialization:
     """Reads how new weights are initialized.
 
-    Layers that add to the residual stream have a smaller standard deviation. The padding token has a random row.
+    Layers that add to the residual stream have a smaller standard deviation. The padding token's row is random, too.
     """
     plain = config_reader.initialization(config)
     return replace(

@@ -34,7 +34,7 @@ _MULTIPLE = 256  # the authors' code rounds the default width of the feed-forwar
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    """Reads the facts in either dialect. A file with the keys of both is read as in the authors' code."""
+    """Reads the facts in either dialect. A file with keys of both dialects is read as in the authors' code."""
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
         config.only(key, False, "mlxbert runs NomicBERT without it")
@@ -132,16 +132,16 @@ def _longest(config: ConfigJson) -> int:
 
 
 def _overrides(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
-    """Returns the keys that replace GPT-2's keys in the authors' dialect.
+    """Returns transformers' spelling of the keys that the authors' dialect borrows from GPT-2.
 
-    Nothing is replaced if transformers does not run the model.
+    The result is empty if transformers does not run the model.
     """
     supported = facts.gated and not any((facts.biases.attention, facts.biases.up, facts.biases.down))
     return rotation.transformers_keys(facts) if supported and config.get("activation_function") is not None else {}
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """Returns the name in the authors' code for tensors of a model without gates, which transformers does not run."""
+    """Returns a tensor's name in files. Models without gates, which transformers lacks, use the authors' names."""
     if config.get("activation_function") not in _UNGATED:
         return name
     return re.sub(r"^nomic_bert\.", "bert.", name.replace("mlp.fc11.", "mlp.fc1."))

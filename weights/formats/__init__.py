@@ -1,1 +1,1 @@
-"""Formats of weights. Each format is a module or folder with the same two functions (`weight_files.WeightReader`)."""
+"""Weight formats. Each one is a module or package with the two functions of `weight_files.WeightReader`."""

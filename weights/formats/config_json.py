@@ -107,14 +107,14 @@ class ConfigJson:
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """Reads a list of strings; empty if the key is missing."""
+        """Reads a list of strings; returns an empty one if the key is missing."""
         value = self.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.refuse(key, "a list of strings")
         return tuple(value)
 
     def nested(self, key: str) -> "ConfigJson":
-        """Reads a nested object, with the same typed lookups; empty if the key is missing."""
+        """Reads a nested object, which has the same typed lookups and is empty if the key is missing."""
         values = self.get(key, {})
         if not isinstance(values, dict):
             raise self.refuse(key, "an object")
@@ -141,7 +141,7 @@ class ConfigJson:
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
-    """Finds the configuration of a Google release, and the `model_type` in its file name.
+    """Finds the configuration of a Google release, and the `model_type` that its file name contains.
 
     Returns `None` if there is a `config.json`, or if there is no configuration at all.
     """

@@ -35,7 +35,7 @@ class Int8Rows:
         return {self.dtype}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """Returns the tensors without the scales; raises `CheckpointError` if packed tensors are invalid."""
+        """Returns the header entries except the scales; raises `CheckpointError` if packed tensors are invalid."""
         for name, info in tensors.items():
             if info.dtype != self.dtype:
                 continue

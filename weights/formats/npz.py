@@ -140,7 +140,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the header of the only archive in a model folder; `None` if there is no archive."""
+    """Reads the header of the only archive in a model folder; returns `None` if there is no archive."""
     archives = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
     if len(archives) > 1:
         raise CheckpointError(
@@ -167,5 +167,5 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Returns the arrays of an archive whose header was checked, by name; each is read when it is accessed."""
+    """Returns, by name, the arrays of an archive whose header was checked; each is read when it is accessed."""
     return LazyArrays(header.tensors, lambda name: _read(path, name, header.tensors[name]))

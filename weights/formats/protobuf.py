@@ -45,6 +45,6 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 
 def numbers(data: bytes, at: int, end: int) -> dict[int, int]:
-    """Returns the values of a message's varint fields, by field number; the last value of a repeated field."""
+    """Returns the value of each varint field in a message, by field number; a repeated field has its last value."""
     entries = fields(data, at, end)
     return {number: varint(data, start, stop)[0] for number, wire, start, stop in entries if wire == VARINT}

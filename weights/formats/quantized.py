@@ -38,8 +38,8 @@ class Quantization:
     Attributes:
         bits: The number of bits per number.
         group_size: How many numbers of a row share a scale.
-        layers: Matrices with other parameters: pairs of the name in the file, without `.weight`, and the parameters, or
-            `None` for plain floats.
+        layers: The matrices with other parameters. Each pair consists of the matrix's name in the file, without
+            `.weight`, and its parameters, or `None` if the matrix is stored as plain floats.
     """
 
     bits: int
@@ -64,7 +64,7 @@ class Quantization:
 
     @property
     def carries_errors(self) -> bool:
-        """Whether an error may exceed one step, because it compensates for the errors of other numbers in its row."""
+        """Whether a number's error may exceed one step because it compensates for the errors of others in its row."""
         return self.bits <= max(_FITTED_BITS)
 
     @property
@@ -93,7 +93,7 @@ class Quantization:
         return {stem + suffix: part for suffix, part in zip(self.SUFFIXES, packed, strict=True)}
 
     def unpacked(self, folder: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-        """Returns the tensors without scales and offsets; the shape of a quantized matrix is its original shape.
+        """Returns the header entries except scales and offsets; a quantized matrix has its original shape there.
 
         Raises `CheckpointError` if the tensors contradict each other or `config.json`.
         """
@@ -154,7 +154,7 @@ Storage = Quantization | Int8Rows  # packed layouts, in which several stored ten
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:
-    """Reads the parameters of quantized weights from `config.json`; `None` if MLX did not quantize the weights."""
+    """Reads the parameters of quantized weights from `config.json`; returns `None` if MLX did not quantize them."""
     settings = config.nested(KEY)
     config.only(
         THEIR_KEY,

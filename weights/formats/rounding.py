@@ -1,4 +1,4 @@
-"""Rounds a matrix to few bits, such that its products with its inputs have a small error.
+"""Rounds a matrix to few bits so that the products of the matrix and its inputs have a small error.
 
 The result is in MLX's layout, `codes * scale + offset`. The scale and the offset of each group of numbers in a row are
 fitted by least squares. Then the columns are rounded from left to right; the remaining columns compensate for the error
@@ -34,10 +34,10 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
         matrix: The matrix; its numbers are finite. The scales and offsets get its dtype.
         bits: The number of bits per number, a divisor of 32.
         size: The number of numbers in a group.
-        products: The products of all pairs of inputs, summed over the texts, (I, I) and finite; `None` if unknown.
+        products: For each pair of inputs, the sum of their product over the texts; (I, I), finite. `None` if unknown.
 
     Returns:
-        The words (O, I bits / 32), the scales (O, G) and the offsets (O, G).
+        The words (O, I * bits / 32), the scales (O, G) and the offsets (O, G).
     """
     import numpy as np
 
@@ -57,7 +57,7 @@ def quantized(matrix: mx.array, bits: int, size: int, products: "Floats | None")
 
 
 def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tuple[mx.array, mx.array]:
-    """Fits the scales and the offsets of all groups, both (O, G), in the dtype of the matrix.
+    """Fits the scales and the offsets of all groups; both are (O, G), in the dtype of the matrix.
 
     Args:
         matrix: The rows, (O, I).
@@ -145,7 +145,7 @@ def round_columns(
 
 
 def packed(codes: mx.array, bits: int) -> mx.array:
-    """Packs codes (O, I) into words (O, I bits / 32), with the first code in the lowest bits."""
+    """Packs codes (O, I) into words (O, I * bits / 32), with the first code in the lowest bits."""
     per_word = _WORD // bits
     shifts = mx.arange(per_word, dtype=mx.uint32) * bits
     return mx.left_shift(codes.reshape(codes.shape[0], -1, per_word), shifts).sum(axis=-1).astype(mx.uint32)

@@ -112,7 +112,7 @@ def find_files(folder: Path, elsewhere: Collection[Path] = ()) -> list[Path]:
 def read_headers(
     folder: Path, classes: Sequence[str] = (), elsewhere: Mapping[Path, Header] | None = None
 ) -> dict[Path, Header] | None:
-    """Reads the headers of a model folder's safetensors files; `None` if there are no such files.
+    """Reads the headers of a model folder's safetensors files; returns `None` if there are no such files.
 
     A header in `elsewhere` is used instead of reading its file, which may be missing (see `find_files`).
     """
@@ -124,10 +124,10 @@ def read_headers(
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Returns the tensors of a file whose header was checked, by name; data is read when it is used.
+    """Returns, by name, the tensors of a file whose header was checked; data is read when it is used.
 
-    MLX keeps the data of an array as long as the array is referenced. Each array is therefore returned only once and
-    then released here; a second access opens the file again.
+    MLX keeps the data of an array as long as the array is referenced. An array is therefore released here as soon as it
+    is returned; a second access opens the file again.
     """
     fresh: dict[str, mx.array] = {}
 

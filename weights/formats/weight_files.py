@@ -34,7 +34,7 @@ class WeightReader(Protocol):
     """The interface of a module that reads a weight format."""
 
     def read_headers(self, folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-        """Reads the headers of a folder's files in this format; `None` if there are no such files.
+        """Reads the headers of a folder's files in this format; returns `None` if there are no such files.
 
         `classes` holds the `architectures` in `config.json`, for formats that store several models in one file.
         """

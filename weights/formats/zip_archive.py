@@ -1,4 +1,4 @@
-"""Zip archives: checks the size of the directory before it is parsed, and finds the offsets of the members.
+"""Checks the size of a zip archive's directory before the directory is parsed; finds the offsets of the members.
 
 zipfile trusts the directory, and creates an object for every entry before it can report how many there are. Torch
 (≥ 1.6) stores members uncompressed, one after another, and writes no comment; any other archive is rejected.

@@ -81,7 +81,7 @@ class Snapshot:
         return self.folder.parents[1] / "trees" / f"{self.commit}.json"
 
     def listing(self) -> dict[str, AnnouncedFile] | None:
-        """Reads the list of all files that the commit has on the hub; `None` if the list is not in the cache."""
+        """Reads the list of all files that the commit has on the hub; returns `None` if the cache has no list."""
         try:
             tree = json.loads(self.listing_file.read_bytes())
             valid = tree["format_version"] == _TREE_FORMAT and isinstance(tree["files"], dict)
@@ -148,7 +148,7 @@ class Snapshot:
             return False
 
     def sizes(self) -> dict[Path, int]:
-        """Returns the size of each file in bytes, by resolved path, because commits share identical files."""
+        """Returns the size of each file in bytes; the keys are resolved paths because commits share identical files."""
         paths = (path.resolve() for path in self.folder.rglob("*") if path.is_file())
         return {path: path.stat().st_size for path in paths}
 
@@ -189,7 +189,7 @@ class Check:
     Attributes:
         checked: The files whose hash is known and was compared.
         unknown: The files whose hash is unknown.
-        damaged: The files that are not as expected, and how they differ.
+        damaged: Maps each file that is not as expected to a description of the difference.
         missing: The files that the model needs, but that are not in the cache.
     """
 
@@ -300,5 +300,5 @@ def cached_names() -> list[str]:
 
 
 def loading(name: str, revision: str | None) -> str:
-    """Returns the Python call that downloads a model, for hints."""
+    """Returns the Python call that downloads a model, to show it in hints."""
     return f"mlxbert.load({name!r}" + (f", revision={revision!r})" if revision else ")")

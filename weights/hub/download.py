@@ -132,7 +132,7 @@ class Commit:
         self.needed = needed_files(name, self.listed, lambda file: parse_json(name, self._verified(file)), self.has)
 
     def has(self, file: str, *, content: bool = False) -> bool:
-        """Whether a file is in the cache with the expected size; with `content`, the hash must also be as expected."""
+        """Whether a file is in the cache with the expected size and, if `content` is set, the expected hash."""
         expected = self._snapshot.expected(file, self.listed)
         return mismatch(self.folder / file, expected, content=content) is None
 
@@ -140,7 +140,7 @@ class Commit:
         return self.folder / file if self.has(file, content=True) else self._fetch(file, lambda received: None)
 
     def fetch(self, files: Iterable[str], on_progress: OnProgress | None, *, check: bool = False) -> None:
-        """Downloads the files that are not in the cache; with `check`, also the files whose hash differs."""
+        """Downloads the files that are not in the cache and, if `check` is set, the files whose hash differs."""
         missing = [file for file in files if not self.has(file, content=check or not self._recorded)]
         if missing:
             total = sum(self.listed[file].size or 0 for file in missing)
@@ -207,7 +207,7 @@ def _system_files(repository: Path) -> list[Path]:
 
 
 def _freed_bytes(removed: Iterable[cache.Snapshot], kept: Iterable[cache.Snapshot]) -> int:
-    """Returns the total size in bytes of the files that removed commits have, but kept commits do not."""
+    """Returns the total size, in bytes, of the files that only removed commits have."""
     shared = {path for snapshot in kept for path in snapshot.sizes()}
     sizes = {path: size for snapshot in removed for path, size in snapshot.sizes().items()}
     return sum(size for path, size in sizes.items() if path not in shared and not is_system_file(path.name))

@@ -1,4 +1,4 @@
-"""The announced size and hash of a file on a hub; compares them with a file on disk, and checks values from a hub."""
+"""Compares files on disk with the sizes and hashes that a hub announces, and checks values that a hub sends."""
 
 import hashlib
 import re
@@ -58,7 +58,7 @@ def git_hash(path: Path) -> str:
 
 
 def mismatch(path: Path, known: AnnouncedFile, *, content: bool = True) -> str | None:
-    """Returns how a file differs from its expected size and, with `content`, its hash; `None` if it does not differ."""
+    """Returns how a file differs from its expected size or, if `content` is set, its expected hash; else `None`."""
     if not path.is_file():
         return "is not in the cache"
     size = path.stat().st_size

@@ -145,7 +145,7 @@ def metadata_problem(metadata: Any) -> str | None:
 
 
 def guard_library() -> None:
-    """Makes huggingface_hub check the values that it uses in paths, also if another package downloads with it."""
+    """Makes huggingface_hub check the values that it uses in paths, even if another package calls it."""
     from huggingface_hub import HfApi, file_download
 
     if not hasattr(file_download.get_hf_file_metadata, _GUARDED):
@@ -156,7 +156,7 @@ def guard_library() -> None:
 
 
 def _refuse(why: str | None) -> None:
-    """Raises huggingface_hub's error for invalid metadata; it then uses its cache, as if there were no network."""
+    """Raises huggingface_hub's error for invalid metadata, which makes huggingface_hub use its cache as if offline."""
     from huggingface_hub.errors import FileMetadataError
 
     if why is not None:

@@ -156,7 +156,7 @@ def _companions(format: _WeightFormat, first: str, inside: Collection[str]) -> l
 def _weights(
     name: str, prefix: str, listed: Collection[str], read: ReadJson, is_here: Callable[[str], bool]
 ) -> list[str]:
-    """Selects the weight files of a folder in one format; empty if the folder has none."""
+    """Returns the weight files that a folder has in one format; empty if the folder has none."""
     inside = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
     choices: list[tuple[_WeightFormat, list[str]]] = []
     for format in _FORMATS:

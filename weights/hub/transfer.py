@@ -30,7 +30,7 @@ def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, c
         snapshot: The commit; its folder need not exist yet.
         file: The path of the file in the repository.
         listed: The size and the hash that the hub's list states for the file.
-        count: Called with the number of bytes of the file that have arrived.
+        count: Called with the number of bytes of the file that have arrived so far.
     """
     what, wrong = f"{snapshot.name}: {file}", ""
     for _ in range(2):
@@ -61,7 +61,7 @@ def _discard(snapshot: Snapshot, path: Path) -> None:
 
 
 class _Transfer:
-    """The announced size and hash of a file. Acts as huggingface_hub's progress bar to stop a transfer of another size.
+    """Acts as huggingface_hub's progress bar, and stops the transfer of a file whose metadata or size is wrong.
 
     Attributes:
         expected: The size and the hash that the file must have; `None` until the hub has been asked.

@@ -1,4 +1,4 @@
-"""Added tokens, which are matched before a text is split: reads their declarations and assigns their ids.
+"""Reads the declarations of added tokens, which are matched before a text is split, and assigns their ids.
 
 As in transformers, tokens with an id come first, then special tokens with a role, then other special tokens.
 """
@@ -83,7 +83,7 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
 def collect(
     folder: Path, settings: Mapping[str, Any], roles: Mapping[str, AddedToken], defaults: Mapping[str, str]
 ) -> list[Added]:
-    """Returns all added tokens of a folder in the order in which they are added, each once.
+    """Returns all added tokens of a folder, without duplicates, in the order in which they are added.
 
     `defaults` holds the special tokens of the tokenizer class.
     """
@@ -106,7 +106,7 @@ def _missing(tokenizer: Tokenizer, added: Iterable[Added]) -> list[Added]:
 def add_tokens(tokenizer: Tokenizer, added: Sequence[Added], folder: Path, *, complete: bool) -> None:
     """Adds tokens to a tokenizer. Tokens that are already in the vocabulary keep their ids.
 
-    With `complete`, default tokens of the class that the vocabulary lacks are always appended. Otherwise they are
+    If `complete` is set, default tokens of the class that the vocabulary lacks are always appended. Otherwise they are
     appended only if other tokens are appended, too.
     """
     check_added(folder, [entry.token.content for entry in added if entry.token.normalized], growth_of(tokenizer).total)

@@ -61,7 +61,7 @@ def check_charsmap(path: Path, table: bytes) -> None:
 
 
 def _unescape(path: Path, data: bytes) -> bytes:
-    """Rewrites JSON without escapes of plain characters; some writers emit them, and they could bypass the checks."""
+    """Replaces escapes of plain characters in JSON, which some writers emit, because they could bypass the checks."""
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
@@ -110,7 +110,7 @@ def _check(path: Path, data: bytes) -> None:
 
 
 def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
-    """Returns the largest id of all tokens, including added tokens, except the ids in `aside`; -1 without tokens."""
+    """Returns the largest id of all tokens, including added tokens, except the ids in `aside`; -1 if there are none."""
     if isinstance(tokenizer.model, models.Unigram):  # ids are list indexes: no need to copy all tokens
         added = tokenizer.get_added_tokens_decoder().keys() - aside
         return max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *added, -1)

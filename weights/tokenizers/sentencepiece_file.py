@@ -76,7 +76,7 @@ class _PieceTable:
     plain: bool = True
 
     def add_short(self, data: bytes, at: int) -> int:
-        """Reads consecutive normal pieces with a short text and a score, which most pieces are. This is fast.
+        """Reads consecutive normal pieces that have a short text and a score, as most pieces do. This is fast.
 
         Returns the offset of the first field of another kind, or `at` if a piece is damaged or contains a line feed.
         """
@@ -126,7 +126,7 @@ class _PieceTable:
 
 
 def _decode(texts: list[bytes]) -> list[str] | None:
-    """Decodes all texts at once; `None` if a text is not UTF-8 or contains a line feed."""
+    """Decodes all texts at once; returns `None` if a text is not UTF-8 or contains a line feed."""
     try:
         lines = b"\n".join(texts).decode("utf-8").split("\n") if texts else []
     except UnicodeDecodeError:
@@ -135,7 +135,7 @@ def _decode(texts: list[bytes]) -> list[str] | None:
 
 
 def _unpack(scores: list[bytes]) -> list[float] | None:
-    """Unpacks the bytes of score fields; `None` if a field is damaged."""
+    """Unpacks the bytes of score fields; returns `None` if a field is damaged."""
     content = b"".join(scores)
     if len(content) != _SCORE_SIZE * len(scores) or content[::_SCORE_SIZE].strip(bytes([_SCORE_KEY])):
         return None

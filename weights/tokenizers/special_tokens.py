@@ -20,8 +20,8 @@ class Ends:
         pair: The layout of two texts: `segments` is `[CLS] A [SEP] B [SEP]` with B in segment 1; `doubled` is
             `<s> A </s></s> B </s>` in one segment; `trimmed` is like `doubled`, but offsets exclude the spaces at the
             ends of a token; `each` is `<bos> A <eos> <bos> B <eos>` with the second half in segment 1.
-        used: When these tokens are used with a `tokenizer.json`: `always`, only if its post-processor is `missing`, or
-            `never`.
+        used: When these tokens are used with a `tokenizer.json`: `always`, `never`, or `missing`, that is, only if the
+            file has no post-processor.
     """
 
     first: str

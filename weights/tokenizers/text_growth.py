@@ -41,9 +41,9 @@ class Growth:
     """The factors by which the steps of a tokenizer can multiply the length of a text.
 
     Attributes:
-        total: The factor for the number of bytes, by all steps of the normalizer.
-        written: The factor for the number of code points, by the replacements that the file states, and by a
-            pre-tokenizer with unusually many steps.
+        total: The factor by which all steps of the normalizer together can multiply the number of bytes.
+        written: The factor by which the replacements that the file states, together with a pre-tokenizer that has
+            unusually many steps, can multiply the number of code points.
     """
 
     total: float
@@ -56,7 +56,7 @@ class Growth:
 
 
 def growth_of(tokenizer: Tokenizer) -> Growth:
-    """Computes by how much the steps of a tokenizer can make a text longer."""
+    """Computes the factors by which the steps of a tokenizer can make a text longer."""
     normal, before = (
         [] if step is None else list(steps_of(json.loads(step.__getstate__())))
         for step in (tokenizer.normalizer, tokenizer.pre_tokenizer)
@@ -128,7 +128,7 @@ def _sections(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def _read(path: Path, data: bytes, start: int) -> Any:
-    """Parses the JSON value at an offset. It reads as little as possible, because the rest of the file may be large."""
+    """Parses the JSON value at an offset. Reads as little as possible, because the rest of the file may be large."""
     for size in (2**18, 2**22, len(data)):
         try:
             return json.JSONDecoder().raw_decode(data[start : start + size].decode("utf-8", "replace"))[0]

@@ -61,7 +61,7 @@ class TokenizerClass:
 
 
 def _pieces(rules: PieceRules, special: Mapping[str, str], ends: Ends, **facts: Any) -> TokenizerClass:
-    """Defines a class with a SentencePiece model. Only the model's file states its replacements of characters."""
+    """Defines a class with a SentencePiece model, whose character replacements are only stated in its file."""
     return TokenizerClass((rules.file,), rules, special, Unigram, ends, steps=rules.steps, keeps_steps=True, **facts)
 
 

@@ -94,7 +94,7 @@ class TokenizerFiles:
 
 
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
-    """Finds the tokenizer class of a folder; `None` if the class is unknown and only a `tokenizer.json` defines it."""
+    """Finds the tokenizer class of a folder; returns `None` if only a `tokenizer.json` defines an unknown class."""
     has_json = (folder / TOKENIZER_JSON).is_file()
     declared = name  # for messages; the fast and the slow classes of transformers are read the same way
     name = name and name.removesuffix("Fast")
@@ -383,7 +383,7 @@ def read_tokenizer(folder: Path | ModelFolder) -> TokenizerFiles:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disables Python's garbage collection, which would take a third of the time if 250,000 pieces are created."""
+    """In a `with` block, disables garbage collection, which takes a third of the time if 250,000 pieces are created."""
     collects = gc.isenabled()
     gc.disable()
     try:

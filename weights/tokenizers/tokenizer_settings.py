@@ -53,7 +53,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """Returns the tokenizer class that the files name, the `model_type`, and whether the first class is generic."""
+    """Returns the first non-generic class in the files, the `model_type`, and whether a generic class precedes it."""
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports
@@ -72,7 +72,7 @@ def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[st
 
 
 def flag(folder: Path, settings: Mapping[str, Any], key: str) -> bool | None:
-    """Reads a flag of `tokenizer_config.json`; `None` if the flag is missing or null."""
+    """Reads a flag of `tokenizer_config.json`; returns `None` if the flag is missing or null."""
     value = settings.get(key)
     if value is not None and not isinstance(value, bool):
         raise TokenizerError(f"{folder}/tokenizer_config.json: {key} is {value!r}, expected true, false or null")

@@ -60,7 +60,7 @@ _GENERATOR: _Rules = {
 class Translated(NamedTuple):
     """The translated names of a checkpoint.
 
-    `names` holds the name in the checkpoint of each tensor, by its name in transformers; `skipped` holds the names of
+    `names` maps the name of each tensor in transformers to its name in the checkpoint. `skipped` holds the names of
     variables that are not weights.
     """
 
@@ -119,7 +119,7 @@ def _translate_name(name: str, rules: _Rules) -> str:
 
 
 def translate(names: Iterable[str], classes: Sequence[str] = ()) -> Translated:
-    """Translates names to the names in transformers. In unknown names, only slashes are replaced, by dots.
+    """Translates names to the names in transformers. An unknown name only has its slashes replaced by dots.
 
     Args:
         names: The names of all tensors in the checkpoint.

@@ -1,6 +1,6 @@
 """Reads the TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA: `X.index` and `X.data-00000-of-00001`.
 
-Names and shapes are the same as in transformers. `table` describes the format.
+Names and shapes are the same as in transformers. table.py describes the format.
 """
 
 import math
@@ -59,7 +59,7 @@ def _choose(folder: Path, indexes: list[str]) -> str:
 
 
 def find_index(folder: Path) -> Path | None:
-    """Finds the `.index` of a folder's TensorFlow checkpoint; `None` if the folder has no such checkpoint."""
+    """Finds the `.index` of a folder's TensorFlow checkpoint; returns `None` if the folder has no such checkpoint."""
     inside = [*folder.iterdir()] if folder.is_dir() else []
     names = sorted(path.name for path in inside if path.is_file() and not is_system_file(path.name))
     stems = {shard[1] for name in names if (shard := _SHARD.fullmatch(name))}
@@ -149,7 +149,7 @@ def _read_header(path: Path, classes: Sequence[str]) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the header of a folder's TensorFlow checkpoint, by the path of its `.index`; `None` if there is none."""
+    """Maps the path of a TensorFlow checkpoint's `.index` to its header; returns `None` if there is no checkpoint."""
     path = find_index(folder)
     if path is None:
         return None
@@ -161,7 +161,7 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Returns the tensors of a checkpoint whose header was checked, by name; each is read when it is accessed."""
+    """Returns, by name, the tensors of a checkpoint whose header was checked; each is read when it is accessed."""
     bundle = read_bundle(path)
     shards = _shards(path, bundle.shards)
 

@@ -1,6 +1,6 @@
 """Parses and checks the `.index` of a TensorFlow checkpoint: the metadata and the offset of each tensor.
 
-The file is a LevelDB table (https://github.com/google/leveldb/blob/main/doc/table_format.md) that holds messages of
+The file is a LevelDB table (https://github.com/google/leveldb/blob/main/doc/table_format.md) that holds the messages in
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
@@ -115,7 +115,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _shards(message: bytes) -> int:
-    """Returns the number of data files, which the message under the empty key states."""
+    """Returns the number of data files, which is in the message that is stored under the empty key."""
     version = 0
     for number, wire, start, end in fields(message, 0, len(message)):
         if (number, wire) == (3, protobuf.BYTES):

@@ -33,7 +33,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the headers of the torch checkpoints in a model folder; `None` if there are none."""
+    """Reads the headers of the torch checkpoints in a model folder; returns `None` if there are none."""
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: read_header(folder / SINGLE)}
     if not (folder / INDEX).is_file():
@@ -67,7 +67,7 @@ def _map(path: Path, span: Member) -> "np.ndarray[Any, Any]":
 
 
 def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
-    """Returns the tensors of a file whose header was checked, by name; each is read when it is accessed."""
+    """Returns, by name, the tensors of a file whose header was checked; each is read when it is accessed."""
     content = read_content(path)
     if {name: (each.storage.dtype, each.shape) for name, each in content.tensors.items()} != {
         name: (info.dtype, info.shape) for name, info in header.tensors.items()

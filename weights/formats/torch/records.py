@@ -51,7 +51,7 @@ class TorchTensor:
 
 
 def resolve_name(text: str) -> Name:
-    """Returns the record of a qualified name."""
+    """Returns the record that a qualified name refers to."""
     if text not in _NAMES:
         raise UnsupportedError(f"names {text[:200]!r}")
     return Name(text)
