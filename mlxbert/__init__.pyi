@@ -172,8 +172,8 @@ def attention(
         pair: A second text, in segment B.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
             Default: `error`.
-        layers: The numbers of the layers, from 0; negative numbers count from the last layer. `None` for all.
-        heads: The numbers of the heads, like `layers`.
+        layers: The indices of the layers, from 0; negative indices count from the last layer. `None` for all.
+        heads: The indices of the heads, like `layers`.
 
     Raises:
         InputError: The input is not a text, or is too long with `overflow="error"`.
@@ -282,7 +282,7 @@ def embed(
         usage: Counts tokens, padding and truncated inputs.
 
     Returns:
-        (D,) for one text, (N, D) for N texts, where D is the size of a vector; D / 8 with `binary`.
+        (D,) for one text, (N, D) for N texts, where D is the size of a vector. With `binary`, D / 8 replaces D.
 
     Raises:
         ArgumentError: An argument has an invalid value.
