@@ -264,7 +264,9 @@ def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
 
 def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
     """Merges the rows of a tensor in several layers; its names in the file may have nothing in common."""
-    first, layers = rows[0], f"{{0…{len(rows) - 1}}}"
+    first, numbers = rows[0], sorted({int(match[0]) for row in rows for match in _LAYER.finditer(row.name)})
+    whole = numbers == [*range(numbers[0], numbers[-1] + 1)]
+    layers = f"{{{numbers[0]}…{numbers[-1]}}}" if whole else f"{{{','.join(map(str, numbers))}}}"
     stored_as = first.stored_as
     if stored_as is not None:
         alike = len({_LAYER.sub("{}", row.stored_as or "") for row in rows}) == 1

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mlxbert.cli.views.inspect import by_layer
+from mlxbert.folders.inspection import TensorFacts
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats.weight_files import open_weights
 from tests.helpers.program import TERMINALS, Terminal, call, change_config, change_weights, terminal, tiny_model
@@ -89,6 +91,13 @@ def test_names_of_the_file_and_what_else_it_holds(tmp_path: Path) -> None:
     narrow = drawn(folder, "--tensors", columns=70)
     assert re.search(rf"{re.escape(stored[name])}\n +→ {re.escape(name)}\n +→ {re.escape(becomes)}\n", narrow)
     assert f"{stored[name].replace('1', '{0…1}')} → " in drawn(folder, columns=200)
+
+
+@pytest.mark.parametrize(("layers", "named"), [((0, 1, 2), "{0…2}"), ((1, 2, 3, 4), "{1…4}"), ((1, 4), "{1,4}")])
+def test_a_row_for_several_layers_names_the_layers_that_have_the_tensor(layers: tuple[int, ...], named: str) -> None:
+    rows = [TensorFacts(f"layers.{n}.norm", f"l/layer_{n}/norm", "F32", (4,), f"layers.{n}.norm") for n in layers]
+    (row,) = by_layer(rows)
+    assert (row.name, row.stored_as) == (f"layers.{named}.norm", f"l/layer_{named}/norm")
 
 
 @TERMINALS
