@@ -1,4 +1,4 @@
-"""Splits a corpus into chunks, each of which becomes a training example: consecutive sentences that fit the model.
+"""Splits a corpus into chunks of consecutive sentences that fit the model. Each chunk becomes a training example.
 
 Positions are counted in tokens from the start of the corpus. A sentence that is too long for an example is split.
 """
@@ -161,7 +161,7 @@ def _word_end(corpus: Corpus, start: int, stop: int) -> int:
 
 
 def _units(corpus: Corpus, limit: int) -> Iterator[tuple[int, int]]:
-    """Yields the start of each document and the end of each sentence, each with the number of its document.
+    """Yields a document number and a position for the start of each document and for the end of each sentence.
 
     Sentences longer than `limit` tokens are split.
     """

@@ -41,7 +41,7 @@ def make_frame(tokenizer: Tokenizer) -> Frame:
 
 
 def make_masking(tokenizer: Tokenizer, settings: Settings, *, all_masked: bool = False) -> Masking:
-    """Returns the rule by which tokens are masked, from the vocabulary of a tokenizer and the settings of a run."""
+    """Makes the rule for masking tokens from the vocabulary of a tokenizer and the settings of a run."""
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
     if mask is None:
         raise ArgumentError("the vocabulary has no mask token, which pre-training needs")
@@ -115,7 +115,7 @@ class Maker:
         return self._examples(corpus, order, 0)
 
     def all_of(self, files: Sequence[Path], folder: Path, limit: int | None, on_read: OnProgress | None) -> Examples:
-        """Makes examples for evaluation from other files: as many as the files give, or `limit` random ones."""
+        """Makes examples for evaluation from other files: `limit` random examples, or all if `limit` is `None`."""
         corpus = self._read(files, folder, on_read)
         chunks = self._chunks(corpus, self.lengths[0], 0, folder)
         return self.evaluated(corpus, chunks if limit is None else chunks.sample(limit, 0), chunks)

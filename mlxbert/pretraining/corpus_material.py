@@ -98,7 +98,8 @@ class CorpusMaterial(Material):
     def opened(self, call: TrainingCall, folder: Path) -> Self:
         """Returns the material with examples.
 
-        The process of rank 0 reads the corpus; the other processes open its files, or read the corpus themselves.
+        The process of rank 0 reads the corpus first. The other processes then open the files that it wrote or, if they
+        do not have these files, read the corpus themselves.
         """
         call.times.begin("reading the corpus")
 

@@ -28,7 +28,7 @@ _EMBEDDINGS = "encoder.embeddings."
 
 
 class SharedEmbeddings(nn.Module):
-    """Lets an encoder use the embeddings of another encoder, `lender`, with the projection of its own, `borrower`."""
+    """Lets an encoder use the embeddings of another encoder (`lender`), but the projection of its own (`borrower`)."""
 
     def __init__(self, lender: Embeddings, borrower: Embeddings) -> None:
         super().__init__()
@@ -65,8 +65,8 @@ class Electra(Network):
 def with_generator(model: Model, base: InitialModel, share: float, seed: int) -> Model:
     """Adds a generator to a discriminator.
 
-    It is the generator in the folder of `base`, if that folder has one. Otherwise it is a new generator, whose width is
-    `share` times the width of the discriminator.
+    The generator is loaded from the folder of `base`, if that folder has one. Otherwise it is a new model, whose width
+    is `share` times the width of the discriminator.
     """
     folder = base.files.path / GENERATOR
     if base.config is None and (folder / CONFIG).is_file():
@@ -83,7 +83,7 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
 
 
 def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
-    """Returns the keys of `config.json` that differ in a new generator, whose attention heads keep their size."""
+    """Returns the values of `config.json` that a new generator changes. Its attention heads keep their size."""
     heads = max(round(config.num_attention_heads * share), 1)
     return {
         "num_attention_heads": heads,
@@ -94,7 +94,7 @@ def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
 
 
 def _shared(network: Network) -> dict[str, mx.array]:
-    """Returns the parameters that generator and discriminator share, by name; the names are the same in both."""
+    """Returns the parameters that generator and discriminator share, keyed by name, which is the same in both."""
     projection = f"{_EMBEDDINGS}projection."
     return {
         name: array

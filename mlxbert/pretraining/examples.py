@@ -94,7 +94,7 @@ class Frame:
 
 
 class Examples(Sequence[PretrainingExample]):
-    """The examples of a corpus, each of which is made when it is accessed by its number; `order` decodes the numbers.
+    """The examples of a corpus. An example is made when it is accessed by its number, which `order` decodes.
 
     Half of the pairs are negative: if `pairs` is `next`, the second text comes from another document; if it is `order`,
     the two texts are swapped. Each of the first `copies` passes has its own masks, which later passes repeat. If
@@ -192,5 +192,5 @@ class Examples(Sequence[PretrainingExample]):
 
 
 def in_batches(count: int, size: int) -> Iterator[range]:
-    """Returns an iterator over batches of `size` example numbers, from 0 to `count` - 1."""
+    """Returns an iterator over the example numbers from 0 to `count` - 1, in batches of `size`."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -35,7 +35,7 @@ class InitialModel(BaseModel):
     """The model that pre-training starts from.
 
     Attributes:
-        ref: The reference to the model. For a new model, its source is the name of a size or a configuration file.
+        ref: The reference to the model. For a new model, the reference names a size or a configuration file.
         files: The folder that holds the model. For a new model, the folder that holds its vocabulary.
         config: The configuration of a new model; `None` for a model that is loaded from the folder.
         layers: The numbers of the layers to keep, in this order; `None` to keep all.

@@ -1,4 +1,4 @@
-"""Chooses the masked tokens as in BERT: 15 %, of which 80 % become the mask token, 10 % another token, 10 % stay.
+"""Masks 15 % of the tokens as in BERT: 80 % of these become the mask token, 10 % another token, and 10 % stay.
 
 Shapes: N tokens of a text, M masked tokens.
 """
@@ -36,7 +36,7 @@ class Masking:
         """Masks some of the `usable` tokens of a text, which are all but the special tokens.
 
         Returns:
-            The positions of the masked tokens in order, (M,), and the masked ids, (N,).
+            The positions of the masked tokens in order, (M,), and the ids of all tokens after masking, (N,).
         """
         places = self._words(continues, usable, rng) if self.whole_words else self._tokens(usable, rng)
         masked = ids.copy()
@@ -58,7 +58,7 @@ class Masking:
         return np.sort(rng.permutation(places)[: self._count(len(places), rng)])
 
     def _words(self, continues: Flags, usable: Flags, rng: np.random.Generator) -> Ids:
-        """Draws words until they have enough tokens; the last is kept at random, so that the average share is right."""
+        """Draws words until they have enough tokens. The last is kept at random, so that the average share is right."""
         places = np.flatnonzero(usable).astype(np.int32)
         if not len(places):
             return places

@@ -78,7 +78,7 @@ class Pretraining(LoopObjective[Any]):
         }
 
     def totals(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """Returns the divisor of each term's loss by name, and the number of examples under the empty name.
+        """Returns the divisor of each loss, keyed by term name, and the number of examples under an empty name.
 
         All are floats, because a GPU would compile the loss anew for each integer. No divisor is less than 1.
         """
@@ -86,7 +86,7 @@ class Pretraining(LoopObjective[Any]):
         return totals | {"": float(len(examples))}
 
     def _counts(self, examples: Sequence[PretrainingExample]) -> dict[str, float]:
-        """Returns the divisor of each term's summed loss by name (see `Term.total`)."""
+        """Returns the divisor of each summed loss, keyed by the name of the term (see `Term.total`)."""
         return {term.name: term.total(examples) for term in self.weighted}
 
     def collate(self, examples: Sequence[PretrainingExample], rng: random.Random) -> TrainBatch:
@@ -125,7 +125,7 @@ class Pretraining(LoopObjective[Any]):
         )
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the weighted loss of each term divided by its total, and the weight of the batch.
+        """Returns the weighted loss of each term, divided by the term's total, and the weight of the batch.
 
         The weights of all batches of an update add up to 1.
         """
@@ -189,13 +189,13 @@ class Pretraining(LoopObjective[Any]):
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:
-    """Joins the random numbers of all examples and pads them, (M, 2); `None` if the examples have none."""
+    """Joins and pads the random numbers of all examples; returns (M, 2), or `None` if the examples have none."""
     rows = [row for row in draws if row is not None]
     return mx.array(np.concatenate([*rows, np.zeros((fill, 2), np.float32)])) if rows else None
 
 
 def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
-    """Pads rows on the right with `fill`, (B, L)."""
+    """Pads rows on the right with `fill` to `length`; returns (B, L)."""
     padded = np.full((len(values), length), fill, np.int32)
     for row, ids in zip(padded, values, strict=True):
         row[: len(ids)] = ids

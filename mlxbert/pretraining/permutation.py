@@ -10,8 +10,8 @@ _ODD, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1  # the golden ratio, whose multiples
 class FeistelPermutation:
     """The numbers from 0 to `count` - 1 in a random order that depends only on the seed.
 
-    A number is encrypted repeatedly by a Feistel network, which is a bijection of the numbers with an even count of
-    bits, until the result is below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
+    A Feistel network permutes the numbers below a power of four. It is applied to a number repeatedly, until the result
+    is below `count` (https://en.wikipedia.org/wiki/Format-preserving_encryption).
     """
 
     def __init__(self, count: int, seed: str) -> None:

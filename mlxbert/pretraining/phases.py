@@ -104,7 +104,7 @@ class Phases:
         ) + place.phase
 
     def place(self, number: int) -> ExamplePosition:
-        """Decodes the number of an example to its position in the schedule."""
+        """Converts the number of an example to its position in the schedule."""
         rest, phase = divmod(number, len(self.phases))
         return ExamplePosition(phase, *divmod(rest, max(len(phase.chunks) for phase in self.phases)))
 

@@ -72,8 +72,8 @@ def pretrain(
         output: The folder to write.
         objective: The losses, with their weights if these are not 1: `mlm`, `mlm,nsp`, `mlm,sop`, `mlm:1,nsp:0.5`.
             The losses `soft`, `hidden` and `vectors` learn from a teacher (see `mlxbert.pretraining.loss_terms`).
-            `electra` stands alone; `electra:50` sets the weight of the discriminator. Its folder holds the generator
-            in `generator/`.
+            `electra` cannot be combined with others; `electra:50` sets the weight of the discriminator. The written
+            folder then holds the generator in `generator/`.
         model: The model whose training is continued: hub name, folder or `builtin` (the default).
         adapter: An adapter that is first merged into the weights of the model (see `mlxbert.load`).
         layers: The layers of the model to keep (numbered from 0), which gives a smaller student. Embeddings and heads

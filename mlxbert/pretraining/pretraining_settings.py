@@ -71,7 +71,7 @@ class Settings:
 
     @cached_property
     def hashes(self) -> Mapping[Path, tuple[str, Stamp]]:
-        """The SHA-256 and the stamp of each file; if a file changes before it is read, reading it fails."""
+        """The SHA-256, size and modification time of each file. Reading a file fails if it has changed since."""
         return {path: hashed(path) for path in (*self.corpus, *self.valid)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Settings:
 
 
 def files_of(files: str | Path | Sequence[str | Path] | None, name: str) -> tuple[Path, ...]:
-    """Converts a file, a list of files or `None` to a tuple of paths; `name` is the argument to name in errors."""
+    """Converts a file, a list of files or `None` to a tuple of paths; `name` is the name of the argument in errors."""
     listed = [] if files is None else [files] if isinstance(files, str | Path) else [*files]
     for file in listed:
         if not isinstance(file, str | Path):

@@ -1,4 +1,4 @@
-"""Replaced tokens (ELECTRA, arXiv:2003.10555): a generator fills masks, a discriminator finds the replaced tokens.
+"""Replaced tokens (ELECTRA, arXiv:2003.10555): a generator fills masks, and a discriminator finds the replaced tokens.
 
 Shapes: B examples, L length, M masked tokens of the batch (padded), V vocabulary size, N shares.
 """
@@ -72,7 +72,7 @@ class ElectraInputs(TermInputs):
 
 
 class GeneratedWords(MaskedWords):
-    """The generator's cross-entropy of masked tokens; the head of the generator is not among the network's heads."""
+    """The generator's cross-entropy of masked tokens. The generator's head is not among the network's heads."""
 
     head: ClassVar[str | None] = None
 
@@ -133,14 +133,14 @@ def sampled(logits: mx.array, draws: mx.array) -> mx.array:
 
 
 def _place(shares: mx.array, draws: mx.array) -> mx.array:
-    """Returns the position of each random number among the cumulative sums of its row of shares.
+    """Returns, for each row, the first index at which the cumulative sum exceeds a random fraction of the row's sum.
 
     Args:
         shares: Numbers that are not negative, (M, N).
-        draws: Random numbers in [0, 1), (M,).
+        draws: The random fractions, in [0, 1), (M,).
 
     Returns:
-        The positions, int32 (M,).
+        The indices, int32 (M,).
     """
     sums = mx.cumsum(shares, axis=-1)
     below = ops.fusion_barrier(sums <= ops.fusion_barrier(draws[:, None] * sums[:, -1:])).sum(axis=-1)

@@ -55,7 +55,7 @@ class Subwords:
     Attributes:
         files: The vocabulary files by name.
         size: The number of tokens.
-        frequent: The most frequent longer tokens that begin a word: the first ones that training merged.
+        frequent: Some of the most frequent tokens that begin a word and have at least three characters.
     """
 
     files: dict[str, bytes]

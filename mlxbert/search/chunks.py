@@ -87,11 +87,11 @@ class Splitter:
         return chunks
 
     def embedded(self, document: Document, chunk: Chunk) -> str:
-        """Returns the text of a chunk as it is embedded, without the prompt: a line with the titles, then the text."""
+        """Returns the text to embed for a chunk, without the prompt: a line with the titles, then the chunk itself."""
         return self._heading(chunk.titles) + document.text[chunk.start : chunk.end]
 
     def _heading(self, titles: tuple[str, ...]) -> str:
-        """Returns the line of titles, truncated to a quarter of the tokens of a chunk."""
+        """Joins the titles into one line, truncated to a quarter of the maximum number of tokens of a chunk."""
         if not self.titles or not titles:
             return ""
         if (last := self._last)[0] == titles:  # read once: another thread may replace it
@@ -108,7 +108,7 @@ class Splitter:
         return line
 
     def _spans(self, text: str, outline: "_Outline") -> Iterator[_Span]:
-        """Yields the spans of chunks, which follow from the tokens of the whole text."""
+        """Yields the span of each chunk, based on the tokens of the whole text."""
         tokens, start = self._token_starts(text), 0
         while start < len(text):
             heading = self._heading(outline.titles(start))
@@ -127,7 +127,7 @@ class Splitter:
             start = end
 
     def _token_starts(self, text: str) -> "array[int]":
-        """Returns the start of each token; it is approximate, since a long word may be split."""
+        """Returns the offset at which each token begins, approximately: blocks of the text are tokenized separately."""
         blocks, start = list[_Span](), 0
         while start < len(text):
             end = min(start + SIZE, len(text))
@@ -142,7 +142,7 @@ class Splitter:
         return array("Q", accumulate(starts, max))
 
     def _checked(self, document: Document, outline: "_Outline", spans: Sequence[_Span]) -> Iterator[_Span]:
-        """Yields the spans. A span whose text has too many tokens when it is tokenized alone is split again."""
+        """Yields the spans, but splits a span again if its text, when tokenized alone, has too many tokens."""
         for group in (spans[at : at + _GROUP] for at in range(0, len(spans), _GROUP)):
             texts = [self._input(document, outline, span) for span in group]
             with self.tokenizer.together(texts):
@@ -186,13 +186,13 @@ class _Outline:
         return tuple(dict.fromkeys(title for title in (*self._title, *reversed(texts)) if title))
 
     def next(self, behind: int, start: int) -> int:
-        """Returns the start of the first heading after both offsets; 2**63 if there is none."""
+        """Returns the offset of the first heading after both `behind` and `start`, or 2**63 if there is none."""
         place = bisect_right(self._starts, max(behind, start))
         return self._starts[place] if place < len(self._starts) else 2**63
 
 
 def _break(text: str, low: int, high: int) -> int:
-    """Returns the best offset for a split between two offsets; `high`, which may be within a word, if there is none."""
+    """Returns the best offset for a split between `low` and `high`, or `high` (even within a word) if there is none."""
     for pattern in _BREAKS:
         if ends := [match.end() for match in pattern.finditer(text, low, high)]:
             return ends[-1]

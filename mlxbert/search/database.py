@@ -1,7 +1,7 @@
-"""Connections to the file of an index that verify the checksum of each page they read.
+"""Database connections that verify the checksum of each page that they read from the file of an index.
 
 The checksums come from SQLite's extension cksumvfs: eight bytes at the end of each page, written with the page to the
-file or its log. Other programs can read the file, but their writes have wrong checksums.
+file or its log. Other programs can read the file, but the pages that they write have wrong checksums.
 
 A page of zeros passes, since its checksum is zero. SQLite rejects such a page in a table, but not at the end of a long
 value; so the store checks long values itself.
@@ -40,9 +40,9 @@ class Database(apsw.Connection):
         """Defines an SQL function.
 
         Args:
-            name: The name in SQL.
+            name: The name of the function in SQL.
             function: The function, which must be deterministic.
-            values: The number of arguments.
+            values: The number of its arguments.
         """
         self.create_scalar_function(name, function, values, deterministic=True)
 
@@ -52,7 +52,7 @@ def connect(path: str, mode: str) -> Database:
 
     Args:
         path: The path.
-        mode: `rwc` to read, write and create the file; `ro` to read it, `ro&immutable=1` on a read-only disk.
+        mode: `rwc` to read, write and create the file; `ro` to read it; `ro&immutable=1` to read from a read-only disk.
     """
     address = Path(os.path.abspath(path)).as_uri()
     with _LOADING:

@@ -1,4 +1,4 @@
-"""Differences between file systems: spellings of paths, and files that a Mac hides, packs or moves to the cloud.
+"""Handles differences between file systems: spellings of paths, and a Mac's hidden files, packages and cloud files.
 
 A Mac's file system ignores case and Unicode forms when it compares names, but preserves both.
 """
@@ -31,12 +31,12 @@ _PACKAGES = frozenset((
 
 
 def composed(text: str) -> str:
-    """Normalizes a text to NFC: file names may be decomposed (NFD), while typed text is composed."""
+    """Normalizes a text to NFC, because file names may be decomposed (NFD), while typed text is composed."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def canonical_path(path: str | os.PathLike[str]) -> str:
-    """Returns the canonical spelling of a path: without links, and on a Mac in the case and Unicode form on disk.
+    """Returns the canonical spelling of a path: links are resolved and, on a Mac, names are spelled as on disk.
 
     Names that do not exist keep their spelling.
     """
@@ -45,16 +45,16 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
 
 
 def named_path(path: str | os.PathLike[str]) -> str:
-    """Returns the spelling of a path that an index stores. It keeps links, since they may lead elsewhere later.
+    """Spells a path as an index stores it. Links are kept, since they may lead elsewhere later.
 
-    On a Mac, names have the case and Unicode form on disk, and `/tmp`, `/var` and `/etc` are in `/private`.
+    On a Mac, names are spelled as on disk, and `/tmp`, `/var` and `/etc` become `/private/tmp` and so on.
     """
     absolute = os.path.abspath(path)
     return absolute if _PATH_OF is None or "\0" in absolute else _with_links(absolute)
 
 
 def _with_links(path: str) -> str:
-    """Spells an absolute path as on a Mac's disk, without resolving its links."""
+    """Spells the names of an absolute path as on a Mac's disk, without resolving its links."""
     paths = path, *map(str, Path(path).parents)
     link = next((candidate for candidate in paths if os.path.islink(candidate) and not _is_of_macos(candidate)), None)
     if link is None:
@@ -80,7 +80,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 
 def _as_on_disk(path: str, command: int) -> str:
-    """Spells a path as on disk; the path has no links.
+    """Spells the names of a path, which must have no links, as on disk.
 
     Only folders are opened: closing a file would release SQLite's locks on it, and opening it may download it.
     """
@@ -125,5 +125,5 @@ def is_hidden(state: os.stat_result) -> bool:
 
 
 def is_package(name: str) -> bool:
-    """Whether a folder with this name is a package without text, such as `Mail.app` on a Mac."""
+    """Whether a folder with this name is a package without text, such as `Mail.app`. Only a Mac has packages."""
     return ON_MAC and os.path.splitext(name)[1][1:].lower() in _PACKAGES

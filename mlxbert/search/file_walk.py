@@ -1,4 +1,4 @@
-"""Walks folders for files; leaves out hidden files and files that git ignores."""
+"""Finds the files in folders, except hidden files and files that git ignores."""
 
 import os
 import stat
@@ -21,11 +21,11 @@ class WalkedFile:
     """A file that was found.
 
     Attributes:
-        path: The absolute path; bytes that are not UTF-8 are lone surrogates, as in Python's `os`.
+        path: The absolute path; bytes that are not UTF-8 become lone surrogates, as in Python's `os`.
         size: The size in bytes.
         mtime: The time of the last change, in nanoseconds.
-        root: The walked folder that contains the file, below which the path has no links; or the file itself if it was
-            given.
+        root: The walked folder that contains the file; below this folder, the path has no links. If the file itself was
+            given, its own path.
     """
 
     path: str
@@ -56,7 +56,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class WalkOptions:
-    """Which files to walk.
+    """The options that select the files to walk.
 
     Attributes:
         include: Patterns of the files to take, as in a .gitignore in the walked folder; empty for all files.
@@ -70,7 +70,7 @@ class WalkOptions:
 
 
 def walk(paths: Sequence[str | Path], options: WalkOptions = WalkOptions()) -> Iterator[WalkedFile | LeftOut]:
-    """Yields the files of folders, each once and sorted by name, and also what is left out.
+    """Yields each file in the folders once, sorted by name, and also what is left out.
 
     Hidden files are left out, and so are files that match a `.gitignore` in their folder or in a folder above it, up to
     the folder with `.git`. The given paths are always walked. Links to folders are not followed. On a Mac, files in the
@@ -104,7 +104,7 @@ class _Walk:
         self._files, self._folders = set[str](), set[tuple[int, int]]()
 
     def files(self, roots: Sequence[str]) -> Iterator[WalkedFile | LeftOut]:
-        """Yields the files under the roots, and also what is left out."""
+        """Yields the files under the roots, and also the files and folders that are left out."""
         for root in roots:
             self._root = root
             if os.path.isdir(root):
@@ -141,7 +141,7 @@ class _Walk:
     def _read_folder(
         self, path: str, ignores: FolderIgnores, *, is_root: bool
     ) -> tuple[FolderIgnores, Iterator[os.DirEntry[str]]] | LeftOut:
-        """Returns the .gitignore rules and the entries of a folder; no entries if the folder was walked before."""
+        """Returns the .gitignore rules that apply in a folder, and its entries (none if it was walked before)."""
         try:
             state = os.stat(path)
             if not is_root and (reason := reason_to_skip(path, state)) is not None:
@@ -160,7 +160,7 @@ class _Walk:
         return ignores, iter([inside[name] for name in sorted(inside)])
 
     def _left_out(self, entry: os.DirEntry[str], ignores: FolderIgnores, start: int) -> str | None:
-        """Returns the reason to leave out an entry because of its name; `None` if there is none."""
+        """Returns the reason why an entry is left out because of its name; `None` if it is not left out."""
         if entry.name.startswith(".") or is_system_file(entry.name):
             return "hidden"
         if not ignores.rules and self._exclude is None:
@@ -174,7 +174,7 @@ class _Walk:
         return "excluded" if self._exclude is not None and self._exclude.of(path, start) else None
 
     def _link(self, path: str, root: str, real: str, start: int) -> WalkedFile | LeftOut | None:
-        """Resolves a link. If its target is inside the walked folder, the link counts as that file."""
+        """Resolves a link. A link to a file in the walked folder counts as that file; any other link is left out."""
         if os.path.basename(path).startswith("."):
             return LeftOut(path, "hidden")
         try:
@@ -187,7 +187,7 @@ class _Walk:
     def _file(self, path: str, start: int, *, is_root: bool = False) -> WalkedFile | LeftOut | None:
         """Returns a file, or why it is left out; `None` if it was found before.
 
-        The patterns of the options are matched with `path[start:]`.
+        The patterns of the options are matched against `path[start:]`.
         """
         if path in self._files:
             return None
@@ -212,7 +212,7 @@ class _Walk:
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:
-    """Returns why a Mac's folder is left out: hidden, a package, or in the cloud; `None` if it is not."""
+    """Returns the reason why a Mac's folder is left out (hidden, a package, or in the cloud), or `None`."""
     if is_hidden(state):
         return "hidden"
     if is_package(os.path.basename(path)):

@@ -37,7 +37,7 @@ class Condition:
     value: str
 
     def holds(self, actual: Any) -> bool:
-        """Whether a value satisfies a comparison with `<` or `>`; the store matches patterns itself."""
+        """Whether a value satisfies a comparison with `<`, `<=`, `>` or `>=`; the store itself matches patterns."""
         if actual is None:
             return False
         compare: Callable[[Any, Any], bool] = _COMPARE[self.compare]
@@ -76,7 +76,7 @@ def as_list(values: str | Path | Sequence[Any]) -> Sequence[Any]:
 
 
 def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
-    """Returns paths as a list; a single path becomes a list of one. Raises ArgumentError for an impossible path."""
+    """Returns paths as a list, even a single path. Raises ArgumentError for a path that no file can have."""
     paths = as_list(values)
     for path in paths:
         try:
@@ -122,7 +122,7 @@ def _parse(condition: str) -> Condition:
 
 
 def _literal(value: Any) -> str:
-    """Escapes a value, so that as a pattern it matches only itself."""
+    """Converts a value to a pattern that matches only this value."""
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 

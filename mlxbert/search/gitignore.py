@@ -40,12 +40,12 @@ class Naming:
 
 
 def usual_naming() -> Naming:
-    """Returns the naming of a new repository on this system."""
+    """Returns how git compares names in a new repository on this system."""
     return Naming(ON_MAC, ON_MAC)
 
 
 def naming_of(folder: str) -> Naming:
-    """Returns the naming of the repository in a folder; `usual_naming()` if its `.git` cannot be read."""
+    """Returns how the repository in a folder compares names; `usual_naming()` if its `.git` cannot be read."""
     try:
         settings = _core(_text(os.path.join(_git_folder(os.path.join(folder, ".git")), "config")))
     except (OSError, ValueError):
@@ -92,8 +92,8 @@ class Rules:
     """Compiled patterns of a .gitignore or an option.
 
     Attributes:
-        patterns: Regular expressions, the last pattern first. Each has a flag for each of its groups: whether a match
-            is ignored (or, for an option, selected).
+        patterns: Regular expressions, each of which combines several patterns, the last pattern first. Each pattern is
+            a group with a flag that says whether its matches are ignored (or, for an option, selected).
         naming: How names are compared.
     """
 
@@ -101,9 +101,9 @@ class Rules:
     naming: Naming
 
     def of(self, path: str, start: int) -> bool | None:
-        """Returns the flag of the last pattern that matches `path[start:]`, or `None`.
+        """Returns the flag of the last pattern that matches `path[start:]`, or `None` if no pattern matches.
 
-        The path of a folder ends with a slash.
+        The path of a folder must end with a slash.
         """
         if self.naming.compose and not path.isascii():
             path, start = composed(path), len(composed(path[:start]))
@@ -119,8 +119,8 @@ class FolderIgnores:
 
     Attributes:
         naming: How the repository compares names.
-        rules: The rules of each .gitignore, innermost first, with the offset at which a path relative to its folder
-            begins.
+        rules: For each .gitignore, innermost first, an offset and its rules. The rules are matched against a path from
+            this offset, which makes the path relative to the folder of the .gitignore.
     """
 
     naming: Naming
@@ -128,7 +128,7 @@ class FolderIgnores:
 
 
 def rules_above(folder: str) -> FolderIgnores:
-    """Returns the rules of the folders above a folder, up to the one with `.git`; none if there is no repository."""
+    """Returns the rules of the folders above a folder, up to the folder with `.git`; no rules outside a repository."""
     folders = [folder, *map(str, Path(folder).parents)]
     top = next((place for place, path in enumerate(folders) if os.path.lexists(os.path.join(path, ".git"))), None)
     if top is None:
@@ -140,7 +140,7 @@ def rules_above(folder: str) -> FolderIgnores:
 
 
 def add_rules(folder: str, ignores: FolderIgnores) -> FolderIgnores:
-    """Adds the .gitignore of a folder to the rules."""
+    """Returns the rules with the .gitignore of a folder added."""
     path = os.path.join(folder, ".gitignore")
     try:
         state = os.lstat(path)

@@ -1,4 +1,6 @@
-"""Patterns with `*`, `?` and `[…]`. Even hostile ones take only time proportional to the pattern and the text.
+"""Patterns with `*`, `?` and `[…]`.
+
+Even with a hostile pattern, matching takes only time proportional to the lengths of the pattern and the text.
 
 `fnmatch` is not suitable: for each unclosed bracket it scans the rest of the pattern, and it reads `[^a]` as the set of
 the two characters `^` and `a`.
@@ -9,10 +11,10 @@ from collections.abc import Iterator
 
 
 class Glob:
-    """A case-sensitive pattern for whole texts.
+    """A case-sensitive pattern that must match a whole text.
 
-    `*` matches any characters, `?` one character; `[abc]` and `[a-c]` one of a set, `[^a]` and `[!a]` any other one.
-    An unclosed bracket matches itself.
+    `*` matches any characters, and `?` one character. `[abc]` and `[a-c]` match one character of a set, `[^a]` and
+    `[!a]` one character that is not in the set. An unclosed bracket matches itself.
 
     Args:
         pattern: The pattern.
@@ -32,7 +34,7 @@ class Glob:
     def matches(self, text: str) -> bool:
         """Whether the whole text matches.
 
-        For a part between two stars, the first place where it matches is as good as any later one.
+        A part between two stars is tried only at the first place where it matches, which is as good as any later place.
         """
         first, *middle = self._parts
         if len(text) < self._min_length:

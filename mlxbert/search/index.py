@@ -81,7 +81,7 @@ class Passage(Brief):
 
 
 class Index:
-    """An open index; see `open_index`.
+    """An open index (see `open_index`).
 
     Attributes:
         path: The file of the index.
@@ -123,7 +123,7 @@ class Index:
         self.store.close()
 
     def stats(self) -> Stats:
-        """Returns the numbers of files, documents, chunks and vectors."""
+        """Returns the size of the index: its bytes on disk, and its number of files, documents, chunks and vectors."""
         return self.store.stats()
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class Index:
 
         Raises:
             BusyError: Another process is updating the index.
-            InputError: One of `paths` does not exist; with `None`, no path that the index covers exists.
+            InputError: One of `paths` does not exist or, with `None`, all paths that the index covers are missing.
             StoreError: The index cannot be written.
         """
         with self._locked():
@@ -163,7 +163,7 @@ class Index:
             yield from self._writer().update([path for path in selected if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
-        """Removes the roots whose files were deleted (their folders still exist); returns the other roots."""
+        """Removes roots that were files and are deleted, if their folders still exist; returns the other roots."""
         stored = self.store.files()
         gone = [
             root
@@ -295,7 +295,7 @@ class Index:
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
-        """Spells paths as the index does; its file names may be decomposed (NFD)."""
+        """Spells paths as the index does, whose file names may be decomposed (NFD)."""
         names = list[str]()
         for path in spelled(paths, self.about.roots):
             if path.isascii() or self.store.count(Filter(under=(path,))):
@@ -327,11 +327,11 @@ class Index:
         """Returns a chunk from a search result together with its neighbors in the document.
 
         Args:
-            chunk: `Hit.chunk`.
+            chunk: The number of the chunk (`Hit.chunk`).
             around: The number of chunks to include on each side.
 
         Raises:
-            ArgumentError: The chunk does not exist (any longer).
+            ArgumentError: The index has no such chunk, or no longer has it.
         """
         _AROUND.check_whole("around", around)
         rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
@@ -350,7 +350,7 @@ class Index:
     def _ranked(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, all_chunks: bool
     ) -> list[FusedChunk]:
-        """Fuses the rankings of documents, or of all chunks; gets longer rankings until there are enough results."""
+        """Fuses the rankings of documents, or of all chunks. Ranks more chunks until there are enough results."""
         depth = max(_MIN_DEPTH, 4 * limit)
         while True:
             lists: dict[str, Scores] = {}
@@ -397,7 +397,7 @@ class Index:
 
     @cached_property
     def splitter(self) -> "Splits":
-        """The splitter of documents into chunks; may be replaced before the first update."""
+        """The splitter that divides documents into chunks. It may be replaced before the first update."""
         try:
             return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
         except ArgumentError as problem:  # the number of tokens was checked when the index was created
@@ -410,7 +410,7 @@ class Index:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other processes from updating the index."""
+        """Within this context, other processes cannot update the index."""
         if not self.store.writable:
             raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
         with schema.locked(self.path):
@@ -484,7 +484,7 @@ def open_index(
 
 
 def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:
-    """Opens the file of an index. A given model whose name differs from the recorded one is loaded and compared."""
+    """Opens the file of an index. If `model` may differ from the model of the index, it is loaded and compared."""
     store = SqliteStore(path)
     requested = store.about.model if model is None else model
     ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
@@ -537,7 +537,7 @@ def _model_name(source: str | Path) -> str:
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Groups documents for an update. When a document is unusable, the documents before it are still a group."""
+    """Groups documents for an update. If one is unusable, yields the documents before it, then raises the error."""
     batch: list[Document] = []
     try:
         for document in documents:

@@ -26,7 +26,10 @@ def index_file(paths: Sequence[str | Path]) -> Path:
 
 
 def roots_of(paths: Iterable[str | Path]) -> list[str]:
-    """Returns the roots of an index of some paths, spelled as given; of paths to the same place, only the first."""
+    """Returns the roots that an index of these paths has. Links in the paths are kept.
+
+    Of several paths to the same place, only the first becomes a root.
+    """
     paths_by_target = dict[str, str]()
     for path in paths:
         paths_by_target.setdefault(canonical_path(path), named_path(path))
@@ -45,7 +48,7 @@ def is_under(path: str, roots: Sequence[str]) -> bool:
 
 
 def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = False) -> int | None:
-    """Returns how many folders the deepest path is below the roots of an index; `None` if a path is not covered.
+    """Returns how many levels the deepest path lies below its root; `None` if the index does not cover all paths.
 
     Args:
         about: The settings of the index.
@@ -62,7 +65,7 @@ def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = Fa
 
 
 def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
-    """Spells paths as an index does: a path below a root begins like that root, any other path keeps its links.
+    """Spells paths as an index does: a path below a root begins with that root, and any other path keeps its links.
 
     Args:
         paths: Any paths.
@@ -72,13 +75,13 @@ def spelled(paths: Iterable[str | Path], roots: Sequence[str]) -> list[str]:
 
 
 def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str | None:
-    """Spells a path below the nearest root that contains it; `None` if no root does.
+    """Spells a path so that it begins with the nearest root that contains it; `None` if no root contains it.
 
     Args:
         path: Any path.
         roots: The roots of the index.
-        near: Whether to resolve only the roots that are spelled like the path. Otherwise the other roots are resolved
-            last, since a root may be on a volume whose server is gone, where every system call blocks.
+        near: Whether to resolve only the roots that the path begins with. If false, the other roots are resolved, too,
+            but last: a root may be on a volume whose server is gone, where every system call blocks.
     """
     if (absolute := os.path.abspath(path)) in roots:
         return absolute
@@ -105,13 +108,13 @@ def _outside(path: str | Path, roots: Sequence[str]) -> str:
 
 
 def _resolve_root(root: str) -> str:
-    """Resolves a root. On a Mac, folders are opened only if it has links, since their targets may differ in case."""
+    """Resolves the links of a root. Opens folders only if there are links, to spell the targets as on a Mac's disk."""
     real = real_path(root)
     return real if real == root else canonical_path(real)
 
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
-    """Whether a file is an index of other paths; an index keeps its file name when its folder moves."""
+    """Whether a file is an index of other paths: an index keeps its file name even when its folder has moved."""
     about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
 
@@ -127,10 +130,10 @@ def about_of(file: Path) -> IndexSettings | None:
 
 
 def find_index(paths: Sequence[str | Path]) -> Path | None:
-    """Returns the index that covers all paths; if several do, the one with the nearest roots above the paths.
+    """Returns the index that covers all paths. If several do, returns the one with the nearest roots above the paths.
 
-    An index that has all paths, as spelled, among its roots comes first; then an index that is found without resolving
-    other roots.
+    An index whose roots include all paths as spelled is preferred. The second choice is an index that is found by
+    resolving only the roots that the paths begin with.
     """
     abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
     absolute_paths = {os.path.abspath(path) for path in paths}

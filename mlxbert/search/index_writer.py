@@ -48,17 +48,19 @@ _CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
 
 
 class Splits(Protocol):
-    """Splits documents into chunks; see `mlxbert.search.chunks.Splitter`."""
+    """Splits documents into chunks (see `mlxbert.search.chunks.Splitter`)."""
 
     def __call__(self, document: Document) -> "Sequence[Chunk]":
         """Returns the chunks of a document in order."""
 
     def embedded(self, document: Document, chunk: "Chunk") -> str:
-        """Returns the text of a chunk as it is embedded."""
+        """Returns the text to embed for a chunk."""
 
 
 class _Spool:
-    """Holds documents, each with the texts of its chunks that have no vector yet; large ones are held on disk.
+    """Holds documents in memory or, if they are large, on disk.
+
+    With each document, it holds the texts of the chunks that have no vector yet.
 
     Args:
         folder: The folder of the temporary file.
@@ -90,8 +92,8 @@ class Pending:
         held: The documents, each with the texts of its chunks that have no vector yet.
         documents: The number of documents.
         chunks: The number of chunks.
-        guessed: The field of the records that was guessed to be the text.
-        missing: The hashes of texts, in order, that are not embedded yet.
+        guessed: The field of the records that was guessed to hold the text.
+        missing: The hashes, in order, of the texts that are not embedded yet.
         vectors: The vectors that are computed but not yet stored, by the hashes of their texts.
     """
 
@@ -265,7 +267,7 @@ class IndexWriter:
                 yield pending
 
     def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:
-        """Reads a file and splits it into chunks, or records its problem; `None` if it is unchanged or gone."""
+        """Reads a file and splits it into chunks, or records its problem. Returns `None` if it is unchanged or gone."""
         file = StoredFile(entry.path, entry.size, entry.mtime if time.time_ns() - entry.mtime > _SETTLED else -1)
         try:
             with entry.open() as stream:
@@ -280,7 +282,7 @@ class IndexWriter:
     def _read_stream(
         self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
     ) -> Pending | None:
-        """Reads an open file; raises the problem that `_read` records."""
+        """Reads an open file. If that fails, raises the error that `_read` records as the problem of the file."""
         from mlxbert.readers.documents.document_kinds import read_documents
         from mlxbert.readers.documents.table_documents import DocumentColumns
 
@@ -326,7 +328,7 @@ class IndexWriter:
 
 
 def _is_within(path: str, paths: Collection[str]) -> bool:
-    """Whether a path or one of its parent folders is in `paths`, which may be large."""
+    """Whether a path or one of its parent folders is in `paths`, which may have many elements."""
     while path not in paths:
         path, before = os.path.dirname(path), path
         if path == before:
@@ -337,7 +339,7 @@ def _is_within(path: str, paths: Collection[str]) -> bool:
 def _content(entry: WalkedFile, file: BufferedReader) -> tuple[str | None, bytes | None, bytes]:
     """Returns the kind, bytes and hash of a file.
 
-    The bytes are `None` above the limit, and empty for a file of records.
+    The bytes are `None` if there are more than `MAX_BYTES`, and empty for a file of records.
     """
     from mlxbert.readers.documents.document_kinds import kind_of
 

@@ -39,12 +39,12 @@ _HALVES = re.compile(f"[\ud800-\udfff{_HALF}]")
 
 @dataclass(frozen=True)
 class Excerpt(Passage):
-    """A passage; values that do not apply are null.
+    """A passage in the answer of a tool. Values that do not apply are null.
 
     Attributes:
-        chunk: The number of the passage, for `read`.
+        chunk: The number of the passage, which the tool `read` takes.
         score: How well the passage matches the query.
-        fields: The fields of the document, for conditions.
+        fields: The fields of the document, which conditions can test.
     """
 
     chunk: int
@@ -84,9 +84,9 @@ Work: TypeAlias = Callable[["Served"], Answer]
 
 
 class Served:
-    """The part of an index that an assistant can see. Its methods are the tools, their docstrings the descriptions.
+    """The part of an index that an assistant can see. The tools are its public methods, described by their docstrings.
 
-    Nothing is read from the files themselves.
+    The files themselves are never read.
 
     Args:
         index: The index.
@@ -99,7 +99,7 @@ class Served:
     def search(
         self, query: str, top_k: int = 10, mode: Mode = "hybrid", where: Texts = (), paths: Texts = ()
     ) -> FoundPassages:
-        """Finds passages in the user's files, the best one of each document.
+        """Finds the passages in the user's files that match a query best, at most one per document.
 
         Args:
             query: A question or words; parts in quotation marks are searched as exact phrases.
@@ -125,7 +125,7 @@ class Served:
 
         Args:
             chunk: The number of a passage in a search result.
-            path: Instead of chunk: a file of the index.
+            path: A file of the index, instead of chunk.
             line: A line of that file.
             around: The number of passages on each side, up to 50.
         """
@@ -160,7 +160,7 @@ class Served:
         return Files(matches[:limit], len(matches))
 
     def _files(self) -> dict[str, str]:
-        """Returns the paths of the visible files, by the names that the assistant sees."""
+        """Maps the name of each visible file, as the assistant sees it, to the path of the file."""
         files = [file.path for file in self._index.store.files().values() if not file.problem]
         return {_encodable(path): path for path in files if not self._only or is_under(path, self._only)}
 
@@ -179,7 +179,7 @@ def _check_length(name: str, value: Texts, limit: int) -> None:
 
 
 def _check_halves(arguments: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for a lone surrogate: no text contains one, and an error message could not quote it."""
+    """Raises ArgumentError for a lone surrogate, which no text contains and no error message could quote."""
     for name, value in arguments.items():
         texts = value if isinstance(value, list | tuple) else [value]
         if any(_HALVES.search(text) for text in texts if isinstance(text, str)):
@@ -187,7 +187,7 @@ def _check_halves(arguments: Mapping[str, Any]) -> None:
 
 
 def _below(path: str, roots: Texts) -> str | None:
-    """Spells a path like the root above it, which may be decomposed (NFD); `None` if no root is above it."""
+    """Spells a path so that it begins with its root, which may be decomposed (NFD); `None` if no root is above it."""
     if is_under(path, roots):
         return path
     composed_path = composed(path)
@@ -235,7 +235,7 @@ class _WholeLines(io.BufferedIOBase):
     """Reads lines of JSON; replaces lone surrogates with `_HALF`, since the SDK never answers a message that has one.
 
     Args:
-        lines: The lines.
+        lines: The stream to read from.
     """
 
     def __init__(self, lines: BinaryIO) -> None:
@@ -246,7 +246,7 @@ class _WholeLines(io.BufferedIOBase):
         return True
 
     def read1(self, size: int = -1) -> bytes:
-        """Returns the next line, whatever its size; empty at the end."""
+        """Returns the next line, whatever its length, or empty bytes at the end."""
         line = self._lines.readline()
         try:
             text = json.dumps(json.loads(line), ensure_ascii=False) if b"\\ud" in line.lower() else ""

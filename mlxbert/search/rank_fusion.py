@@ -16,8 +16,8 @@ class FusedChunk:
 
     Attributes:
         chunk: The number of the chunk.
-        score: The sum of weight / (`K` + rank) over the lists. In the list of words, each term is multiplied by the
-            chunk's score as a fraction of `reachable`.
+        score: The sum, over the lists, of weight / (`K` + rank). The rank in the list `words` counts less if the chunk
+            has few words of the query: its term is multiplied by the chunk's score divided by `reachable`.
         ranks: The rank of the chunk, from 1, in each list that has it.
         scores: The score of the chunk in each of these lists.
     """
@@ -35,10 +35,11 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: floa
     passages would come before the passage that answers the question in other words.
 
     Args:
-        lists: The rankings by their names in `WEIGHTS`. A single list keeps its scores.
-        groups: The group of each chunk, of which the best chunk is returned: its document, or the chunk itself. Chunks
-            with equal scores keep the order of this mapping.
-        reachable: The score of a chunk that has all words of the query; `None` if ranks by words count fully.
+        lists: The rankings, keyed by their names in `WEIGHTS`. A single list keeps its scores.
+        groups: Maps each chunk to its group: its document, or the chunk itself. Only the best chunk of each group is
+            returned. Chunks with equal scores keep the order of this mapping.
+        reachable: The highest score that a chunk with all words of the query can reach in the list `words`; `None` if
+            ranks by words count fully.
     """
     fused: dict[int, float] = {}
     by_group: dict[int, dict[int, FusedChunk]] = {}

@@ -127,7 +127,7 @@ def check(path: str, connection: Database) -> None:
 
 @contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Keeps other processes from updating an index."""
+    """Within this context, other processes cannot update an index."""
     try:
         lock = acquire_lock(Path(f"{path}.lock"), "process")
     except ArgumentError:
@@ -150,7 +150,7 @@ def remove(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is an index, or any other non-empty file."""
+    """Whether the path is an index or any other non-empty file."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:

@@ -22,7 +22,7 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def strip(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the span of a part of a text without surrounding whitespace; `None` if nothing remains."""
+    """Strips whitespace from a part of a text; returns the span of the rest, or `None` if nothing remains."""
     part = text[start:end]
     kept = part.lstrip()
     return (end - len(kept), end - len(kept) + len(kept.rstrip())) if kept else None

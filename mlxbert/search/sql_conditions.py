@@ -54,7 +54,7 @@ def _compared(condition: Condition) -> tuple[str, list[Any]]:
 
 
 def _encoded(text: str) -> bytes:
-    """Encodes a text like a stored file name; if no file name can contain the text, the result matches none."""
+    """Encodes a text like a stored file name. If no file name can contain the text, the result matches no file."""
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:

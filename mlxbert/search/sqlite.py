@@ -49,7 +49,7 @@ _PAGE_OVERHEAD = 128  # the minimum number of bytes of a page that are not avail
 
 
 class SqliteStore:
-    """A store in a SQLite file; see `mlxbert.search.store.IndexStore` for its methods.
+    """A store in a SQLite file (for its methods, see `mlxbert.search.store.IndexStore`).
 
     Args:
         path: The file; created if it is missing and `about` is given.
@@ -94,7 +94,7 @@ class SqliteStore:
             raise
 
     def _create(self, about: IndexSettings) -> None:
-        """Creates the file under another name, so that a kill leaves no incomplete index."""
+        """Creates the file under a temporary name, so that a killed process leaves no incomplete index."""
         unfinished = f"{self.path}.unfinished"
         Path(unfinished).unlink(missing_ok=True)
         self._connection = connect(unfinished, "rwc")
@@ -283,7 +283,7 @@ class SqliteStore:
         yield from count((max(flags, default=-1) + 1) * BLOCK)
 
     def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
-        """Returns the flags and signs in the block of a vector.
+        """Returns the flags and the signs of the block that a vector belongs to.
 
         Changes to them are written at the end of the transaction.
         """
@@ -530,9 +530,9 @@ class SqliteStore:
 
 
 def _page_size(dimensions: int) -> int:
-    """Returns the page size in bytes, so that a vector always fits in a page.
+    """Returns a page size in bytes that is large enough for a vector.
 
-    Five vectors of 768 values fill 94 % of 8192 bytes.
+    For example, five vectors of 768 values fill 94 % of a page of 8192 bytes.
     """
     return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _PAGE_OVERHEAD <= size), 2**16)
 

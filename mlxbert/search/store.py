@@ -33,7 +33,7 @@ class IndexSettings:
         prompts: The prompts in front of a query and of a chunk.
         tokens: The maximum number of tokens of a chunk.
         titles: Whether titles and headings are embedded with a chunk.
-        roots: The files and folders that the index covers, absolute.
+        roots: The absolute paths of the files and folders that the index covers.
         include: Patterns of the files to index; empty for all.
         exclude: Patterns of files to leave out.
         text: The field or column of a record to search in; `None` to guess it.
@@ -69,7 +69,7 @@ class StoredFile:
         mtime: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
         hash: The hash of the content.
         problem: The reason why the file could not be read, if there is one.
-        left_out: Whether `problem` is a reason to leave the file out, and not a failure.
+        left_out: Whether `problem` is a reason to leave the file out rather than a failure.
     """
 
     path: str
@@ -180,7 +180,7 @@ class IndexStore(Protocol):
         """Replaces the settings."""
 
     def files(self) -> dict[str, StoredFile]:
-        """Returns the files by their paths."""
+        """Returns the files, keyed by path."""
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Returns the hashes of texts that have a stored vector."""
@@ -189,7 +189,7 @@ class IndexStore(Protocol):
         """Stores vectors ahead of their chunks, for a file that is stored later."""
 
     def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Stores a file in place of the one with the same path; `vectors` holds the vectors that are not stored yet."""
+        """Stores a file, replacing any file with the same path; `vectors` holds its vectors that are not stored yet."""
 
     def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores records; each replaces the record with the same `place`."""
@@ -219,13 +219,13 @@ class IndexStore(Protocol):
         """Returns the highest BM25 score that a chunk with all words of a query can reach."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
-        """Returns the chunks that contain a query as an exact phrase, or all of its quoted phrases."""
+        """Returns the chunks that contain all quoted phrases of a query or, if it has none, the query as one phrase."""
 
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
         """Returns the chunks with these numbers; missing chunks are left out."""
 
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:
-        """Returns the documents of chunks, keyed by chunk, in the order of files, records and positions."""
+        """Maps each of the chunks to its document; the chunks are sorted by file, record and position."""
 
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """Returns a chunk and its neighbors in the document, in order."""

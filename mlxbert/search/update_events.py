@@ -47,7 +47,7 @@ class FileRead(Brief):
         path: The path.
         size: The size in bytes.
         chunks: The number of chunks to embed; chunks whose text already has a vector are not counted.
-        guessed: The field or column of its records that was guessed to be the text.
+        guessed: The field or column of its records that was guessed to hold the text.
     """
 
     path: str

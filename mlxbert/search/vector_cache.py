@@ -1,6 +1,6 @@
 """The in-memory cache of a store: the signs of all vectors, or the vectors themselves, and masks of filters.
 
-Legend: N slots for vectors, W values of each.
+Legend: N slots for vectors, W values per vector.
 """
 
 import json
@@ -33,8 +33,8 @@ class FilterMask:
     """The chunks and vectors that match a filter.
 
     Attributes:
-        vectors: For each vector, by its number: whether it belongs to a matching chunk.
-        chunks: For each chunk, by its number: whether it matches. Chunks past the end do not match.
+        vectors: Flags that say, by the number of a vector, whether it belongs to a matching chunk.
+        chunks: Flags that say, by the number of a chunk, whether it matches. Chunks past the end do not match.
     """
 
     vectors: "NDArray[np.bool_]"
@@ -63,7 +63,7 @@ class VectorCache:
     Args:
         connection: The open index.
         about: The settings of the index.
-        path: The file of the index, for errors.
+        path: The file of the index, for error messages.
     """
 
     def __init__(self, connection: Database, about: IndexSettings, path: str) -> None:
@@ -85,7 +85,7 @@ class VectorCache:
         self._version = version
 
     def counts(self) -> dict[str, int]:
-        """Returns the cached numbers of chunks per word; counting a common word takes milliseconds."""
+        """Returns a cache of the number of chunks that contain each word; counting a common word takes milliseconds."""
         self._refresh()
         if len(self._counts) > _MAX_COUNTS:
             self._counts.clear()
@@ -113,9 +113,9 @@ class VectorCache:
         return mask
 
     def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        """Returns the numbers and scores of the `count` vectors most similar to a vector (W,), including ties.
+        """Returns the scores, keyed by number, of the `count` vectors most similar to a vector (W,), and of any ties.
 
-        On a CPU with cosine similarity, only the vectors with the most signs in common are compared.
+        On a CPU with cosine similarity, only the vectors that share the most signs with it are compared.
         """
         from mlxbert.tasks.query_ranking import nearest
 
@@ -163,7 +163,7 @@ class VectorCache:
         return self._signs
 
     def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
-        """Reads the numbers (n,) and vectors (n, W) at `places`, or all; missing ones are left out."""
+        """Reads the vectors at `places`, or all; missing ones are left out. Returns numbers (n,) and vectors (n, W)."""
         import numpy as np
 
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
@@ -191,6 +191,9 @@ class VectorCache:
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
-    """Returns the first `count` vectors, sorted by their scores (n,), and all with the same score as the last one."""
+    """Returns the scores, keyed by number, of the first `count` vectors, and of all that tie with the last of them.
+
+    Both arrays are sorted by score, (n,).
+    """
     kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
     return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

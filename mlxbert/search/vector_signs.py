@@ -1,6 +1,6 @@
 """Preselects the nearest vectors by the signs of their values, in a fraction of the time of exact products.
 
-Legend: N vectors, W values of each.
+Legend: N vectors, W values per vector.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ _BLOCK = 2**15  # vectors whose distances are computed together: they fit in the
 
 
 def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
-    """Returns the signs of vectors (N, W), one bit each, padded to words of 64 bits: (N, bytes)."""
+    """Converts vectors (N, W) to signs (N, bytes): one bit per value, and each row padded to words of 64 bits."""
     import numpy as np
 
     bits = np.packbits(vectors > 0, axis=-1)
@@ -25,7 +25,7 @@ def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
 
 
 def row_bytes(width: int) -> int:
-    """Returns the number of bytes of a row of `signs_of`."""
+    """Returns the number of bytes in which `signs_of` stores a vector of `width` values."""
     return -(-width // 64) * 8
 
 
@@ -41,7 +41,7 @@ class Signs:
 
     Args:
         rows: The result of `signs_of`, (N, bytes).
-        alive: Which slots are in use, (N,).
+        alive: Flags for the slots that are in use, (N,).
     """
 
     def __init__(self, rows: "NDArray[np.uint8]", alive: "NDArray[np.bool_]") -> None:
@@ -59,15 +59,15 @@ class Signs:
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None
     ) -> "NDArray[np.intp]":
-        """Returns the places of `count` vectors (or all, if fewer) that are probably the nearest to a vector (W,).
+        """Returns the places of the `count` vectors (or all, if fewer) that are probably nearest to `vector` (W,).
 
-        The vectors that have the most signs in common with the vector are ordered by the product of the vector with
-        their signs.
+        Of the vectors that share the most signs with `vector`, those whose signs have the largest products with it are
+        returned.
 
         Args:
-            vector: The vector.
+            vector: The vector to compare with.
             count: The number of places.
-            only: Which vectors to consider, (N,).
+            only: Flags for the vectors to consider, (N,); `None` for all.
         """
         import numpy as np
 
@@ -91,7 +91,7 @@ class Signs:
         return places[np.argpartition(-products, count - 1)[:count]]
 
     def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """Returns, for each of n places, the sum of the values of a vector (W,) where the stored vector is positive."""
+        """Returns, for each place, the sum of the values of `vector` (W,) where the stored vector is positive."""
         import numpy as np
 
         rows = self.rows(places)

@@ -15,9 +15,9 @@ _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
-    """Makes the FTS5 query for chunks with any word of a query; the words of a quoted phrase must follow each other.
+    """Makes the FTS5 query that finds the chunks with at least one word or quoted phrase of a query.
 
-    The parts of a word such as `read_file` must follow each other, too.
+    The words of a quoted phrase must follow each other, and so must the parts of a word such as `read_file`.
 
     Very frequent words are left out if there are rarer ones: they are the least informative and the most expensive.
 
@@ -56,7 +56,7 @@ def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], 
 
 
 def phrases(query: str) -> str:
-    """Makes the FTS5 query for chunks that contain a query as an exact phrase, or all of its quoted phrases.
+    """Makes the FTS5 query for chunks with all quoted phrases of a query or, if it has none, the query as one phrase.
 
     The result is empty for a single unquoted word, which would match the same chunks as a phrase.
     """

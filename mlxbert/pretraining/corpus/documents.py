@@ -54,7 +54,7 @@ class CorpusPosition:
         usable: The number of these lines or records that have text.
         skipped: The number of unusable lines and records in all files.
         empty: The number of empty files.
-        problems: A message for each of the first problems: skipped lines and records, and empty files.
+        problems: Messages about the first problems (skipped lines and records, and empty files).
     """
 
     file: int = 0
@@ -75,7 +75,7 @@ class _LineEnd:
 
 
 class _DocumentEnd:
-    """Marks the end of a document in a stream of sentences, which is also the end of a line."""
+    """Marks the end of a document, and of its last line, in a stream of sentences."""
 
 
 _Event = str | type[_LineEnd] | type[_DocumentEnd]
@@ -114,7 +114,7 @@ class DocumentReader:
         encoding: The encoding of the files.
         documents: Where a document of a .txt file ends: `blank` (at an empty line) or `line` (at the end of each line).
         place: The position to resume from; earlier text is skipped.
-        stamps: The stamp that each file had when it was hashed or read before.
+        stamps: The size and modification time that each file had when it was hashed or read before.
 
     Attributes:
         place: The position after the last part that was read.
@@ -225,7 +225,7 @@ def _pieces(sentence: str) -> Iterator[str]:
 
 
 def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
-    """Groups events into parts.
+    """Groups a stream of sentences, line ends and document ends into parts.
 
     `inside` says whether an earlier part of the first document was already yielded. The end of that document then needs
     a part of its own, even if no sentences are left.

@@ -56,7 +56,7 @@ def in_blocks(numbers: Numbers) -> Iterator[NDArray[Any]]:
 
 
 def store(rows: Iterable[tuple[int, ...]], width: int, folder: Path) -> Stored:
-    """Writes rows of `width` numbers to an unnamed file in a folder; the file is deleted once the result is unused."""
+    """Writes rows of `width` numbers to an unnamed file in `folder`. The file is deleted once the result is unused."""
     dtype, count, waiting = np.dtype("<i8"), 0, iter(rows)
     with writing(folder, "the places of the examples "):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""A corpus as token ids on disk, read once and resumable.
+"""Stores the token ids of a corpus on disk. The texts are read only once, and reading can be resumed.
 
-`ids.bin` holds the tokens, `sentences.bin` the end of each sentence in tokens, `documents.bin` the end of each document
-in sentences. `corpus.json` is written last and holds the committed sizes and the hashes of these files. Bytes after the
-committed size are left from an interrupted run and are removed. If a hash does not match, the corpus is read again.
+`ids.bin` holds the token ids, `sentences.bin` the number of tokens up to the end of each sentence, and `documents.bin`
+the number of sentences up to the end of each document. `corpus.json` is written last and holds the committed sizes and
+the hashes of these files. Bytes after the committed size are left from an interrupted run and are removed. If a hash
+does not match, the corpus is read again.
 """
 
 import bisect
@@ -46,7 +47,7 @@ class CorpusReport:
         unknown: The number of unknown tokens.
         skipped: The number of unusable lines and records.
         empty: The number of files without a line.
-        problems: A message for each of the first problems: skipped lines and records, and empty files.
+        problems: Messages about the first problems (skipped lines and records, and empty files).
         seconds: The time that reading took, summed over all runs.
     """
 
@@ -69,8 +70,8 @@ class Corpus:
 
     Attributes:
         ids: (T,) token ids; the highest bit marks a token that continues the word of the previous token.
-        sentences: (S,) the end of each sentence, in tokens.
-        documents: (D,) the end of each document, in sentences.
+        sentences: (S,) the number of tokens up to the end of each sentence.
+        documents: (D,) the number of sentences up to the end of each document.
         report: The report on the contents of the corpus.
     """
 
@@ -88,7 +89,7 @@ class Corpus:
         return np.asarray(self.ids[start:end] & self._highest != 0)
 
     def ends(self) -> Iterator[tuple[int, int]]:
-        """Yields two numbers for each sentence in order: its document, and its end in tokens."""
+        """Yields two numbers for each sentence in order: its document, and the position of its end in tokens."""
         closed = (count for block in in_blocks(self.documents) for count in block.tolist())
         document, last = 0, next(closed)
         for number, end in enumerate(end for block in in_blocks(self.sentences) for end in block.tolist()):
@@ -97,7 +98,7 @@ class Corpus:
             yield document, end
 
     def borders(self, document: int, stop: int) -> list[int]:
-        """Returns the ends, in tokens, of `document` and the documents after it, as far as they lie before `stop`."""
+        """Returns the positions before `stop`, in tokens, at which `document` and the documents after it end."""
         ends: list[int] = []
         while document < len(self.documents) and (end := int(self.sentences[self.documents[document] - 1])) < stop:
             ends.append(end)
@@ -105,7 +106,7 @@ class Corpus:
         return ends
 
     def inside(self, document: int, start: int, stop: int) -> NDArray[Any]:
-        """Returns the ends of those sentences of `document` that end after token `start` and before `stop`."""
+        """Returns the positions after `start` and before `stop`, in tokens, at which sentences of `document` end."""
         first = int(self.documents[document - 1]) if document else 0
         first = bisect.bisect_right(self.sentences, start, first, int(self.documents[document]))
         ends: NDArray[Any] = self.sentences[first : first + stop - start]
