@@ -59,7 +59,7 @@ class BaseModel:
         return self.files.path
 
     def load(self, **options: Any) -> Model:
-        """Loads the model in float32; the options are keyword arguments of `mlxbert.load`."""
+        """Loads the model in float32. The options are keyword arguments of `mlxbert.load`."""
         devices.use(self.ref.device)
         return replace(self._files.load(quantized=self.packed, **options), source=self.name)
 
@@ -83,8 +83,8 @@ class BaseModel:
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
         """Returns whether training keeps the model's own head instead of making new heads.
 
-        It does if the head is the only one to train and has the same labels. The result is also true if there is no
-        head to train, because vectors are trained.
+        Training keeps this head if it is the only one to train and has the same labels. The result is also true if
+        vectors are trained, which need no head.
         """
         if not heads:
             return True
@@ -121,7 +121,7 @@ class BaseModel:
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """Loads the model with the heads to train: its own head if `keeps` allows it, otherwise new heads.
 
-        Prompts of the loaded model do not select adapters: the adapters only fit the weights before training.
+        In the loaded model, prompts do not select adapters, because the adapters fit only the weights before training.
         """
         if not heads:
             model = self.load(task="embed")

@@ -71,7 +71,7 @@ class FinetuneArguments:
 
 
 def _is_files(data: Data | None) -> bool:
-    """Returns whether data are given as names of files, rather than as records or a table."""
+    """Returns whether data are given as file names, rather than as records or a table."""
     if data is None or isinstance(data, str | Path):
         return True
     return isinstance(data, list | tuple) and all(isinstance(file, str | Path) for file in data)

@@ -29,7 +29,7 @@ from mlxbert.weights.model_source import ModelRef
 
 
 class Distillation:
-    """Computes the scores of a teacher for the training data, and adds them to the training of a student.
+    """Computes a teacher's scores for the training data, from which a student learns.
 
     The teacher is a model that was trained for the same task and labels.
 
@@ -83,7 +83,7 @@ class Distillation:
         """Returns the training examples with the scores of the teacher.
 
         Args:
-            group: The processes that compute all scores at once; `None` to compute each score when it is needed.
+            group: The processes that compute all scores now; `None` to compute each score later, when it is needed.
         """
         if group is not None and self._train_scores is None:
             self._train_scores = self._computed(self._inputs, group)
@@ -99,7 +99,8 @@ class Distillation:
     def measured(self, network: Network, group: ProcessGroup) -> dict[str, float]:
         """Returns the mean distance between the student's and the teacher's vectors of the validation data.
 
-        The result is keyed by the name of this metric. It is empty unless the metric selects the best checkpoint.
+        The distance is keyed by the name of its metric. The result is empty unless this metric selects the best
+        checkpoint.
         """
         if self._valid_vectors is None:
             return {}
@@ -127,7 +128,7 @@ class Distillation:
         return cast(Scores, scores if order is None else scores[..., order])
 
     def _check_tokens(self) -> None:
-        """Rejects a teacher that tokenizes the texts differently from the student, if tokens have scores."""
+        """If the teacher scores tokens, rejects a teacher that tokenizes the texts differently from the student."""
         examples = self._train.examples
         if self._per_token and [each.encoding.ids for each in examples] != [each.ids for each in self._inputs]:
             raise ArgumentError(

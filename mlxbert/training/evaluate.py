@@ -41,8 +41,8 @@ def evaluate(
     `multilabel`: rare labels are often missing in training data, so unknown labels are ignored with a warning, and
     `Evaluation.unknown` counts them.
 
-    If a column is not named, the column that the training data used is read if the data have it; otherwise the column
-    is guessed.
+    If the call does not name a column, the column that training used is read. If the data do not have it, the column is
+    guessed.
 
     Example:
         >>> mlxbert.evaluate("classify", mlxbert.load("my-classifier"), data="test.csv").metrics
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def _seen(model: Model, rows: LabelledRows) -> int:
-    """Returns the number of rows from files that the model was trained or selected on; warns if there are any."""
+    """Returns how many rows are from files on which the model was trained or selected; warns if there are any."""
     trained = trained_hashes(model.folder)
     files = [name for name, sha256 in rows.sha256.items() if sha256 in trained]
     seen = sum(rows.counts[name] for name in files)

@@ -37,11 +37,11 @@ class Assessment:
 def assess(
     base: BaseModel, model: Model, plan: TrainingPlan, results: Sequence[Mapping[str, Any]], target: Path, times: Times
 ) -> Assessment:
-    """Evaluates a trained model on the validation data. If the task has thresholds, they are tuned there first.
+    """Evaluates a trained model on the validation data. Thresholds, if the task has any, are first tuned on these data.
 
     Args:
         base: The model that training started from.
-        model: The trained model, which is bound to the objective of the plan.
+        model: The trained model, with the weights of the best run.
         plan: The data and the objective.
         results: The result of every run, with its `step`, `score` and `history`.
         target: The folder that will hold the model.
@@ -86,7 +86,7 @@ def _early(result: Mapping[str, Any]) -> str | None:
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:
     """Returns advice if a baseline is at least as good as the model; otherwise, and for a perfect score, `None`.
 
-    The advice is `special` if that is not `None`, otherwise to train longer.
+    The advice is `special` or, if `special` is `None`, to train longer.
     """
     if evaluation.score == evaluation.spec.perfect(evaluation.metric):
         return None
@@ -104,7 +104,7 @@ def _shown_path(folder: Path) -> str:
 def _differ_in_seed_alone(results: Sequence[Mapping[str, Any]]) -> bool:
     """Returns whether the runs differ only in their seeds.
 
-    If other options differ, the deviation of the scores does not measure randomness.
+    If other options differ, the standard deviation of the scores does not measure randomness.
     """
     measured = {"seed", "score", "step", "seconds", "history", "ended", "planned"}
     others = [{name: value for name, value in result.items() if name not in measured} for result in results]

@@ -227,5 +227,5 @@ def _check_comparable(options: TrainingOptions) -> None:
 
 
 def _pop_options(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
-    """Removes the named options from `options`, and returns them; options that are `None` stay."""
+    """Removes the named options from `options`, and returns them. Options whose value is `None` are not removed."""
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}

@@ -105,7 +105,7 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
 
     Args:
         architecture: The architecture of the model.
-        options: The option `lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every
+        options: Their field `lora_layers` is `all-linear`, or a list of names separated by commas. A name selects every
             module whose full name equals the name or ends with it.
     """
     config = architecture.config

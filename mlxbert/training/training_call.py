@@ -99,7 +99,7 @@ class Material(ABC):
 
     @abstractmethod
     def manifest(self, call: "TrainingCall") -> dict[str, Any]:
-        """Returns everything that determines the result, except for `versions`.
+        """Returns everything that determines the result, except what `versions` returns.
 
         A run resumes only with an equal manifest.
         """
@@ -118,7 +118,7 @@ class Material(ABC):
 
     @abstractmethod
     def reads(self) -> tuple[int, int]:
-        """Returns the number of tokens that each evaluation processes, and the number for the final evaluation."""
+        """Returns how many tokens each evaluation processes, and how many tokens the final evaluation processes."""
 
     @abstractmethod
     def facts(self, call: "TrainingCall", number: int, loop: Run) -> Mapping[str, Any]:
@@ -219,12 +219,12 @@ class TrainingCall:
         )  # fmt: skip
 
     def estimated(self, *, first: bool) -> Generator[Event, None, None]:
-        """Yields the only event of a dry run. It has the estimate, which the first process measures."""
+        """Yields the only event of a dry run. Its estimate is measured by the first process."""
         if first:
             yield self._started(0, Run(self.training(0, RunModels(self)), None), always=True)
 
     def _started(self, number: int, loop: Run, *, always: bool = False) -> Started:
-        """Makes the first event of a run. If `always` is true, a run of few updates has an estimate, too."""
+        """Makes the first event of a run. If `always` is true, even a run of few updates has an estimate."""
         estimate = self._estimated(number, loop, always=always)
         variants, variant = self.variants, self.variants[number]
         return Started(
@@ -238,9 +238,10 @@ class TrainingCall:
         )  # fmt: skip
 
     def _estimated(self, number: int, loop: Run, *, always: bool) -> Estimate | None:
-        """Returns the estimate of all runs, in the first run only.
+        """In the first run, returns the estimated time and memory of all runs; in later runs, `None`.
 
-        With the option `minutes`, it also limits the number of updates of a new run.
+        A run of few updates has no estimate, unless `always` is true or `minutes` limits it. With the option `minutes`,
+        this method also limits the number of updates of a new run.
         """
         decide = self.options.minutes is not None and loop.state.progress.budget is None
         if not decide and (number or not (always or loop.steps - loop.state.progress.step >= _MIN_STEPS)):
@@ -401,9 +402,9 @@ def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
 
 
 def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:
-    """Returns the default learning rate for a hidden size: the rates of BERT for 768 and 1,024, times `factor`.
+    """Returns `factor` times the default learning rate for a hidden size.
 
-    Smaller models have a higher rate, and so do adapters.
+    The sizes 768 and 1,024 have the learning rates of BERT; smaller models and adapters have higher ones.
     """
     rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower models need larger steps
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))

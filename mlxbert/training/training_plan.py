@@ -129,7 +129,7 @@ def _placed(objective: Objective[Any], rows: LabelledRows) -> list[tuple[Any, st
 def _hashes(train: LabelledRows, valid: LabelledRows | None) -> dict[str, str]:
     """Returns the hashes of all data, keyed by name.
 
-    If training and validation data have the same name, such as `records`, the second name is `valid records`.
+    If training and validation data differ but share a name, such as `records`, the second name is `valid records`.
     """
     hashes = dict(train.sha256)
     parts = [train] if valid is None else [train, valid]

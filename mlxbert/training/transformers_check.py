@@ -37,7 +37,7 @@ def require_packages() -> None:
 
 
 def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJson) -> None:
-    """Raises `ArgumentError`, before training, if the model is one that transformers cannot compute.
+    """Raises `ArgumentError` before training if transformers cannot compute the model that training will produce.
 
     Args:
         heads: The labels of each trained head.

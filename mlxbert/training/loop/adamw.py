@@ -1,4 +1,4 @@
-"""AdamW (arXiv:1711.05101) with bias correction, as torch computes it, and the learning rate of every update.
+"""AdamW (arXiv:1711.05101) with bias correction, as in torch, and the learning rates of a schedule.
 
 Parameters are flat dictionaries of float32 arrays, keyed by their full names.
 """
@@ -26,10 +26,11 @@ class AdamW:
     Attributes:
         means: The decayed sums of gradients: every update multiplies them by the first beta, then adds the gradients.
             They are the first moment of Adam divided by (1 - beta), which saves a pass over the numbers.
-        squares: The decayed sums of squared gradients, with the second beta: the second moment divided by (1 - beta).
+        squares: The decayed sums of squared gradients, with the second beta. They are the second moment divided by
+            (1 - beta).
         updates: The number of updates so far.
-        own: The parameters after the last update, if no other object shares their memory or the memory of the moments.
-            Only then may the next update overwrite them (on a Linux CPU).
+        own: The parameters after the last update; `None` if other objects may share their memory or the memory of the
+            moments. An update of these parameters may overwrite them and the moments (on a Linux CPU).
     """
 
     means: Arrays
@@ -44,7 +45,7 @@ class AdamW:
         return cls(zeros, dict(zeros))
 
     def shared(self) -> "AdamW":
-        """Returns a copy of the state whose next update overwrites neither the parameters nor the moments."""
+        """Returns the state without `own`, so that the next update overwrites neither parameters nor moments."""
         return replace(self, own=None)
 
     def update(
@@ -65,8 +66,8 @@ class AdamW:
             gradients: The gradients, keyed by the names of the parameters.
             factor: The factor by which gradients are multiplied, to clip them and to turn sums into means.
             rates: The learning rate of each parameter.
-            decays: The weight decay of each parameter. An update subtracts this share of the parameter, times the
-                learning rate.
+            decays: The weight decay of each parameter. An update subtracts the product of the parameter, its weight
+                decay and its learning rate.
         """
         updates = self.updates + 1
         first, second = ((1 - beta) / (1 - beta**updates) for beta in BETAS)
@@ -115,7 +116,7 @@ def norm(gradients: Arrays) -> mx.array:
 
 
 def clipping(length: Scalar, max_norm: float | None) -> Scalar:
-    """Returns the factor that clips gradients with the norm `length` to `max_norm`; 1 if `max_norm` is 0 or `None`."""
+    """Returns the factor that clips gradients from norm `length` to `max_norm`; 1 if `max_norm` is 0 or `None`."""
     if not max_norm:
         return 1.0
     factor = max_norm / (length + 1e-6)
@@ -130,7 +131,10 @@ def weight_decays(parameters: Arrays, config: EncoderConfig, options: TrainingOp
 
 
 def depth_factors(names: list[str], num_layers: int, options: TrainingOptions) -> dict[str, float]:
-    """Returns a factor for each parameter's learning rate: 1 for heads, times `layer_decay` for each layer below."""
+    """Returns the factor of each parameter's learning rate.
+
+    It is 1 for heads, `layer_decay` for the last layer, the square of `layer_decay` for the layer below, and so on.
+    """
     return {name: options.layer_decay ** (num_layers + 1 - _depth(name, num_layers)) for name in names}
 
 
@@ -143,12 +147,15 @@ def _depth(name: str, num_layers: int) -> int:
 
 
 def is_frozen(name: str, num_layers: int, options: TrainingOptions) -> bool:
-    """Returns whether `freeze` excludes a parameter, of the embeddings or of a layer, from training."""
+    """Returns whether `freeze` excludes a parameter from training.
+
+    Only the embeddings and the first layers can be excluded.
+    """
     return options.freeze > 0 and _depth(name, num_layers) <= min(options.freeze, num_layers)
 
 
 def learning_rate(step: int, steps: int, options: TrainingOptions) -> float:
-    """Returns the learning rate of an update, as in transformers' schedules, with a whole number of warmup updates.
+    """Returns the learning rate of an update, as in transformers' schedules, with the number of warmup updates rounded.
 
     Args:
         step: The number of the update, from 0.

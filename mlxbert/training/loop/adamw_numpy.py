@@ -1,6 +1,6 @@
-"""The norm of gradients and AdamW on a Linux CPU, with numpy's vector instructions on blocks that fit a core's cache.
+"""Computes AdamW and gradient norms on a Linux CPU with numpy's vector instructions, in blocks that fit a core's cache.
 
-MLX makes a separate pass over all parameters for each of some ten operations, which takes 5 ns per parameter; numpy
+MLX makes a separate pass over all parameters for each of about ten operations, and takes 5 ns per parameter; numpy
 takes 1.8 ns. An update overwrites the parameters and moments, so nothing else may use their memory (see `AdamW.own`).
 """
 
@@ -61,13 +61,13 @@ def update(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Writes an update of AdamW into the memory of the parameters and moments (see `adamw.AdamW`).
+    """Overwrites parameters and moments with their values after an update of AdamW (see `adamw.AdamW`).
 
     Args:
         arrays: The parameters, means, squares and gradients, all evaluated. All except the gradients must be
             C-contiguous.
         factor: The factor by which gradients are multiplied.
-        rates: The learning rate of each parameter, including all corrections.
+        rates: The learning rate of each parameter, with the bias corrections included.
         kept: The share of each parameter that remains after weight decay.
         betas: The factors by which the means and the squares decay.
         eps: The number that is added to the square roots of `squares`.

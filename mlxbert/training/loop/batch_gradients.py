@@ -1,4 +1,4 @@
-"""Computes the gradients of an update. Its batches are divided into parts for cores and processes."""
+"""Computes the gradients of an update, whose batches are divided into parts for cores and processes."""
 
 import functools
 import math
@@ -40,7 +40,7 @@ class BatchGradients:
 
         Args:
             parameters: The trained parameters.
-            batches: The numbers of the examples in each batch.
+            batches: The indices of the examples in each batch.
             step: The number of updates before this one.
             scale: The factor by which the loss is multiplied.
         """
@@ -76,7 +76,7 @@ class BatchGradients:
                 yield functools.partial(self._part, [batch[member] for member in members], place, totals)
 
     def _part(self, examples: Sequence[Any], place: tuple[int, ...], totals: Any) -> tuple[TrainBatch, mx.array]:
-        """Makes the batch of the examples of a part, and the random key for its dropout."""
+        """Returns the examples of a part as a batch, and the random key for the part's dropout."""
         batch = self._training.objective.collate(examples, random.Random(f"collate {place}"))
         return self._renumbered(replace(batch, totals=totals)), dropout_key(*place)
 
@@ -105,16 +105,16 @@ class BatchGradients:
         return self.differentiate.compared(parameters, parts, [*map(len, shares)], whole, scale)
 
     def _inputs(self, inputs: Sequence[Encoding], place: tuple[int, ...]) -> tuple[TrainBatch, mx.array]:
-        """Makes the batch of the inputs of a part, and the random key for its dropout."""
+        """Returns the inputs of a part as a batch, and the random key for the part's dropout."""
         batch = TrainBatch(make_batch(inputs, self._training.network.encoder.config), mx.zeros(0))
         return self._renumbered(batch), dropout_key(*place)
 
     def _renumbered(self, batch: TrainBatch) -> TrainBatch:
-        """Replaces the token ids of a batch with row numbers, if only some rows of the word embeddings are trained."""
+        """Replaces the token ids of a batch with row indices, if only some rows of the word embeddings are trained."""
         return batch if self._rows is None else replace(batch, inputs=self._rows.renumbered(batch.inputs))
 
 
 def _compare(objective: LoopObjective[Any], outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
-    """Returns the loss of the outputs of all parts, and the weight of the loss."""
+    """Computes the loss from the outputs of all parts, and returns it with its weight."""
     order, objective_targets = targets
     return cast(ContrastiveObjective[Any], objective).compare(outputs[order], objective_targets)

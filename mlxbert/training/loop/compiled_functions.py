@@ -1,8 +1,8 @@
-"""Compiles functions of batches for a GPU, once for each shape.
+"""Compiles functions that compute batches on a GPU, once for each shape.
 
 `mx.compile` traces a function once for each shape of its inputs and then repeats the trace, in which neighboring
 operations are fused into one kernel. It keeps all traces, so their number is limited to `MAX_SHAPES`; batches of
-further shapes are computed operation by operation.
+other shapes are computed operation by operation.
 """
 
 import logging

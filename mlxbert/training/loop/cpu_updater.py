@@ -64,7 +64,7 @@ class CpuUpdater(Updater):
 
 
 def _numbers(gradients: Gradients, scale: float) -> list[float]:
-    """Returns the loss, its weight, the norm of the mean gradient and the terms, reading all at once.
+    """Reads the loss, its weight, the norm of the mean gradient and the terms of the loss, all at once.
 
     Args:
         gradients: The gradients, summed over the batches.

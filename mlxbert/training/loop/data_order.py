@@ -1,4 +1,4 @@
-"""The order of the training data, which depends only on seed and epoch, and the division of a batch into parts."""
+"""Determines the order of the training data, from the seed and the epoch alone, and divides batches into parts."""
 
 import itertools
 import math
@@ -25,13 +25,13 @@ class Order(Protocol):
         """Sets the total number of updates."""
 
     def batches(self, step: int) -> list[list[int]]:
-        """Returns the batches of an update, each a list of the numbers of examples. Updates are counted from 0."""
+        """Returns the batches of an update, each as a list of example indices. Updates are counted from 0."""
 
     def epochs(self, step: int) -> float:
         """Returns the number of passes over the data in the first `step` updates."""
 
     def tokens(self, numbers: Sequence[int]) -> int:
-        """Returns the total number of tokens of the examples with these numbers."""
+        """Returns the total number of tokens of the examples with these indices."""
 
 
 # The overhead of a part of a batch, in tokens: the sums of gradients, and the inefficiency of small products.
@@ -57,7 +57,7 @@ def batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int
         epoch: The number of the epoch, from 0.
 
     Returns:
-        The numbers of the examples in each batch. Each example is in exactly one batch.
+        The indices of the examples in each batch. Each example is in exactly one batch.
     """
     rng = random.Random(f"order {seed} {epoch}")
     order = list(range(count))
@@ -86,11 +86,11 @@ class Epochs:
         self._last: tuple[int, list[list[int]]] = (-1, [])
 
     def end_after(self, steps: int) -> None:
-        """See `Order`."""
+        """See `Order.end_after`."""
         self.steps = steps
 
     def batches(self, step: int) -> list[list[int]]:
-        """See `Order`."""
+        """See `Order.batches`."""
         epoch, place = divmod(step, self.epoch_steps)
         if self._last[0] != epoch:
             size, seed = self._options.batch_size, self._options.seed
@@ -99,24 +99,24 @@ class Epochs:
         return self._last[1][first : first + self._options.gradient_accumulation]
 
     def epochs(self, step: int) -> float:
-        """See `Order`."""
+        """See `Order.epochs`."""
         return round(step / self.epoch_steps, 4)
 
     def tokens(self, numbers: Sequence[int]) -> int:
-        """See `Order`."""
+        """See `Order.tokens`."""
         return sum(self._lengths[number] for number in numbers)
 
 
 def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
-    """Divides examples into parts of similar lengths: `at_once` parts, or a multiple of `at_once` if it saves padding.
+    """Divides examples into `at_once` parts, or into a multiple of `at_once` parts if this saves padding.
 
     Args:
         lengths: The number of tokens of each example.
-        at_once: The number of parts that are computed at the same time. These parts hold similar numbers of examples,
-            with similar lengths.
+        at_once: The number of parts that are computed at the same time. Such parts hold similar numbers of examples,
+            and the examples have similar lengths.
 
     Returns:
-        The numbers of the examples in each part, the shortest example first. Each example is in exactly one part. The
+        The indices of the examples in each part, the shortest example first. Each example is in exactly one part. The
         largest parts come first, so that the last parts, which occupy only some of the cores, are small.
     """
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
@@ -127,7 +127,7 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
-    """Divides examples, sorted by length, into groups wherever this saves more tokens of padding than it costs.
+    """Divides examples, sorted by length, into groups. Each division saves more than `cost` tokens of padding.
 
     The size of each group, except for the last, is a multiple of `step`.
     """
@@ -147,7 +147,7 @@ def shares(lengths: Sequence[int], parts: int) -> list[list[int]]:
         parts: The maximum number of parts.
 
     Returns:
-        The numbers of the inputs in each part, the shortest input first. Each input is in exactly one part.
+        The indices of the inputs in each part, the shortest input first. Each input is in exactly one part.
     """
     target = sum(lengths) / parts
     result: list[list[int]] = [[]]

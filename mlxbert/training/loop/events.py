@@ -1,4 +1,4 @@
-"""The events that a training run reports: frozen dataclasses, each printed as one JSON line by the command line."""
+"""The events that a training run reports: frozen dataclasses. The command line prints each event as one JSON line."""
 
 import contextlib
 import logging
@@ -34,7 +34,7 @@ class Event(Shown):
     run: int = 0
 
     def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
-        """Returns the event as plain dicts and lists, its kind first. Numbers that JSON does not have become `None`."""
+        """Returns the event as plain dicts and lists, its kind first. Numbers that JSON cannot hold become `None`."""
         return {"event": self.event, **super().to_dict(each)}
 
 
@@ -59,9 +59,8 @@ class Started(Event):
         device: `cpu` or `gpu`, and the dtype of computation, such as `cpu, float32`.
         processes: The number of processes that share the work.
         report: The report on the data; `None` except in the first run.
-        estimate: The estimated time and memory of all runs; `None` except in the first run, or if there are only a few
-            updates.
-        corpus: The contents of the pre-training corpus, keyed by name.
+        estimate: The estimated time and memory of all runs; `None` in later runs, or if there are only a few updates.
+        corpus: The report on the pre-training corpus, keyed by name; `None` without a corpus.
         losses: For a resumed run, pairs of a step and the mean loss since the step of the previous pair.
         evaluations: For a resumed run, its earlier evaluations; the best one is marked.
     """
@@ -207,9 +206,9 @@ class Finished(Event):
 
 
 class TrainingEvents(Generator[Event, None, None]):
-    """The result of `finetune`, `pretrain` and `distill`: an iterator over the events of a training yet to start.
+    """The result of `finetune`, `pretrain` and `distill`: an iterator over training events.
 
-    Iterating over the events does the work, and so does `run`, which returns the model.
+    Iterating over the events trains the model. The method `run` does so, and returns the model.
     """
 
     def __init__(

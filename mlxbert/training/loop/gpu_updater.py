@@ -1,14 +1,14 @@
-"""Updates on a GPU, which computes an update while Python reads the numbers of the previous update.
+"""Updates on a GPU. While the GPU computes an update, Python reads the numbers of the previous update.
 
-`DeviceStep` computes the end of an update on the device: clipping, the check for numbers that are not finite, AdamW,
-and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments. The same is
-true of every update after one that ends the run.
+`DeviceStep` computes the last stages of an update on the device: clipping, the check for numbers that are not finite,
+AdamW, and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments, and
+neither does any update after one that ends the run.
 
-Two functions are compiled, for any shape: AdamW, called for each parameter, and a sum of sixteen numbers. Each becomes
-a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal. Their caller is not
-compiled, so that each call remains a separate kernel. Otherwise `mx.compile` would fuse the levels of a sum into
-kernels of more than 31 arrays, the most that Metal can bind, and would fuse AdamW with scalars into different kernels
-for different parameters.
+Two functions are compiled, each once for all shapes: AdamW, which is called for each parameter, and a sum of sixteen
+numbers. Each becomes a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal.
+The code that calls these functions is not compiled, so that each call remains a separate kernel. Otherwise `mx.compile`
+would fuse the levels of a sum into kernels with more than 31 arrays, the maximum that Metal can bind, and would fuse
+AdamW with scalars into different kernels for different parameters.
 """
 
 import functools
@@ -33,7 +33,7 @@ _TERMS = 16  # number of terms that one kernel sums up
 
 
 class GpuUpdater(Updater):
-    """Starts an update before waiting for the previous one. At most two sets of parameters and moments exist."""
+    """Starts an update before waiting for the previous one. Keeps at most two sets of parameters and moments."""
 
     looks_ahead = True
 
@@ -54,9 +54,9 @@ class GpuUpdater(Updater):
             self.follow()
 
     def follow(self) -> None:
-        """Submits the first started update to the GPU, which may still be computing the gradients of this update.
+        """Submits the last stages of the oldest started update, whose gradients the GPU may still be computing.
 
-        The GPU has computed the previous update by then, so at most two sets of parameters and moments are in memory.
+        The GPU has already computed the previous update, so at most two sets of parameters and moments are in memory.
         """
         if not self.started:
             return
@@ -74,8 +74,8 @@ class GpuUpdater(Updater):
     def numbers(self) -> list[float]:
         """See `Updater.numbers`. When it returns, the GPU has computed the update and is computing the next one.
 
-        Only then may the previous state be released: arrays that a GPU failed to compute can be read, too, but their
-        contents are arbitrary.
+        The previous state must be kept until this method returns: arrays that a GPU failed to compute can be read
+        without an error, but their contents are arbitrary.
         """
         numbers, parameters, optimizer = self.started[0].numbers, self.state.parameters, self.state.optimizer
         if isinstance(numbers, mx.array):
@@ -113,7 +113,7 @@ class DeviceStep:
         factors: The factor of each parameter's learning rate.
         decays: The weight decay of each parameter.
         max_norm: The norm to which gradients are clipped; 0 or `None` to disable clipping.
-        scaled: Whether the loss has a scale, as in float16. An update that overflows halves the scale.
+        scaled: Whether the loss is scaled, as in float16. An update that overflows halves the scale.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class DeviceStep:
         self._max_norm, self._scaled = max_norm, scaled
 
     def counters(self, progress: Progress) -> Arrays:
-        """Returns the values that change with every update, after the finished updates, as arrays on the device."""
+        """Returns the values that every update changes, such as the loss scale, as arrays on the device."""
         return {
             "updates": mx.array(progress.updates, mx.float32),
             "scale": mx.array(progress.scale, mx.float32),
@@ -137,7 +137,7 @@ class DeviceStep:
     def __call__(
         self, parameters: Arrays, optimizer: AdamW, gradients: Gradients, counters: Arrays, lr: float
     ) -> tuple[mx.array, Arrays, AdamW, Arrays]:
-        """Builds an update without evaluating it. Arguments that nothing else refers to are freed after their kernels.
+        """Builds an update without evaluating it. Arguments that nothing else refers to are freed once used.
 
         Args:
             parameters: The values of the parameters.
@@ -147,8 +147,8 @@ class DeviceStep:
             lr: The learning rate.
 
         Returns:
-            An array of the loss, its weight, the norm of the mean gradient and the terms; then the parameters, the
-            moments and the counters after the update.
+            An array that holds the loss, its weight, the norm of the mean gradient and the terms of the loss; the
+            parameters, the moments and the counters after the update.
         """
         weight = mx.where(gradients.weight == 0, 1.0, gradients.weight)  # a batch without targets changes nothing
         divisor = weight * counters["scale"]
@@ -203,7 +203,7 @@ def _norm(gradients: Arrays) -> mx.array:
 
 
 def _sum(numbers: Sequence[mx.array]) -> mx.array:
-    """Returns the sum of scalars, computed as a tree."""
+    """Returns the sum of scalars, which are added up in groups."""
     if len(numbers) == 1:
         return numbers[0]
     filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]
@@ -247,7 +247,7 @@ def _update(
 
 
 def rescaled(progress: Progress, usable: bool) -> Progress:
-    """Returns the progress with half the loss scale after an overflow, and twice the scale after many good updates."""
+    """Returns the progress, with the loss scale halved after an overflow, or doubled after many good updates."""
     if not usable:
         return replace(progress, scale=progress.scale / 2, calm=0)
     if progress.calm + 1 == _GROWTH_INTERVAL:

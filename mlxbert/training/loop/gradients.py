@@ -1,12 +1,12 @@
 """Computes the loss and the gradients of a batch in parts: one part per core of a CPU, or per process.
 
-Sums over the parts are exact: the losses of each part are summed, and the total is divided by the weight of all parts.
+Dividing a batch is exact: the losses of all parts are summed, and the sum is divided by the total weight of the parts.
 So gradient accumulation, several cores and several machines are treated alike.
 
-A loss that compares the examples of a batch is not such a sum. For this loss, the outputs of all parts are computed
-first, then the loss and its gradient with respect to the outputs, and then each part again, with its share of that
-gradient. The result is the same as for the whole batch at once, but only one part must fit into memory (GradCache,
-arXiv:2101.06983).
+A loss that compares the examples of a batch is not such a sum. For such a loss, the outputs of all parts are computed
+first, then the loss and its gradient with respect to the outputs. Finally, each part is computed again, and gets its
+share of that gradient. The result is the same as for the whole batch at once, but only one part must fit into memory
+(GradCache, arXiv:2101.06983).
 """
 
 import functools
@@ -65,7 +65,7 @@ class Whole:
     """A batch whose examples are compared with each other.
 
     Attributes:
-        compare: Computes the loss and its weight from the outputs of all parts, in order, and the targets.
+        compare: Takes the outputs of all parts, in order, and the targets; returns the loss and its weight.
         targets: The second argument of `compare`.
         total: Sums an array over the processes; `None` for a single process.
         width: The number of values in each output.
@@ -112,7 +112,7 @@ class BatchFunctions:
         self.network.load_weights([*computing.items(), *self._frozen.items()], strict=False)
 
     def gradients(self, parameters: Arrays, *arguments: Any) -> Any:
-        """Computes the loss, its weight, its terms and the gradients from the arguments of `_loss`."""
+        """Returns the loss, its weight, its terms and the gradients. `arguments` are passed on to `_loss`."""
         # A copy: MLX temporarily puts tracers into the dictionary, which an interrupted run may be saving.
         (_, losses), gradients = mx.value_and_grad(self._loss)(dict(parameters), *arguments)
         return *losses, gradients
@@ -179,11 +179,11 @@ class Differentiator:
         install(self._network, {name: mx.zeros(array.shape) for name, array in parameters.items()})
 
     def __call__(self, parameters: Arrays, parts: Sequence[MicroBatch], scale: Scalar = 1.0) -> Gradients:
-        """Computes the sums over the parts. A CPU returns them evaluated; a GPU computes them in the background.
+        """Computes the gradients, summed over the parts. A CPU evaluates them; a GPU computes them in the background.
 
         Args:
             parameters: The trained parameters, float32, by name.
-            parts: Functions that return the batch of a part and the random key for its dropout. There may be none.
+            parts: Functions that return the batch of a part and the random key for its dropout; possibly empty.
             scale: The factor by which the loss is multiplied, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
@@ -218,7 +218,10 @@ class Differentiator:
         return Gradients(loss, weight, gradients, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
-        """Calls a function of a batch. With unknown ids, it runs uncompiled, because a trace cannot check ids."""
+        """Calls a function with a batch.
+
+        The function is not compiled if only the device has the token ids, because a trace cannot check them.
+        """
         ids = batch.inputs.ids
         if not isinstance(function, Compiled):
             return function(parameters, batch, *arguments)
@@ -242,7 +245,7 @@ class Differentiator:
             parts: Functions that return the batch of a part and the random key for its dropout; `None` for a part that
                 another process computes.
             rows: The number of outputs of each part.
-            batch: The whole batch, which defines the loss of the outputs of all parts.
+            batch: The whole batch, with the function that computes the loss from the outputs of all parts.
             scale: See `__call__`.
 
         Returns:
@@ -278,7 +281,7 @@ class Differentiator:
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:
-    """Evaluates arrays: on a GPU all at once; on a CPU in order, after the collected stages, which are released."""
+    """Evaluates arrays: on a GPU, all at once; on a CPU, one by one, after evaluating and releasing the stages."""
     if on_gpu():
         dispatch(arrays)
         return
@@ -303,7 +306,7 @@ def _by_module(gradients: Arrays) -> list[list[mx.array]]:
 
 
 def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
-    """Returns a loss whose gradient with respect to the outputs is `shares`, and the weight 0."""
+    """Returns a loss whose gradient with respect to `outputs` is `shares`. The weight of this loss is 0."""
     return (outputs * shares).sum(), 0.0
 
 

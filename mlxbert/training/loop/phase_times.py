@@ -14,8 +14,8 @@ class Times:
     """Measures the time of each phase. A phase lasts until the next one begins, so the sum is the total time.
 
     Attributes:
-        seconds: The time of each phase so far in seconds, keyed by name. `EARLIER` is the time that interrupted
-            processes spent on training.
+        seconds: The time of each phase so far in seconds, keyed by name. The key `EARLIER` holds the time that
+            interrupted processes spent on training.
         on_phase: Called with the name of each phase as it begins.
     """
 

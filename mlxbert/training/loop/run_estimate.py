@@ -32,18 +32,20 @@ class Costs:
     memory: int
 
     def estimate(self, run: Run, runs: int) -> Estimate:
-        """Estimates the remaining time and the memory of `runs` runs, of which `run` is the first.
+        """Estimates the remaining time and the memory of all runs, which have the same number of updates.
 
-        All runs have the same number of updates.
+        Args:
+            run: The first run.
+            runs: The number of runs.
         """
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * self.evaluation + self.once
         return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
 
     def updates(self, run: Run, seconds: float) -> int:
-        """Returns the number of updates that fit into a time, together with the evaluations between them.
+        """Returns how many updates, with the evaluations between them, fit into a given time.
 
-        The evaluation after the last update is not included.
+        The time of the evaluation after the last update is not included.
         """
         steps = int(seconds / self.update)
         while steps > 0:

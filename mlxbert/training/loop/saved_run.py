@@ -29,15 +29,15 @@ class Progress:
         calm: The number of updates since `scale` changed.
         decay: The product of the weight decay factors of all updates, for parameters that never have a gradient.
         best_step: The step of the best evaluation; -1 for none.
-        best_score: The metric of the best evaluation.
+        best_score: The score of the best evaluation.
         worse: The number of evaluations since the last improvement.
-        seconds: The time of the run in seconds, in all processes that worked on it.
-        stopped: Whether the run ended early, because of `patience` or because no other update fits into `budget`.
+        seconds: The time of the run in seconds, including earlier processes.
+        stopped: Whether the run ended early, because of `patience` or because another update would exceed `budget`.
         steps: The total number of updates, if a time limit determined it; `None` if the options did.
         budget: The time for all updates in seconds; `None` without a time limit.
         history: The metrics of each evaluation: `{"step": 10, "epoch": 1.0, "accuracy": 0.9}`.
-        losses: The last step and the mean loss of each part of the run so far. A run has at most `_MAX_LOSSES` equal
-            parts.
+        losses: For each part of the run so far, its last step and its mean loss. The run is divided into at most
+            `_MAX_LOSSES` equal parts.
     """
 
     step: int = 0
@@ -103,7 +103,7 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays to a file, and returns the SHA-256 of the file, for the record that will name it."""
+    """Writes arrays to a file, and returns the file's SHA-256, to be stored in the record that names the file."""
     with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256
@@ -121,8 +121,8 @@ def load_arrays(path: Path, digest: str) -> Arrays:
 class RunStore:
     """The folder of one run. Its `state.json` names the files that hold the arrays, with their hashes.
 
-    A state is saved by replacing `state.json` as the last step. So the files that it names are complete; any other
-    files are leftovers and are removed.
+    Saving a state replaces `state.json` last, so the files that it names are always complete. Any other files are
+    leftovers and are removed.
 
     Args:
         folder: The folder of the run.

@@ -27,7 +27,7 @@ class SparseRows:
     Args:
         table: The whole table, (V, E).
         used: The token ids of the training data.
-        fixed: Ids up to this one keep their numbers, because some models compute positions from the id of padding.
+        fixed: Ids up to this one are not renumbered, because some models compute positions from the padding id.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:
@@ -42,7 +42,7 @@ class SparseRows:
         return self._table[self._ids]
 
     def renumbered(self, batch: Batch) -> Batch:
-        """Replaces the token ids of a batch with the numbers of the used rows."""
+        """Replaces each token id of a batch with the index of its row among the used rows."""
         if batch.ids is not None and (unused := batch.ids.tokens - self._used):
             raise InputError(f"input_ids have {min(unused)}, which is not a token of the training data")
         return replace(batch, input_ids=self._numbers[batch.input_ids])

@@ -23,7 +23,7 @@ class Training:
         network: The network, with float32 weights.
         objective: The objective of the training.
         examples: The training examples.
-        place: Returns the location of an example in the data, given its number. Errors name this location.
+        place: Returns the location of an example in the data, given its index. Errors name this location.
         order: Determines the examples of each update.
         options: The training options.
         dtype: The dtype of computation.

@@ -1,4 +1,4 @@
-"""A run of the training loop: updates, evaluations, saved states and resumption, as events.
+"""A run of the training loop, which yields events: updates, evaluations and saved states.
 
 The order of the data and the dropout masks are functions of the seed and the number of the update, so `RunState` is the
 whole state: on a CPU, a resumed run computes the same bits as a run that was never interrupted.
@@ -165,7 +165,7 @@ class Run:
         return bool(group.broadcast(late)) if group.size > 1 else late
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """Saves the state of the last finished update after a device error. Returns the error, with a note on this."""
+        """After a device error, saves the state of the last finished update. Returns the error with a note about it."""
         note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
@@ -188,7 +188,7 @@ class Run:
         return self._store.best(progress.best_step)
 
     def restore(self) -> None:
-        """Prepares the network for use after training: evaluation mode, and the original dtype of frozen parameters."""
+        """Prepares the network for use: sets evaluation mode, and restores the original dtype of frozen parameters."""
         network = self.training.network
         for module in network.modules():
             if isinstance(module, Encoder):
@@ -232,7 +232,7 @@ class Run:
         )  # fmt: skip
 
     def _step(self) -> Step:
-        """Computes the next update. A GPU gets one more update before Python waits for the numbers of this one."""
+        """Computes the next update. On a GPU, the following update is usually started before this one is finished."""
         begun = phase_times.clock()
         if not self.updater.started:
             self._start()
@@ -241,7 +241,7 @@ class Run:
         return self._finish(begun)
 
     def _continues(self) -> bool:
-        """Returns whether another update follows the started ones, with nothing in between that needs the state."""
+        """Returns whether another update follows the started ones, without an evaluation or saved state in between."""
         progress = self.state.progress
         after = replace(progress, step=progress.step + len(self.updater.started))
         due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)
@@ -253,7 +253,7 @@ class Run:
         self.updater.start(self.order.batches(step), learning_rate(step, self.steps, self.training.options))
 
     def _finish(self, begun: float) -> Step:
-        """Reads the numbers of the first started update, and makes the update part of the state."""
+        """Reads the numbers of the oldest started update, and makes this update part of the state."""
         updater, progress, float16 = self.updater, self.state.progress, self.training.dtype == mx.float16
         update = updater.started[0]
         loss, weight, length, *term_sums = updater.numbers()
@@ -279,7 +279,7 @@ class Run:
         return self._step_event(loss / weight, terms, update.lr, length)
 
     def try_batches(self, batches: list[list[int]]) -> None:
-        """Makes the inputs and targets of an update and discards them, so that this can be timed."""
+        """Makes the inputs and targets of an update, so that this work can be timed, and discards them."""
         for batch in batches:
             examples = [self.training.examples[number] for number in batch]
             self.training.objective.collate(examples, random.Random(0))
@@ -348,7 +348,7 @@ class Pace:
         return tokens / seconds
 
     def seconds_of_a_step(self, step: int) -> float:
-        """Returns the mean time of this process's updates up to a step, including evaluations, in seconds."""
+        """Returns the mean seconds per update, including evaluations, over this process's updates up to a step."""
         return (phase_times.clock() - self._began) / (step - self.first_step)
 
 

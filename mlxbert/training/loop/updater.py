@@ -21,14 +21,13 @@ class StartedUpdate:
     """An update that was started. A GPU may still be computing it.
 
     Attributes:
-        batches: The numbers of the examples in each batch.
+        batches: The indices of the examples in each batch.
         lr: The learning rate.
         terms: The names of the terms of the loss.
-        gradients: The gradients, summed over the batches. On a GPU they are dropped when the update is applied.
-        numbers: The loss, its weight, the norm of the mean gradient, and the terms. On a GPU they are missing until the
-            update is applied.
-        before: On a GPU, the parameters and moments before the update, from when the update is applied until it is
-            computed.
+        gradients: The gradients, summed over the batches. On a GPU, they are `None` once the update has been applied.
+        numbers: The loss, its weight, the norm of the mean gradient, and the terms of the loss. On a GPU, they are
+            `None` until the update is applied.
+        before: The parameters and moments before the update; `None` on a CPU, and until a GPU applies the update.
     """
 
     batches: list[list[int]]
@@ -40,7 +39,7 @@ class StartedUpdate:
 
 
 class Updater(ABC):
-    """Computes the updates of a run in order. An update is started first, and finished after its numbers were read.
+    """Computes the updates of a run in order. An update is started, its numbers are read, and then it is finished.
 
     Args:
         training: The inputs of the run.
@@ -67,11 +66,11 @@ class Updater(ABC):
 
     @abstractmethod
     def numbers(self) -> list[float]:
-        """Returns the `numbers` of the first started update, after waiting for a GPU to compute them."""
+        """Returns the `numbers` of the oldest started update, after waiting for a GPU to compute them."""
 
     @abstractmethod
     def finish(self, usable: bool) -> RunState:
-        """Removes the first update from `started`, and returns the state after this update.
+        """Removes the oldest update from `started`, and returns the state after this update.
 
         The caller must count the step in the returned state, and assign it to `state`.
 
@@ -81,7 +80,7 @@ class Updater(ABC):
 
     @abstractmethod
     def follow(self) -> None:
-        """Continues with the next started update. `state` must be the state after a finished update."""
+        """Applies the next started update on a GPU. `state` must be the state after the last finished update."""
 
     def drop(self) -> None:
         """Discards the started updates, and restores the state after the last finished update."""

@@ -73,7 +73,7 @@ class VectorGuidance:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """Stands for the training options of a task that has none."""
+    """A placeholder for the training options of a task that has none."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class TaskSpec:
         formats: The file formats that the task reads, besides texts and tables.
         minimized: Metrics for which lower is better.
         shares: Metrics that are shares of independent examples. Their intervals are Wilson's; the intervals of other
-            metrics come from a bootstrap. Words are not independent, nor are pairs with a threshold that is tuned on
+            metrics come from a bootstrap. Words are not independent, and neither are pairs if a threshold is tuned on
             them.
         data: The class of the data options, which training and evaluation share. The objective holds them as `data`.
         learning: The class of the options that only training has. The objective holds them as `learning`.
@@ -213,11 +213,12 @@ class TaskSpec:
         needs: The `task` with which `mlxbert.load` loads a model for this task.
         use: The command that uses a trained model.
         arguments: Example arguments for the command that uses a trained model.
-        problem_type: The `problem_type` of its models' labels; `None` if they have none.
-        numeric: Whether numbers are predicted. The name of the output is then meaningless.
-        of_words: Whether each word has a label, rather than each example.
-        mistakes: The meaning of a mistake's score: the confidence in the wrong `class`, in the wrong `answer`, or in
-            one of several `labels`; or the share of the `ranks` that were missed. For numbers, it is the distance.
+        problem_type: The `problem_type` of the labels of trained models; `None` if the labels have no `problem_type`.
+        numeric: Whether the models predict numbers. The name of a model's only output is then meaningless.
+        of_words: Whether labels belong to words instead of whole examples.
+        mistakes: What the score of a mistake measures. For `class` and `answer`, it is the confidence in the wrong one;
+            for `labels`, the confidence in one of several labels; for `ranks`, the distance in ranks as a share, or
+            1 - nDCG. If numbers are predicted, it is the distance of the numbers.
     """
 
     objective: tuple[str, str]
