@@ -125,8 +125,8 @@ class RecordOptions(InputOptions):
 class PairInputOptions(RecordOptions):
     """Options that say where texts or pairs of texts come from if there are no arguments."""
 
-    text_column: Annotated[str | None, Option("Column or field of the text, in any format.")] = None
-    pair_column: Annotated[str | None, Option("Column or field of the second text of a pair.")] = None
+    text_column: Annotated[str | None, Option("Column or field with the text, for all file formats.")] = None
+    pair_column: Annotated[str | None, Option("Column or field with the second text of a pair.")] = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class TalkOptions:
 
     panel: ClassVar[str] = "Output"
     quiet: Annotated[bool, Option("Print no notes and no progress.", short="-q")] = False
-    verbose: Annotated[bool, Option("Print details.", short="-v")] = False
+    verbose: Annotated[bool, Option("Print more details.", short="-v")] = False
 
 
 @dataclass(frozen=True)

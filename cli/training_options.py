@@ -112,7 +112,9 @@ class CorpusFiles:
     """Options that name the text files to train on."""
 
     panel: ClassVar[str] = "Data"
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Text: .txt, .jsonl, .json, also .gz, .xz.")]
+    corpus: Annotated[
+        list[str], typer.Argument(metavar="CORPUS…", help="Text files: .txt, .jsonl or .json, also with .gz or .xz.")
+    ]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
         str | None,
@@ -129,7 +131,7 @@ class PretrainingOptions:
     objective: Annotated[
         str | None,
         Option(
-            "Losses. Each may have a weight: mlm,nsp:0.5. mlm, nsp, sop, soft, hidden, vectors; or electra alone.",
+            "Losses. Any of mlm, nsp, sop, soft, hidden, vectors, with optional weights (mlm,nsp:0.5); or electra.",
             "TERMS",
             "mlm",
         ),
@@ -174,7 +176,7 @@ class StudentOptions:
 
     panel: ClassVar[str] = "Model"
     teacher: Annotated[str, Option("Model to learn from.")]
-    student: Annotated[str | None, Option("Model to train.", usual="layers of the teacher")] = None
+    student: Annotated[str | None, Option("Model to train.", usual="made of the teacher's layers")] = None
     layers: Annotated[
         tuple[int, ...] | None,
         Option("Layers of the teacher to start with.", usual="every other one", bounds=Bounds(0, 1_000)),

@@ -121,7 +121,7 @@ def answer(  # type: ignore[overload-overlap]
         context: The context of questions that come without one.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
-        top_k: Spans per question. Default: 1. From 1 to 10,000,000.
+        top_k: Number of spans per question. Default: 1. From 1 to 10,000,000.
         max_words: Maximum number of words in an answer. Default: 30. From 1 to 10,000.
         max_length: Tokens per window. A longer text is split into several windows. Default: 384, or the model's. From 8
             to 1,000,000.
@@ -203,8 +203,8 @@ def classify(  # type: ignore[overload-overlap]
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); window averages the scores of
             windows (not with labels); error refuses the text. Default: `truncate`.
-        top_k: Labels per text. Default: all, in a terminal 5. From 1 to 10,000,000.
-        labels: Labels to choose from, with an NLI model.
+        top_k: Number of labels per text. Default: all, or 5 in a terminal. From 1 to 10,000,000.
+        labels: Labels to choose from. Needs an NLI model.
         hypothesis: Sentence for a label. {} stands for the label. Default: This example is {}.
         multi: Score each label on its own. Several may be right. Default: False.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -274,7 +274,7 @@ def embed(
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
-        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -319,7 +319,7 @@ def embed_stream(  # type: ignore[overload-overlap]
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
-        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -373,7 +373,7 @@ def embed_words(  # type: ignore[overload-overlap]
     Args:
         model: Any model.
         texts: One text, or any number of texts. A text can also be a list of its words, as in `tag`.
-        layer: Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+        layer: Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
         overflow: Overlong texts. truncate drops the end; window takes each token from the window with the most text
             around it; error refuses the text. Default: `truncate`.
@@ -421,7 +421,7 @@ def fill_mask(  # type: ignore[overload-overlap]
         model: A model with a masked-LM head.
         texts: One text, or any number of texts; each with at least one `[MASK]` (or the model's own mask token).
             Several masks of a text are filled independently: while one is filled, the others stay masked.
-        top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000.
+        top_k: Number of words per mask. Default: 5, or all targets. From 1 to 10,000,000.
         targets: Consider these words only. Scores stay probabilities over the whole vocabulary.
         text: Repeat the filled text with each word. For the first 49 masks of a text. Default: True.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
@@ -655,7 +655,7 @@ def similarity(
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
-        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -709,7 +709,7 @@ def similarity_matrix(
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
-        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -749,7 +749,7 @@ def similarity_pairs(
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
             `mean_sqrt_len`, `weighted_mean`, `last_token`, `attention`. Default: the model's.
         normalize: Scale vectors to length 1. Default: the model's.
-        dimensions: Keep only the first N values (Matryoshka). From 1 to 1,000,000.
+        dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and

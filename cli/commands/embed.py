@@ -36,7 +36,7 @@ def _embed(
     chosen: EmbedOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    words: Annotated[bool, Option("Embed each word in its context.", panel="Vectors")] = False,
+    words: Annotated[bool, Option("Make a vector for each word in its context.", panel="Vectors")] = False,
     **values: Any,
 ) -> None:
     layer = values["layer"]

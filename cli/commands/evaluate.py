@@ -22,7 +22,7 @@ class SearchOptions:
     """The option that selects which judgements to read from a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
-    split: Annotated[str, Option("BEIR's file of judgements, without .tsv.")] = "test"
+    split: Annotated[str, Option("Name of BEIR's file of judgements, without .tsv.")] = "test"
 
 
 @dataclass(frozen=True)

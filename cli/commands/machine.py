@@ -41,7 +41,7 @@ def doctor(
     report: Annotated[
         bool,
         Option(
-            "Check, in about a minute, and print a text to paste into an issue. It names the chip, but neither you nor "
+            "Check the device and print a report to paste into an issue. It takes a minute, and names neither you nor "
             "your files."
         ),
     ] = False,
@@ -130,7 +130,7 @@ def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, Option("Another library to measure on the same model. It must be installed.")
+        Peer | None, Option("Another library to measure with the same model. It must be installed.")
     ] = None,
     rounds: Annotated[int, Option("Measure everything N times. The median is reported.", bounds=ROUNDS)] = 5,
 ) -> None:

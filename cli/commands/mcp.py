@@ -22,7 +22,7 @@ def mcp(
     talk: TalkOptions,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to search.")] = None,
     index: Annotated[
-        Path | None, Option("File of the index. By default it is in your data folder.", "FILE"), Written("file")
+        Path | None, Option("Index file. By default it is in your data folder.", "FILE"), Written("file")
     ] = None,
     model: Annotated[
         str | None, Option("Model of a new index: hub name, folder or 'builtin'.", short="-m", usual="the index's")

@@ -106,7 +106,9 @@ def _follow(
 
 def vocabulary(
     out: OutputOptions,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Texts: .txt, .jsonl, .json, also .gz or .xz.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, also with .gz or .xz.")
+    ],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
     kind: Annotated[
         Kind, Option("Kind of vocabulary. wordpiece is BERT's, bpe RoBERTa's, unigram XLM-RoBERTa's.")

@@ -42,7 +42,7 @@ class IndexOptions:
 
     panel: ClassVar[str] = "Index"
     index: Annotated[
-        Path | None, Option("File of the index. By default it is in your data folder.", "FILE"), Written("file")
+        Path | None, Option("Index file. By default it is in your data folder.", "FILE"), Written("file")
     ] = None
     model: Annotated[
         str | None,
@@ -64,7 +64,7 @@ class IndexOptions:
         list[str] | None, Option("Search only files that match, such as '*.md'. May be repeated.", "GLOB")
     ] = None
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
-    text_column: Annotated[str | None, Option("Column of the text in tables.", usual="guessed")] = None
+    text_column: Annotated[str | None, Option("Column with the text, in tables.", usual="guessed")] = None
     field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
 
 

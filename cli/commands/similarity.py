@@ -36,7 +36,7 @@ def _similarity(
     source: PairInputOptions,
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="A B…", help="The query, and texts to rank.")] = None,
-    vectors: Annotated[Path | None, Option("File of the texts' vectors, written by embed.", "FILE")] = None,
+    vectors: Annotated[Path | None, Option("File with the vectors of the texts, written by embed.", "FILE")] = None,
     pairs: Annotated[bool, Option("Compare the two texts of each row, in columns a and b.")] = False,
     **values: Any,
 ) -> None:

@@ -98,7 +98,7 @@ class VectorOptions(TruncatingOptions):
     ] = None
     normalize: Annotated[bool | None, Option("Scale vectors to length 1.", usual="the model's")] = None
     dimensions: Annotated[
-        int | None, Option("Keep only the first N values (Matryoshka).", bounds=Bounds(1, 1_000_000))
+        int | None, Option("Keep only the first N values of each vector (Matryoshka).", bounds=Bounds(1, 1_000_000))
     ] = None
     prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
     prompt_name: Annotated[str | None, Option("Name of one of the model's own prompts.")] = None
@@ -134,7 +134,7 @@ class EmbedWordsOptions(TruncatingOptions):
     layer: Annotated[
         int,
         Option(
-            "Layer of the vectors of words. 0 is the embeddings, 1 the first layer, -1 the last.",
+            "Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last.",
             usual="the last",
             panel="Vectors",
             bounds=Bounds(-1000, 1000),
@@ -146,7 +146,7 @@ class EmbedWordsOptions(TruncatingOptions):
 class FillMaskOptions(WindowedOptions):
     """Options of `fill_mask`."""
 
-    top_k: Annotated[int | None, Option("Words per mask.", usual="5, or all targets", bounds=COUNT)] = None
+    top_k: Annotated[int | None, Option("Number of words per mask.", usual="5, or all targets", bounds=COUNT)] = None
     targets: Annotated[
         tuple[str, ...] | None,
         Option("Consider these words only. Scores stay probabilities over the whole vocabulary."),
@@ -165,10 +165,12 @@ class ClassifyOptions(TruncatingOptions):
             end="the end (of a pair: of the longer text)",
         ),
     ] = "truncate"
-    top_k: Annotated[int | None, Option("Labels per text.", usual="all, in a terminal 5", bounds=COUNT)] = None
+    top_k: Annotated[
+        int | None, Option("Number of labels per text.", usual="all, or 5 in a terminal", bounds=COUNT)
+    ] = None
     labels: Annotated[
         tuple[str, ...] | None,
-        Option("Labels to choose from, with an NLI model.", panel="Zero-shot"),
+        Option("Labels to choose from. Needs an NLI model.", panel="Zero-shot"),
     ] = None
     hypothesis: Annotated[
         str | None,
@@ -207,7 +209,7 @@ class AnswerOptions(WindowedOptions):
             panel="Input",
         ),
     ] = "window"
-    top_k: Annotated[int, Option("Spans per question.", bounds=COUNT)] = 1
+    top_k: Annotated[int, Option("Number of spans per question.", bounds=COUNT)] = 1
     max_words: Annotated[int, Option("Maximum number of words in an answer.", bounds=Bounds(1, 10_000))] = 30
     max_length: Annotated[
         int | None,

@@ -77,7 +77,7 @@ def test_signatures_and_help_have_each_option_with_its_default() -> None:
     ]
     assert parameters["overflow"].default == "window" and parameters["text"].annotation is bool
     told = " ".join((filled.__doc__ or "").split())
-    assert "top_k: Words per mask. Default: 5, or all targets. From 1 to 10,000,000. targets: " in told
+    assert "top_k: Number of words per mask. Default: 5, or all targets. From 1 to 10,000,000. targets: " in told
     assert "Returns: The arguments." in told and "options:" not in told
 
 

@@ -62,7 +62,7 @@ class ServeOptions:
     port: Annotated[int, Option("Port; 0 picks a free one.", bounds=Bounds(0, 65_535))] = 8484
     max_body: Annotated[float, Option("Maximum size of a request body.", "MB", bounds=Bounds(0.001, 10_000))] = 16.0
     max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).", bounds=COUNT)] = 4096
-    max_characters: Annotated[int, Option("Maximum total number of characters of these texts.", bounds=COUNT)] = (
+    max_characters: Annotated[int, Option("Maximum number of characters in the texts of a request.", bounds=COUNT)] = (
         2_000_000
     )
     max_answer: Annotated[

@@ -29,10 +29,10 @@ class TrainingOptions:
     # `finetune` replaces the defaults of `epochs` and `lr` with values that suit the size of the data and the model
     # (see `LabelledMaterial.usual`). It never trains for fewer than these 3 epochs by default.
     epochs: Annotated[
-        int, Option("Passes over the data.", usual="3 to 20, by its size", bounds=Bounds(SMALLEST, 100_000))
+        int, Option("Passes over the data.", usual="3 to 20, depending on their size", bounds=Bounds(SMALLEST, 100_000))
     ] = 3
     minutes: Annotated[
-        float | None, Option("Total time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
+        float | None, Option("Total training time, instead of epochs.", usual="off", bounds=Bounds(0.01, 1_000_000))
     ] = None
     lr: Annotated[
         float,

@@ -20,9 +20,9 @@ class TextData:
     """Data options: the columns of texts and labels."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
-    pair_column: Annotated[str | None, Option("Column of the second text, if any.", usual="guessed")] = None
-    label_column: Annotated[str | None, Option("Column of the label.", usual="guessed")] = None
+    text_column: Annotated[str | None, Option("Column with the text.", usual="guessed")] = None
+    pair_column: Annotated[str | None, Option("Column with the second text, if any.", usual="guessed")] = None
+    label_column: Annotated[str | None, Option("Column with the label.", usual="guessed")] = None
     max_length: Annotated[int | None, Option("Truncate inputs to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
@@ -82,10 +82,10 @@ class WordData:
 
     panel: ClassVar[str] = "Data"
     text_column: Annotated[
-        str | None, Option("Column of the words or the text. In .conll files, its number (default: 1).")
+        str | None, Option("Column with the words or the text. In .conll files, its number (default: 1).")
     ] = None
     label_column: Annotated[
-        str | None, Option("Column of the tags or the spans. In .conll files, its number (default: the last).")
+        str | None, Option("Column with the tags or the spans. In .conll files, its number (default: the last).")
     ] = None
     max_length: Annotated[
         int | None,
@@ -113,9 +113,9 @@ class QuestionData:
     """Data options: the columns of questions, contexts and answers, and the windows of long contexts."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the question.", usual="question")] = None
-    pair_column: Annotated[str | None, Option("Column of the context.", usual="context")] = None
-    label_column: Annotated[str | None, Option("Column of the answers.", usual="answers, or answer")] = None
+    text_column: Annotated[str | None, Option("Column with the question.", usual="question")] = None
+    pair_column: Annotated[str | None, Option("Column with the context.", usual="context")] = None
+    label_column: Annotated[str | None, Option("Column with the answers.", usual="answers, or answer")] = None
     max_length: Annotated[int | None, _ANSWERS["max_length"][1]] = None
     stride: Annotated[int | None, _ANSWERS["stride"][1]] = None
     max_words: Annotated[int, _ANSWERS["max_words"][1]] = 30
@@ -126,10 +126,10 @@ class RelatedData:
     """Data options: the columns of related texts and of their similarity scores."""
 
     panel: ClassVar[str] = "Data"
-    text_column: Annotated[str | None, Option("Column of the text or query.", usual="guessed")] = None
-    pair_column: Annotated[str | None, Option("Column of the text or texts that belong to it (positives).")] = None
-    negative_column: Annotated[str | None, Option("Column of texts that do not belong to it (negatives).")] = None
-    label_column: Annotated[str | None, Option("Column of the similarity score.")] = None
+    text_column: Annotated[str | None, Option("Column with the text or query.", usual="guessed")] = None
+    pair_column: Annotated[str | None, Option("Column with the texts that match the text or query (positives).")] = None
+    negative_column: Annotated[str | None, Option("Column with texts that do not match it (negatives).")] = None
+    label_column: Annotated[str | None, Option("Column with the similarity score.")] = None
     max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
@@ -170,9 +170,9 @@ class QueryData:
     """Data options: the columns of queries, texts and labels, and the range of the labels."""
 
     panel: ClassVar[str] = "Data"
-    query_column: Annotated[str | None, Option("Column of the query.", usual="guessed")] = None
-    text_column: Annotated[str | None, Option("Column of the text.", usual="guessed")] = None
-    label_column: Annotated[str | None, Option("Column of the label or score.", usual="guessed")] = None
+    query_column: Annotated[str | None, Option("Column with the query.", usual="guessed")] = None
+    text_column: Annotated[str | None, Option("Column with the text.", usual="guessed")] = None
+    label_column: Annotated[str | None, Option("Column with the label or score.", usual="guessed")] = None
     max_length: Annotated[int | None, Option("Truncate pairs to N tokens.", usual="the model's", bounds=LENGTH)] = None
     max_score: Annotated[
         float, Option("Highest possible score. All scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
