@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from tests.helpers.cases import together
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def _recipe(heading: str, name: str) -> set[str]:
     return {path for path in paths if path.startswith(SOURCES)}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.recipe)
+@together("example", EXAMPLES)
 def test_a_new_one_stands_in_the_files_of_its_recipe_and_in_no_others(example: Example) -> None:
     recipe = _recipe(example.recipe, example.name)
     own = {path for path in recipe if Path(path).stem == example.name}
@@ -95,7 +95,7 @@ def test_a_new_one_stands_in_the_files_of_its_recipe_and_in_no_others(example: E
     assert places | own == recipe - {*example.spared} | {*example.also}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.recipe)
+@together("example", EXAMPLES)
 def test_the_table_says_how_many_files_a_new_one_costs(example: Example) -> None:
     rows = dict(re.findall(r"^\| \[.*?\]\(#(.*?)\) \| (\d+)", PAGE, re.MULTILINE))
     assert len(rows) == len(EXAMPLES)
