@@ -32,8 +32,9 @@ from tests.helpers.program import call, process, terminal
 GROUPS = {name: one for name, one in PROGRAM.commands.items() if hasattr(one, "commands")}
 ALL: dict[str, Any] = {"": PROGRAM, **GROUPS, **COMMANDS}
 RATES = [f"{usual_rate(width, TrainingOptions(), 1):.0e}".replace("-0", "-") for width in (384, 1024)]
+EPOCHS = f"{TrainingOptions.epochs} to {labelled_material._MAX_EPOCHS}"
 DEFAULTS = {  # in words, because they are made later or depend on something; and where the code has them
-    "finetune classify --epochs": f"{TrainingOptions.epochs} to {labelled_material._MAX_EPOCHS}, depending on their size",
+    "finetune classify --epochs": f"{EPOCHS}, depending on their size",
     "finetune classify --lr": " to ".join(RATES),
     "finetune classify --save-every": str(training_run._SAVE_EVERY),
     "finetune classify --validation-fraction": str(usual_share(10_000)),
