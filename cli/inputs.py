@@ -96,7 +96,7 @@ def open_input(
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
     """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
-        raise ArgumentError("there are both --pair and --pair-column", hint="give one of them")
+        raise ArgumentError("--pair cannot be combined with --pair-column", hint="give one of them")
     guessed = "texts" if pair is not None else "texts or pairs"
     return open_input(arguments, options, "text", guessed=guessed, pair=pair)
 
@@ -106,9 +106,11 @@ def open_questions(
 ) -> RecordStream:
     """Opens questions, each with its context. All questions have the same context, or each record has its own."""
     if context is not None and context_file is not None:
-        raise ArgumentError("there are both --context and --context-file", hint="give one of them")
+        raise ArgumentError("--context cannot be combined with --context-file", hint="give one of them")
     if (context is not None or context_file is not None) and options.pair_column is not None:
-        raise ArgumentError("there are both a context and --pair-column, which names a column of contexts")
+        raise ArgumentError(
+            "--pair-column names a column of contexts, which cannot be combined with --context or --context-file"
+        )
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
     text = context if context_file is None else _read_context(context_file, options.encoding)
@@ -143,7 +145,7 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
         hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
-        raise ArgumentError("there are both arguments and --input", hint=hint)
+        raise ArgumentError("--input cannot be combined with texts as arguments", hint=hint)
     for name in ("format", *_given_options(options)):
         if getattr(options, name) is not None:
             raise ArgumentError(f"there are both arguments and {_option(name)}, which works only with --input")

@@ -60,7 +60,7 @@ class Server:
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
             raise ArgumentError(f"server is {url!r:.100}, expected an address", hint="such as http://127.0.0.1:8484")
         if parts.username is not None:
-            raise ArgumentError(f"server contains a name or a password, expected none: the key is read from {KEY}")
+            raise ArgumentError(f"server contains a user name or a password, expected none: the key is read from {KEY}")
         self.url, self._path = url.rstrip("/"), parts.path.rstrip("/")
         self._connection = (
             http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=_trusted())
@@ -70,7 +70,7 @@ class Server:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if key := os.environ.get(KEY, "").strip():
             if not key.isascii() or not key.isprintable():
-                raise ArgumentError(f"{KEY} has characters that a key cannot have")
+                raise ArgumentError(f"{KEY} contains characters that are not allowed in a key")
             self._headers["Authorization"] = f"Bearer {key}"
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -273,7 +273,9 @@ def _has_certificates(paths: ssl.DefaultVerifyPaths) -> bool:
 
 
 def _foreign(url: str, what: str) -> MlxbertError:
-    return MlxbertError(f"{url}: answers with {what}, unlike a server of mlxbert {__version__}", hint=_ADDRESS_HINT)
+    return MlxbertError(
+        f"{url}: answers with {what}, which a server of mlxbert {__version__} does not do", hint=_ADDRESS_HINT
+    )
 
 
 def _checked(record: Any) -> Any:

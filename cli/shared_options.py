@@ -86,7 +86,7 @@ class ServedOptions(ModelOptions):
 
     server: Annotated[
         str | None,
-        Option("Use a server. `mlxbert serve` starts one; --model is a model that it serves.", "URL"),
+        Option("Use the server at this URL. `mlxbert serve` starts one; --model names a model that it serves.", "URL"),
     ] = None
 
 

@@ -49,7 +49,9 @@ class TrainingData:
     ] = None
     validation_fraction: Annotated[
         float | None,
-        Option("Share of --train to validate on. With few examples, about 0.2.", usual="0.1", bounds=SHARE),
+        Option(
+            "Share of --train to validate on. With few examples, the default is about 0.2.", usual="0.1", bounds=SHARE
+        ),
     ] = None
     dry_run: Annotated[bool, Option("Report on the data, estimate time and memory, then stop.")] = False
 
@@ -61,10 +63,11 @@ class RunOptions:
     panel: ClassVar[str] = "Training"
     metric: Annotated[str | None, Option("Main metric. Used to choose the best model.")] = None
     seeds: Annotated[
-        int, Option("Train with N seeds and keep the best. The report has mean and standard deviation.", bounds=RUNS)
+        int, Option("Train with N seeds and keep the best. The report gives mean and standard deviation.", bounds=RUNS)
     ] = 1
     sweep: Annotated[
-        list[str] | None, Option("Try several values of an option and keep the best: lr=1e-5,2e-5.", "NAME=A,B,…")
+        list[str] | None,
+        Option("Try several values of an option and keep the best. For example lr=1e-5,2e-5.", "NAME=A,B,…"),
     ] = None
 
 
@@ -145,7 +148,7 @@ class PretrainingOptions:
     ] = None
     eval_every: Annotated[
         int | None,
-        Option("Steps between evaluations. At most one epoch.", usual="a tenth of all", panel="Saving", bounds=STEPS),
+        Option("Steps between evaluations.", usual="a tenth of all steps", panel="Saving", bounds=STEPS),
     ] = None
     temperature: Annotated[float, Option("Temperature of the soft loss.", bounds=Bounds(SMALLEST, 1_000_000))] = 2.0
 
@@ -166,7 +169,7 @@ class NewModelOptions:
     )
     teacher: Annotated[
         str | None,
-        Option("Teacher of the soft, hidden and vectors losses.", usual="itself", panel="Training"),
+        Option("Teacher for the soft, hidden and vectors losses.", usual="the model before training", panel="Training"),
     ] = None
 
 

@@ -266,7 +266,7 @@ def embed(
             why.
         on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
             progress bar.
-        kind: Use the model's own prompt. It differs for queries and documents. One of `query`, `document`.
+        kind: Use the model's own prompt for a kind of text. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -311,7 +311,7 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
             and gets all of their vectors.
-        kind: Use the model's own prompt. It differs for queries and documents. One of `query`, `document`.
+        kind: Use the model's own prompt for a kind of text. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -423,7 +423,7 @@ def fill_mask(  # type: ignore[overload-overlap]
             Several masks of a text are filled independently: while one is filled, the others stay masked.
         top_k: Number of words per mask. Default: 5, or all targets. From 1 to 10,000,000.
         targets: Consider these words only. Scores stay probabilities over the whole vocabulary.
-        text: Repeat the filled text with each word. For the first 49 masks of a text. Default: True.
+        text: Show the filled text for each word. Only for the first 49 masks of a text. Default: True.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
@@ -472,8 +472,8 @@ def mine(
         model: The model whose vectors are compared.
         pairs: Texts that belong together: files or records, as `finetune("embed", …)` takes them.
         negatives: Maximum number of negatives per query. Default: 5. From 1 to 10,000.
-        margin: How much less similar negatives must be. The least similar positive of the query counts. Default: 0.05.
-            From -1,000 to 1,000.
+        margin: How much less similar negatives must be. Compared with the least similar positive of the query. Default:
+            0.05. From -1,000 to 1,000.
         skip: Skip the N most similar texts. Default: 0. From 0 to 1,000,000.
         format: The format of the files, if their extensions do not name it.
         no_header: Whether the first row of a .csv or .tsv is data; its columns are then called `1`, `2`, …
@@ -648,7 +648,7 @@ def similarity(
         query: The query.
         texts: Any number of texts to rank.
         top_k: Keep only the N most similar texts. From 1 to 10,000,000.
-        query_prompt: Text to put before the query only.
+        query_prompt: Text to put before the query, not before the texts.
         query_prompt_name: One of the model's own prompts, for the query only.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
@@ -702,7 +702,7 @@ def similarity_matrix(
         texts: M texts to compare the queries with; `None` compares the queries with each other, all with the prompt of
             `embed` instead of a prompt for queries.
         on_error: `raise`; or `return` NaN for all scores of an unusable text. The log says why.
-        query_prompt: Text to put before the query only.
+        query_prompt: Text to put before the query, not before the texts.
         query_prompt_name: One of the model's own prompts, for the query only.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
@@ -742,7 +742,7 @@ def similarity_pairs(
     Args:
         model: Any model; see `embed`.
         pairs: One pair, a tuple of two texts; or any number of pairs.
-        query_prompt: Text to put before the query only.
+        query_prompt: Text to put before the query, not before the texts.
         query_prompt_name: One of the model's own prompts, for the query only.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.

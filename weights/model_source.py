@@ -286,7 +286,7 @@ def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why:
         flaw = mismatch(snapshot.folder / file, listed.get(file, AnnouncedFile()), content=False)
         raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
     if not snapshot.is_usable():
-        raise HubError(f"{name}: the cache has no configuration with weights{why}", hint=hint)
+        raise HubError(f"{name}: the cache does not have both a configuration and its weights{why}", hint=hint)
     _LOG.warning("%s", _unverified_note(snapshot))
     return snapshot.folder
 

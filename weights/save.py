@@ -152,7 +152,7 @@ def plan(
     tensors += map(stored, _unused_weights(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
-            f"group_size is {quantization.group_size}, which divides the width of no matrix of {checkpoint.folder}",
+            f"group_size is {quantization.group_size}, which divides no width of a matrix of {checkpoint.folder}",
             hint="try a smaller group: 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
     return _with_full_names(checkpoint, tensors)

@@ -91,7 +91,9 @@ def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> Embeddin
         case None | {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}:
             pass
         case other:
-            raise ConfigError(f"{settings.path}: modality_config is {other!r:.120}, expected text by last_hidden_state")
+            raise ConfigError(
+                f"{settings.path}: modality_config is {other!r:.120}, expected only text, as last_hidden_state"
+            )
     limit = settings.values.get("max_seq_length")
     return replace(
         config,

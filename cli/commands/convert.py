@@ -19,7 +19,9 @@ StoredDType = Literal["float32", "float16", "bfloat16"]
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write, new or empty."), Written("folder")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to write; it must be new or empty."), Written("folder")
+    ],
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,

@@ -22,7 +22,7 @@ class SearchOptions:
     """The option that selects which judgements to read from a folder of queries, documents and judgements."""
 
     panel: ClassVar[str] = "Data"
-    split: Annotated[str, Option("Name of BEIR's file of judgements, without .tsv.")] = "test"
+    split: Annotated[str, Option("Name of the BEIR file of judgements, without .tsv.")] = "test"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RetrievalOptions:
 
     panel: ClassVar[str] = "Data"
     embedder: Annotated[
-        str | None, Option("Rank what this model finds. --data is then a BEIR folder, or records of texts.")
+        str | None, Option("Rerank what this model finds. --data is then a BEIR folder, or records of texts.")
     ] = None
     top_k: Annotated[int, Option("Documents to rank per query.", bounds=COUNT)] = 100
 

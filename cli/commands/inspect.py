@@ -20,7 +20,7 @@ def inspect(
     offline: Offline = False,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's names of tensors."),
+        typer.Option("--all", help="Also show the configuration and all parts, with mlxbert's own tensor names."),
     ] = False,
     tensors: Annotated[bool, Option("Like --all, but with a line for every tensor.")] = False,
 ) -> None:

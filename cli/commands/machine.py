@@ -29,7 +29,7 @@ def doctor(
     device: Annotated[Device, Option("Device. With auto, the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
-        Option("Also check the device's results, in about a minute. Covers operations, gradients, families, training."),
+        Option("Also check the device's results. In about a minute; covers operations, gradients, families, training."),
     ] = False,
     quick: Annotated[
         bool,
@@ -130,7 +130,7 @@ def bench(
     model: ComputingOptions,
     out: OutputOptions,
     against: Annotated[
-        Peer | None, Option("Another library to measure with the same model. It must be installed.")
+        Peer | None, Option("Also measure another library, with the same model. It must be installed.")
     ] = None,
     rounds: Annotated[int, Option("Measure everything N times. The median is reported.", bounds=ROUNDS)] = 5,
 ) -> None:

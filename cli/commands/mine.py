@@ -33,7 +33,9 @@ def mine(
     ],
     output: Annotated[Path, Option("File of JSON lines to write.", "FILE", short="-o"), Written("file")],
     text_column: Annotated[str | None, Option("Column with the queries.", usual="guessed")] = None,
-    pair_column: Annotated[str | None, Option("Column with the texts that belong to them.", usual="guessed")] = None,
+    pair_column: Annotated[
+        str | None, Option("Column with the texts that belong to the queries.", usual="guessed")
+    ] = None,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
     """Find hard negatives for training: texts that the model considers similar to a query but that do not belong to it.

@@ -113,7 +113,7 @@ def vocabulary(
     kind: Annotated[
         Kind, Option("Kind of vocabulary. wordpiece is BERT's, bpe RoBERTa's, unigram XLM-RoBERTa's.")
     ] = "wordpiece",
-    size: Annotated[int, Option("Number of tokens, including special tokens.", bounds=COUNT)] = 30_000,
+    size: Annotated[int, Option("Size of the vocabulary, in tokens. Special tokens count.", bounds=COUNT)] = 30_000,
     cased: Annotated[bool, Option("Distinguish case in a wordpiece vocabulary. Other kinds always do.")] = False,
     documents: Annotated[
         Documents, Option("What ends a document in .txt files. blank: a blank line. line: each line.")

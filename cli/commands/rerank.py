@@ -25,7 +25,9 @@ def _rerank(
     source: RecordOptions,
     out: FileOptions,
     chosen: RerankOptions,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="A query, and texts.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY TEXT…", help="The query, then the texts to rank.")
+    ] = None,
 ) -> None:
     from mlxbert.tasks.query_ranking import reranked
 

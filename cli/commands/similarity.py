@@ -92,7 +92,7 @@ def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, 
         option = "--pairs" if vectors is None else "--vectors"
         raise ArgumentError(f"{option} needs the model itself: it does not work with --server")
     if vectors is not None and pairs:
-        raise ArgumentError("there are both --vectors and pairs of texts", hint="omit one of them")
+        raise ArgumentError("--vectors cannot be combined with pairs of texts", hint="omit one of them")
     if vectors is not None and len(texts) != 1:
         raise ArgumentError(f"there are {len(texts)} texts, --vectors needs one: the query")
 

@@ -139,7 +139,9 @@ def _check_labels(typed: Typed) -> None:
             raise ArgumentError(f"{'--multi' if chosen.multi else '--hypothesis'} works only with --labels")
         return
     if typed.items.pair is not None or typed.source.pair_column is not None:
-        raise ArgumentError("there are both --labels and pairs of texts", hint="--labels works only with single texts")
+        raise ArgumentError(
+            "--labels cannot be combined with pairs of texts", hint="--labels works only with single texts"
+        )
     if typed.model.server is None:
         from mlxbert.tasks.zero_shot import check_hypothesis, check_labels
 

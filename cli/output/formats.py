@@ -74,5 +74,7 @@ def choose(
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
-        raise ArgumentError(f"--output {path}: cannot store --keep, expected .jsonl, .csv, .sqlite or .parquet")
+        raise ArgumentError(
+            f"--output {path}: cannot store the columns of --keep, expected .jsonl, .csv, .sqlite or .parquet"
+        )
     return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)

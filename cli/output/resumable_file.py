@@ -270,7 +270,7 @@ class FileOutput:
             self._flush()
         if self.done and self.failed == self.done and not self.format.holds_errors:
             subject = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
-            raise MlxbertError(f"{subject} failed: {self.path} is not written")
+            raise MlxbertError(f"{subject} failed: {self.path} was not written")
         assembled = self.partial / _WHOLE
         if self._new_parts().find().counts != self._parts.counts:
             raise MlxbertError(f"{self.partial}: a part has changed since it was written")

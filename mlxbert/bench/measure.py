@@ -153,7 +153,7 @@ def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
     """Measures the updates of each library, and how long the first update takes."""
     if not shapes:
-        raise MlxbertError(f"the model takes fewer than {UPDATE[1]} tokens")
+        raise MlxbertError(f"the benchmark needs inputs of {UPDATE[1]} tokens, but the model takes fewer")
     with _workers(job, sides) as workers:
         first = next(iter(shapes.values()))
         seconds = {side: round(process.ask(first)["seconds"], 4) for side, process in workers.items()}

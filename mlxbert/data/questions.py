@@ -90,7 +90,7 @@ def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
             return Question(text, context, texts, begin, end, row.where), start not in (None, begin)
     raise InputError(
         f"the answer {answers[0][0]!r:.60} is not in its context",
-        hint="answers are copied from the context, with its capitals and spaces",
+        hint="copy answers exactly from the context, with its capitals and spaces",
     )
 
 

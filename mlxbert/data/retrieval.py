@@ -99,5 +99,5 @@ def _checked(
             raise InputError(f"{name}: there is no {what}")
     if not any(grade > 0 for _, _, grade in usable):
         hint = "no usable judgement has a grade above 0" if usable else "the judgements name no known document"
-        raise InputError(f"{name}: no document is relevant to a query", hint=hint)
+        raise InputError(f"{name}: no document is relevant to any query", hint=hint)
     return Retrieval(used_queries, texts, judged_by_query(usable), files)

@@ -104,7 +104,7 @@ class ProcessGroup:
         with self.raise_together():
             if names := [name for name in own if own[name] != expected.get(name)]:
                 raise MlxbertError(
-                    f"not the same as in process 0: {', '.join(names)}",
+                    f"different from process 0: {', '.join(names)}",
                     hint="every machine needs the same files, packages and kind of device",
                 )
 

@@ -129,7 +129,8 @@ def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
-            f"the corpus gives {len(chunks)} examples, none is left for training", hint="more text, or shorter examples"
+            f"the corpus gives {len(chunks)} examples, so that none is left for training",
+            hint="more text, or shorter examples",
         )
     held: list[int] = []
     tried: set[int] = set()

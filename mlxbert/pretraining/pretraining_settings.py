@@ -54,7 +54,7 @@ class Settings:
     generator: Annotated[
         float,
         Option(
-            "Width of a new ELECTRA generator. Relative to the discriminator.",
+            "Width of a new ELECTRA generator, as a share of the discriminator's.",
             usual="0.25",
             panel="Model",
             bounds=Bounds(0.01, 1),
@@ -95,5 +95,5 @@ def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
     if len(names) > 1:
         raise ArgumentError(f"the objective has {' and '.join(names)}, expected one of them: they need different pairs")
     if names and across:
-        raise ArgumentError(f"across_documents is True with {names[0]}, whose texts come from a single document")
+        raise ArgumentError(f"across_documents is True, but {names[0]} takes its texts from a single document")
     return _PAIRS[names[0]] if names else None

@@ -132,5 +132,5 @@ def _checked(vector: Any) -> "Vector | InputError":
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
-        return InputError("this text has no vector, or one of NaN or 0: did the text fail in embed?")
+        return InputError("this text has no vector, or one that is zero or contains NaN: did embed fail on it?")
     return vector

@@ -153,7 +153,9 @@ class Splitter:
                         yield start, end
                     continue
                 if end - start == 1:
-                    raise InputError(f"{document.text[start]!r} alone has {count} tokens, expected {self.tokens}")
+                    raise InputError(
+                        f"{document.text[start]!r} alone has {count} tokens, expected at most {self.tokens}"
+                    )
                 margin = max((end - start) // 4, 1)
                 middle = _break(document.text, start + margin, end - margin)
                 halves = strip(document.text, start, middle), strip(document.text, middle, end)

@@ -336,7 +336,7 @@ class Index:
         _AROUND.check_whole("around", around)
         rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
         if not rows:
-            raise ArgumentError(f"chunk is {chunk!r:.60}, the index has no such chunk", hint="search again")
+            raise ArgumentError(f"chunk is {chunk!r:.60}, but the index has no such chunk", hint="search again")
         first, chunks = rows[0], [row.chunk for row in rows]
         text = chunks[0].text
         for before, after in pairwise(chunks):
@@ -465,7 +465,7 @@ def open_index(
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)
     if path is None:
         if not paths:
-            raise ArgumentError("path is None, expected the file of an index, or paths= that one covers")
+            raise ArgumentError("path is None, expected the file of an index, or paths= that an existing index covers")
         path = find_index(paths) or index_file(paths)
     if schema.exists(os.fspath(path)):
         return _open_existing(path, model)

@@ -557,6 +557,6 @@ def _found_chunk(row: Sequence[Any]) -> FoundChunk:
     if not all(line is None or type(line) is int for line in lines):
         raise ValueError("invalid lines of a chunk")
     if "\0" in text or "\0" in place:  # see `mlxbert.search.database`
-        raise ValueError("a text with NUL characters")
+        raise ValueError("a text contains NUL characters")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)

@@ -108,7 +108,7 @@ class VectorOptions(TruncatingOptions):
 class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
-    kind: Annotated[Kind | None, Option("Use the model's own prompt. It differs for queries and documents.")] = None
+    kind: Annotated[Kind | None, Option("Use the model's own prompt for a kind of text.")] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
 
 
@@ -116,7 +116,7 @@ class EmbedOptions(VectorOptions):
 class SimilarityOptions(VectorOptions):
     """Options of `similarity_pairs` and `similarity_matrix`."""
 
-    query_prompt: Annotated[str | None, Option("Text to put before the query only.", "TEXT")] = None
+    query_prompt: Annotated[str | None, Option("Text to put before the query, not before the texts.", "TEXT")] = None
     query_prompt_name: Annotated[str | None, Option("One of the model's own prompts, for the query only.")] = None
 
 
@@ -151,7 +151,7 @@ class FillMaskOptions(WindowedOptions):
         tuple[str, ...] | None,
         Option("Consider these words only. Scores stay probabilities over the whole vocabulary."),
     ] = None
-    text: Annotated[bool, Option("Repeat the filled text with each word. For the first 49 masks of a text.")] = True
+    text: Annotated[bool, Option("Show the filled text for each word. Only for the first 49 masks of a text.")] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +250,7 @@ class MiningOptions:
     margin: Annotated[
         float,
         Option(
-            "How much less similar negatives must be. The least similar positive of the query counts.",
+            "How much less similar negatives must be. Compared with the least similar positive of the query.",
             bounds=Bounds(-1000, 1000),
         ),
     ] = 0.05

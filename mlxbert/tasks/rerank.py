@@ -96,8 +96,8 @@ def _instructed(tokenizer: Tokenizer, instruction: str) -> Tokenizer:
         raise ArgumentError(f"prompt is {instruction!r:.60}, expected a text")
     if tokenizer.prompt is None:
         raise ArgumentError(
-            f"prompt is {instruction!r:.60}, but the model reads the query and the text alone",
-            hint="rerankers such as Qwen3-Reranker are given an instruction",
+            f"prompt is {instruction!r:.60}, but the model takes only the query and the text",
+            hint="only rerankers such as Qwen3-Reranker take an instruction",
         )
     try:
         return tokenizer.adapted(prompt=replace(tokenizer.prompt, instruction=instruction))
@@ -110,7 +110,7 @@ def check_one_score(model: Model) -> None:
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(
-            f"{model.source}: {len(model.labels)} scores for a pair of texts, expected a cross-encoder with one",
+            f"{model.source}: {len(model.labels)} scores per pair of texts, expected a cross-encoder, which gives one",
             hint="classify gives pairs of texts the labels of such a model",
         )
 

@@ -44,7 +44,7 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
         config_json: The configuration of the model.
     """
     if not [*heads]:
-        raise ArgumentError("check compares the logits of a head, but vectors are trained without a head")
+        raise ArgumentError("check compares logits, but a model for vectors has no head that computes logits")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
         raise ArgumentError(
             f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"

@@ -270,7 +270,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "changed data": (lambda: edited(archive(), DATA, DATA[::-1]), "does not match its checksum"),
     "size of the directory": (
         lambda: archive()[:-10] + struct.pack("<L", 2**31) + archive()[-6:],
-        "a directory of 2147483648 bytes, expected at most 4194304",
+        "2147483648 bytes, expected at most 4194304",
     ),
     "number of members": (lambda: archive()[:-12] + b"\x09\x00" + archive()[-10:], "expected 9 in one"),
     "empty archive": (lambda: b"PK\5\6" + bytes(18), "truncated or not written by torch.save"),

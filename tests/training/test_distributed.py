@@ -205,7 +205,7 @@ def test_what_fails_on_one_machine_ends_all_with_one_message(data: Path, tmp_pat
     assert second.status != 0
     with started([good, finetune(data, tmp_path / "out", train="test.csv")], tmp_path) as processes:
         first, second = map(ended, processes)
-    first.fails(1, "process 1: not the same as in process 0", "sha256")
+    first.fails(1, "process 1: ", "process 0", "sha256")
     assert not (tmp_path / "out.partial").exists()
     (tmp_path / "out.partial").mkdir()
     with acquire_lock(tmp_path / "out.partial" / LOCK, "run", hint=""), started([good, good], tmp_path) as processes:

@@ -87,7 +87,9 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
     if (folder / CONFIG).is_file():
         stated = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
         if family_of(stated)[1] is not family:
-            raise ConfigError(f"{folder}: is an adapter for a {family_of(stated)[0]} model, the base is a {name} model")
+            raise ConfigError(
+                f"{folder}: is an adapter for a {family_of(stated)[0]} model, but the base is a {name} model"
+            )
         if not heads_of(stated):
             return base
         return ConfigJson(base.path, kept | {key: stated.values[key] for key in _HEAD_KEYS if key in stated.values})

@@ -60,7 +60,9 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
         if sign != b"PK\6\6":
             raise _damaged(path, "its ZIP64 end of directory is missing")
     if size > MAX_DIRECTORY:
-        raise CheckpointError(f"{path}: a directory of {size} bytes, expected at most {MAX_DIRECTORY}")
+        raise CheckpointError(
+            f"{path}: the central directory of the archive has {size} bytes, expected at most {MAX_DIRECTORY}"
+        )
     if start + size != end:
         raise _damaged(path, f"a directory of {size} bytes at {start}, expected its end at {end}")
     return int(entries)

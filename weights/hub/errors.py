@@ -96,7 +96,7 @@ def page_error(what: str, answer: Any) -> HubError:
 def not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
     return UnreachableError(
-        f"{what}: {fact}, which is not the answer of a hub",
+        f"{what}: {fact}, which is not how a hub answers",
         hint="it may come from a proxy, from the login page of a network, or from a wrong HF_ENDPOINT; open "
         f"{_endpoint()} in a browser",
     )

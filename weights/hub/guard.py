@@ -86,7 +86,9 @@ def _check_answer(answer: Any) -> None:
         if answer.headers.get("content-type", "").startswith("text/html"):
             raise page_error(limits.what, answer)
         if answer.headers.get("content-encoding", "identity") != "identity":  # a few bytes may expand to many
-            raise HubError(f"{limits.what}: the hub compresses its answer, which was not requested", hint=NO_HUB)
+            raise HubError(
+                f"{limits.what}: the hub compressed its answer, although this was not requested", hint=NO_HUB
+            )
     httpx = sys.modules[type(answer).__module__.partition(".")[0]]  # httpx2, or httpx before huggingface_hub 2
     answer.stream = type("Body", (_LimitedBody, httpx.SyncByteStream), {})(answer, limits, httpx.RemoteProtocolError)
 

@@ -109,5 +109,7 @@ def _find_text(
         return names, columns.text
     fitting = text_columns(names, sample)
     if not fitting:
-        raise UnreadableError(f"no column has texts; it has: {', '.join(names) or 'nothing'}", hint="name the column")
+        raise UnreadableError(
+            f"no column has texts; the file has: {', '.join(names) or 'nothing'}", hint="name the column"
+        )
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)

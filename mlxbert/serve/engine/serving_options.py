@@ -20,7 +20,7 @@ class EngineOptions:
         int | None, Option("Maximum tokens per batch.", usual="depends on the device", bounds=COUNT)
     ] = None
     max_queue: Annotated[
-        int, Option("Maximum number of waiting texts. Further requests are refused at once.", bounds=COUNT)
+        int, Option("Maximum number of waiting texts. Requests beyond that are refused immediately.", bounds=COUNT)
     ] = 16_384
     max_models: Annotated[
         int,

@@ -134,7 +134,8 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and 2 * once > len(counts):
         raise InputError(
-            f"label column {column!r} has {len(counts):,} different tags, {once:,} occur once: is it the wrong column?",
+            f"label column {column!r} has {len(counts):,} different tags, of which {once:,} occur once: "
+            "is it the wrong column?",
             hint="choose the column of the tags with label_column=",
         )
 

@@ -91,7 +91,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.unjudged = kinds == {"texts"} and self._metric is None
         metrics = scoring.metrics_of(valid)
         if self._metric is not None and self._metric not in metrics:
-            raise ArgumentError(f"metric is {self._metric!r}, the validation data allow {', '.join(metrics)}")
+            raise ArgumentError(f"metric is {self._metric!r}, the validation data allows only {', '.join(metrics)}")
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
@@ -118,7 +118,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         if self.embedder.needs_attentions:
             raise ArgumentError("pooling is 'attention', which sentence-transformers does not support")
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
-            raise ArgumentError(f"dimensions has {largest}, expected at most {self.width}, the size of the vectors")
+            raise ArgumentError(
+                f"dimensions includes {largest}, expected at most {self.width}, the size of the vectors"
+            )
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
         longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
         self.embedder.config = replace(self.embedder.config, max_length=longest)
@@ -178,8 +180,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         """Raises `ArgumentError` if the data are pairs of texts: with a teacher, the model learns from single texts."""
         if self.columns is None or self.columns.kind != "texts":
             raise ArgumentError(
-                "teacher is given with pairs of texts, expected texts alone",
-                hint="name the column of the text with text_column=, in a file without other texts",
+                "teacher needs single texts, but the data has pairs of texts",
+                hint="use a file with one column of texts, and name it with text_column=",
             )
 
     def of_teacher(self, model: Model) -> Self:

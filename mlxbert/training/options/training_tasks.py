@@ -49,8 +49,8 @@ class ClassLearning:
     few_shot: Annotated[
         bool | None,
         Option(
-            "Train on pairs of examples (SetFit). For few examples per label, with an embedding model.",
-            usual="up to 64 per label",
+            "Train on pairs of examples (SetFit). Meant for few examples per label and an embedding model.",
+            usual="if there are at most 64 per label",
         ),
     ] = None
 
@@ -92,7 +92,8 @@ class WordData:
         Option("Maximum input length in tokens. Longer sentences are split.", usual="the model's", bounds=LENGTH),
     ] = None
     stride: Annotated[
-        int | None, Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter", bounds=OVERLAP)
+        int | None,
+        Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter of a window", bounds=OVERLAP),
     ] = None
 
 
@@ -128,7 +129,9 @@ class RelatedData:
     panel: ClassVar[str] = "Data"
     text_column: Annotated[str | None, Option("Column with the text or query.", usual="guessed")] = None
     pair_column: Annotated[str | None, Option("Column with the texts that match the text or query (positives).")] = None
-    negative_column: Annotated[str | None, Option("Column with texts that do not match it (negatives).")] = None
+    negative_column: Annotated[
+        str | None, Option("Column with texts that do not match the text or query (negatives).")
+    ] = None
     label_column: Annotated[str | None, Option("Column with the similarity score.")] = None
     max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 

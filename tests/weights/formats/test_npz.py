@@ -143,7 +143,7 @@ def test_a_directory_of_more_than_a_model_has_is_not_read(tmp_path: Path, monkey
     monkeypatch.setattr(zipfile, "ZipFile", None)
     entries = b"PK\1\2".ljust(47, b"\0") * 100_000
     end.write_bytes(entries + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 9, 9, len(entries), 0, 0))
-    assert "a directory of 4700000 bytes, expected at most 4194304" in refusal(tmp_path)
+    assert "4700000 bytes, expected at most 4194304" in refusal(tmp_path)
 
 
 def test_members_that_are_there_twice_or_lie_over_each_other_are_refused(tmp_path: Path) -> None:
