@@ -58,7 +58,7 @@ class Rotation:
     Attributes:
         theta: Base of the wavelengths.
         window: The greatest distance at which a token may be attended to; `None` for no limit.
-        wavelength_scale: Factor by which every wavelength is multiplied ("NTK" scaling also has a larger base).
+        wavelength_scale: Factor by which every wavelength is multiplied; "NTK" scaling also has a larger `theta`.
         causal: Whether a token attends only to itself and to earlier tokens.
     """
 

@@ -132,9 +132,10 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Removes a folder if it exists and is empty.
+    """Removes a folder if it is empty; otherwise, or if it does not exist, does nothing.
 
-    Network volumes keep a removed lock file under another name until it is closed; until then, its folder is not empty.
+    On network volumes, a removed lock file stays in its folder, under another name, until it is closed. So close the
+    lock first.
     """
     with suppress(OSError):
         folder.rmdir()
@@ -258,8 +259,8 @@ def atomic_write(path: Path, *, locked: bool = True, durable: bool = True) -> It
         path: The file (see `file_to_write`). Until it is complete, its name is `NAME.unfinished`.
         locked: Whether a lock keeps other processes from writing the file; if not, each process has its own
             unfinished file.
-        durable: See `fsync`. `False` is safe in two cases: the file's hash is checked before use, so that losing it in
-            a power failure is noticed; or a durable file that names it is written later.
+        durable: See `fsync`. `False` is safe in two cases: the file's hash is checked before use, so that a loss in a
+            power failure is noticed; or the file is not used before a durable file that refers to it has been written.
     """
     path = file_to_write(path)
     unfinished = path.with_name(f"{path.name}{'' if locked else f'.{os.getpid()}'}.unfinished")
@@ -283,7 +284,7 @@ def check_hash(path: Path, digest: str, size: int | None = None) -> None:
 
 
 def write_record(path: Path, values: Mapping[str, Any], owner: object = None, *, durable: bool = True) -> None:
-    """Writes a JSON object with a hash of its values, file name and owner; `read_record` checks the hash.
+    """Writes values as JSON, with a hash of the values, the file name and the owner, which `read_record` checks.
 
     Args:
         path: The file, which is replaced.

@@ -41,7 +41,7 @@ _BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a sh
 
 
 def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple[str, ...], dict[str, None]]:
-    """Returns the checkpoint's parts that these heads consist of, and the heads that the checkpoint lacks."""
+    """Returns the heads that the checkpoint has, with the pooler if they need it, and the heads that it lacks."""
     stored = [head for head in heads if head in checkpoint.parts]
     parts = dict.fromkeys(part for head in stored for part in head_parts(head, checkpoint.config))
     return tuple(part for part in parts if part in checkpoint.parts), {
@@ -50,7 +50,7 @@ def _stored_and_new(checkpoint: Checkpoint, heads: Sequence[str]) -> tuple[tuple
 
 
 def _check_all(checkpoint: Checkpoint) -> None:
-    """Raises an error if a part of the checkpoint cannot be built; the hint names the tasks that work without it."""
+    """Raises an error if the encoder, pooler or a head cannot be built; the hint names the tasks that still work."""
     problem = first_problem(checkpoint, checkpoint.parts)
     if problem is None:
         return
@@ -216,7 +216,10 @@ def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
 
 
 def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) -> Tokenizer:
-    """Adds the prompt in a reranker's chat template to its tokenizer; returns other tokenizers unchanged."""
+    """Returns a reranker's tokenizer with the prompt from its chat template, and other tokenizers unchanged.
+
+    Raises an error for a reranker that needs a prompt, but whose folder has no chat template.
+    """
     prompt = read_prompt(folder)
     if prompt is not None:
         has_limit = folder.has_modules and folder.transformer_settings.get("max_seq_length") is not None
@@ -237,7 +240,7 @@ def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) ->
 
 
 def _ref(source: str | Path | ModelRef, *fields: Any) -> ModelRef:
-    """Returns `source` if it is a `ModelRef`; otherwise builds one. A `ModelRef` excludes the other arguments."""
+    """Returns a `ModelRef`: `source` itself, which must then be the only argument, or a new one from all of them."""
     if not isinstance(source, ModelRef):
         return ModelRef(source, *fields)
     if ModelRef(BUILTIN, *fields) != ModelRef():

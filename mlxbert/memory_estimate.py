@@ -64,7 +64,7 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
 def _values_per_token(config: EncoderConfig, length: int) -> int:
     """The number of values that a layer computes for each token of texts of `length` tokens.
 
-    The arrays that are counted have four kinds of rows:
+    Counts arrays with rows of four widths:
 
     - as wide as the model: two projections, sums, norms, dropout
     - as wide as all heads together: queries, keys, values, and their weighted sum in two layouts

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 else:
 
     class _Method:
-        """Makes a function of the package a method of its first argument; imports the function at its first use."""
+        """Makes a function of the package a method of `Model`; the function is imported at its first use.
+
+        The model becomes the first argument of the function.
+        """
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -151,7 +154,7 @@ class Model(Brief):
         return self._with_adapters[name]
 
     def _as_loaded(self) -> bool:
-        """Whether the network still has the loaded parameters; `mlx.optimizers` replaces arrays that it updates."""
+        """Whether the parameters are still the loaded arrays; `mlx.optimizers` replaces each array that it updates."""
         current = parameters(self.network)
         return current.keys() == self._loaded.keys() and all(
             array is None or array is current[name] for name, array in self._loaded.items()
@@ -172,7 +175,7 @@ class Model(Brief):
         """Raises an error on any thread but the owner: the thread that loaded the model, or adopted it later.
 
         Raises:
-            ThreadError: This is not the owner; MLX's streams and unevaluated arrays belong to one thread.
+            ThreadError: The calling thread is not the owner; MLX's streams and unevaluated arrays belong to one thread.
         """
         if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
@@ -182,7 +185,9 @@ class Model(Brief):
             )
 
     def adopt(self) -> None:
-        """Makes the calling thread the owner. The former owner must not be using the model, and no longer can.
+        """Makes the calling thread the owner, instead of the former one.
+
+        The former owner must not be using the model during this call, and cannot use it after the call.
 
         Raises:
             ThreadError: The former owner has changed weights that are not evaluated yet.

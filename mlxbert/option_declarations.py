@@ -160,7 +160,7 @@ def check_choice(name: str, value: object, hint: Any) -> None:
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
+    """Returns the members of a union type; for any other type, only the type itself."""
     union = get_origin(hint) not in (None, Literal, list, tuple)
     return get_args(hint) if union else (hint,)
 

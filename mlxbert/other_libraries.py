@@ -127,7 +127,7 @@ def no_argument(name: str, known: Iterable[str], message: str) -> UnknownArgumen
 
 
 def checks_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that it rejects unknown keyword arguments; one with `**options` should do so itself."""
+    """Makes a function reject unknown keyword arguments; a function with `**options` is not checked here."""
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 

@@ -144,7 +144,7 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
 
 
 def _other_data(saved: Any, current: Any) -> list[str]:
-    """Describes the differences between the data, judged by their hashes: `train.csv has changed`."""
+    """Describes how the data differs from the saved call's, judged by hashes: `train.csv has changed`."""
     before, now = (hashes if isinstance(hashes, dict) else {} for hashes in (saved, current))
     changed = {*before.values()} ^ {*now.values()}
     phrases = [

@@ -136,7 +136,8 @@ def _load_openblas() -> Blas:
 def _installed() -> tuple[Path, str, str]:
     """Returns the path of scipy-openblas32's library, its version, and the start of its SHA-256.
 
-    All come from file names and one small file: importing `importlib.metadata` takes 17 ms, hashing the library 20 ms.
+    All three are read from file names and one small file, because importing `importlib.metadata` would take 17 ms, and
+    hashing the library 20 ms.
     """
     spec = importlib.util.find_spec("scipy_openblas32")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -148,7 +149,10 @@ def _installed() -> tuple[Path, str, str]:
 
 
 def _write_copy(source: Path, copy: Path) -> None:
-    """Writes the copy under another name and renames it once it is complete, so several processes can do so at once."""
+    """Copies OpenBLAS without the prefix of its symbols; several processes may do so at the same time.
+
+    The copy is written under another name, and renamed once it is complete.
+    """
     import tempfile
 
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -92,9 +92,10 @@ def unstaged() -> AbstractContextManager[None]:
 
 
 def unfilled() -> AbstractContextManager[None]:
-    """Stops collecting functions within the `with` block.
+    """Stops collecting functions within the `with` block; arrays are still collected (see `stages`).
 
-    Functions keep all their arrays in memory; without gradients, MLX alone frees each array after its last use.
+    For passes without gradients: functions would keep all their arrays in memory, whereas MLX frees each array after
+    its last use.
     """
     outside = getattr(_passes, "stages", None)
     return _collecting(None if outside is None else (outside[0], False))
@@ -105,7 +106,7 @@ def _collecting(target: tuple[list[Stage], bool] | None) -> Iterator[None]:
     """Makes `staged` and `fill` append to a list within the `with` block.
 
     Args:
-        target: The list, and whether `fill` may be called; `None` collects nothing.
+        target: The list, and whether `fill` may be called; with `None`, nothing is collected.
     """
     outside, _passes.stages = getattr(_passes, "stages", None), target
     try:
@@ -122,13 +123,13 @@ def staged(x: mx.array) -> mx.array:
 
 
 def fills() -> bool:
-    """Whether `fill` may be called."""
+    """Whether this thread collects functions as stages, so that `fill` may be called (see `stages`)."""
     collected = getattr(_passes, "stages", None)
     return collected is not None and collected[1]
 
 
 def fill(function: Callable[[], None]) -> None:
-    """Schedules a function that must run before the later operations of this pass are evaluated."""
+    """Makes a function a stage, which runs before the later operations of this pass are evaluated (see `stages`)."""
     _passes.stages[0].append(function)
 
 
@@ -162,8 +163,8 @@ def in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
 def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
     """Like `in_parallel`, but each core takes the next job as soon as it is free; yields the results in order.
 
-    To bound memory, the jobs that have started but whose results have not been yielded are at most about one and a half
-    times as many as the cores.
+    To bound memory, jobs do not run far ahead of the results that have been yielded: at most by about one and a half
+    times the number of cores.
     """
     workers = training_workers()
     if not workers:
@@ -190,7 +191,10 @@ def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
 
 
 def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
-    """Runs a job and passes on its result or exception. A separate function, so that no local name keeps it alive."""
+    """Runs a job, and stores its result or exception in `result`.
+
+    This is a separate function, so that no local name in the loop of a worker keeps the result alive.
+    """
     try:
         result.set_result(job())
     except BaseException as problem:
@@ -198,12 +202,14 @@ def _fulfil(job: Callable[[], T], result: "Future[T]") -> None:
 
 
 def cores_at_hand() -> int:
-    """The number of parts that `over_cores` computes at once; 1 on a thread that itself computes a part of a batch."""
+    """The number of cores that `over_cores` uses; 1 on a thread that itself computes a part of a batch."""
     return max(len(training_workers()), 1)
 
 
 def over_cores(function: Callable[[list[T]], list[R]], parts: list[T]) -> list[R]:
-    """Maps a function over parts on all cores, for example over the parts of a long text; returns the results in order.
+    """Distributes parts, for example of a long text, over all cores; returns their results in the order of the parts.
+
+    `function` takes a list of parts and returns the list of their results.
 
     On a thread that computes a part of a batch, one core computes everything. The rules for arrays in `in_parallel`
     apply. Afterwards, BLAS has all threads again.

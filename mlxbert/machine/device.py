@@ -34,9 +34,10 @@ _LOG = logging.getLogger("mlxbert")
 def _keep_freed_memory() -> None:
     """Keeps glibc from returning every large buffer to the kernel.
 
-    On a CPU, MLX allocates each intermediate array with malloc. For arrays above 32 MB (128 KB at first), glibc maps
-    fresh pages, and clearing them costs more than the arithmetic: a GELU over 4096 x 3072 takes 164 ms instead of 65.
-    With one arena, all threads can reuse what one of them has freed: training takes a fifth less memory.
+    On a CPU, MLX allocates each intermediate array with malloc. By default, glibc maps fresh pages for each array above
+    a threshold, at first 128 KB and later up to 32 MB. Clearing these pages costs more than the arithmetic: a GELU over
+    4096 x 3072 takes 164 ms instead of 65. Also makes glibc use a single arena, so that all threads can reuse the
+    memory that one of them has freed: training takes a fifth less memory.
     """
     try:
         libc = ctypes.CDLL(None)
@@ -139,7 +140,11 @@ _tf32_chosen: list[bool] = []
 
 
 def _choose_tf32(fast: bool, *, gpu: bool) -> None:
-    """Applies the choice of TF32. On a GPU, only the first call in a process can choose: MLX reads the setting once."""
+    """Lets float32 products be rounded to TF32 if `fast`.
+
+    On a GPU, the first call in a process decides, because MLX reads the setting once; a later call that asks for TF32
+    in vain raises an error.
+    """
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
             "fast_float32 is True, but this process already computes float32 products in float32",
@@ -186,7 +191,7 @@ def fit_cache() -> None:
 
 
 def gpu_size() -> mac.GpuSize | None:
-    """The size of the GPU that MLX computes on; `None` on a CPU."""
+    """The size of the GPU that MLX computes on, `small`, `medium` or `large`; `None` on a CPU."""
     if not on_gpu():
         return None
     info = _metal()

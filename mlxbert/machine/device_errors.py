@@ -69,7 +69,10 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
 
 
 def _on_gpu() -> Any:
-    """MLX, if it has been imported and computes on a GPU. Does not import MLX: programs start faster without it."""
+    """Returns the module `mlx.core` if it has been imported and computes on a GPU; otherwise `None`.
+
+    Does not import MLX itself, because programs start faster without it.
+    """
     device = sys.modules.get("mlxbert.machine.device")
     return device.mx if device is not None and device.on_gpu() else None
 

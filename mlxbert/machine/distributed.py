@@ -73,7 +73,10 @@ class ProcessGroup:
         return json.loads(bytes(cast(list[int], self.sum({"": codes})[""].tolist())))
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
-        """Sends the first process's float32 arrays to all processes, bit for bit; others pass only names and shapes."""
+        """Sends the first process's float32 arrays to all processes, bit for bit.
+
+        Other processes pass arrays of the same names and shapes, whose values do not matter.
+        """
         bits = {name: array.view(mx.int32) for name, array in arrays.items()}
         terms = bits if self.rank == 0 else {name: mx.zeros_like(array) for name, array in bits.items()}
         return {name: array.view(mx.float32) for name, array in self.sum(terms).items()}

@@ -81,7 +81,7 @@ def end() -> None:
 
 
 def builds_first(what: str) -> bool:
-    """Whether the kernels for `what`, a single word, still have to be compiled; later calls for it return false."""
+    """Whether the kernels for `what`, `inference` or `training`, are not compiled yet; marks them as compiled."""
     if _process is None or _process[2] != os.getpid() or (mark := _process[0] / f"built-{what}").exists():
         return False
     try:
@@ -99,7 +99,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _is_own(folder: Path, cache: Path) -> bool:
-    """Whether a folder belongs to this process, or to the process that started it."""
+    """Whether a folder was made by `keep_kernels`, here or in a parent process, rather than chosen by the user."""
     return folder.name.startswith(_PREFIX) and cache / "ptx" in folder.parents
 
 
@@ -116,7 +116,11 @@ def _machine() -> str:
 
 
 def _remove_abandoned(kept: Path) -> None:
-    """Removes the folders of killed processes: those of this machine at once, those of others once they are old."""
+    """Removes the folders that killed processes left behind.
+
+    Whether a process still runs is known only on its own machine; folders from other machines are removed once they
+    are old.
+    """
     for folder in kept.glob(f"{_PREFIX}*"):
         number, _, machine = folder.name.removeprefix(_PREFIX).rpartition("-")[0].partition("@")
         is_local = machine == _machine() and number.isdecimal()

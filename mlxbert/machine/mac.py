@@ -131,9 +131,10 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
 
 
 def gpu_size(chip: str, memory: int) -> GpuSize:
-    """The size of a Mac's GPU, judged by the name of its chip, because no system call returns the number of GPU cores.
+    """The size of a Mac's GPU, `small`, `medium` or `large`, judged by the name of its chip.
 
-    An M chip has 7 to 10 GPU cores, a Pro 14 to 20, a Max 24 and more.
+    No system call returns the number of GPU cores. A plain M chip has 7 to 10 of them, a Pro 14 to 20, a Max 24 or
+    more.
 
     Args:
         chip: The name, such as `Apple M4 Pro`; chips with other names count as small.
@@ -146,7 +147,7 @@ def gpu_size(chip: str, memory: int) -> GpuSize:
 
 
 def _matrix_unit_advice(mac: Mac) -> str | None:
-    """The advice if MLX does not use the chip's matrix units, or if the system does not support them."""
+    """Returns advice if MLX does not use the chip's matrix units, or if macOS is too old for them; otherwise `None`."""
     new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
     if _version(mac.macos) >= _UNITS:
         if new_wheel or mac.wheel is None:

@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
 
 
 def _normed(norm: Norm, x: mx.array) -> mx.array:
-    """Applies a norm to each part of `x` (B, L, D); a part is as wide as the norm."""
+    """Splits each vector of `x` (B, L, D) into slices as wide as the norm, and applies the norm to each slice."""
     return norm(x.reshape(*x.shape[:2], -1, norm.weight.size)).reshape(x.shape)
 
 
@@ -116,10 +116,10 @@ class DisentangledAttention(SelfAttention):
         return PositionedQK(q, k, bias, context.mask)
 
     def _project_distances(self, project: nn.Linear, distances: Distances, *, from_keys: bool) -> mx.array:
-        """Returns the projected vectors for tokens at the offsets -(L - 1) … L from a key or a query, (H, 2 L, d).
+        """Returns the projected distance vectors of tokens at the offsets -(L - 1) … L, (H, 2 L, d).
 
-        A distance is the query's position minus the key's position. So it is the offset of the query from the key, and
-        minus the offset of the key from the query.
+        A distance is the query's position minus the key's position. If `from_keys`, the offset of a query from a key is
+        the distance; otherwise, the offset of a key from a query is minus the distance.
         """
         vectors, rows = distances
         rows = rows if from_keys else mx.concatenate([rows[-2::-1], rows[-1:]])

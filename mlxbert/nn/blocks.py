@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 
 
 class ExpertMatrices(nn.Module):
-    """The two matrices of each expert; the matrices of all experts are stacked to (E I, D)."""
+    """The two matrices of each expert, as two arrays (E I, D) in which the matrices of all experts are stacked."""
 
     def __init__(self, config: EncoderConfig, count: int) -> None:
         super().__init__()

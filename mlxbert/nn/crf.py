@@ -157,7 +157,10 @@ class CRF(nn.Module):
 
     @staticmethod
     def _forward(before: "Array", rows: "NDArray[np.floating]", transitions: "Array") -> "Iterator[Array]":
-        """Yields, for each word and tag, the logarithm of the sum over all paths that end there."""
+        """Yields an array of scores, one per tag, for each word.
+
+        A tag's score is the log-sum-exp of the scores of all tag sequences that end with this tag at this word.
+        """
         for row in rows:
             scores = row + before
             yield scores

@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """The ids of a batch, collected from the lists of its inputs.
+    """The distinct ids of a batch, collected from the Python lists of its inputs.
 
     Attributes:
         tokens: The token ids.
@@ -54,13 +54,13 @@ class KnownIds:
 
 
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
-    """Raises an InputError unless all ids from `low` to `high` are rows of the table."""
+    """Raises an InputError unless a table of `rows` rows has every id from `low` to `high`."""
     if not 0 <= low <= high < rows:
         raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
 
 
 def real_tokens(mask: mx.array) -> mx.array:
-    """Converts a mask to bool: true if it is not 0."""
+    """Converts a mask to bool: true where it is not 0."""
     return mask if mask.dtype == mx.bool_ else mask != 0
 
 
@@ -136,7 +136,7 @@ class Embeddings(nn.Module):
         return (token_type_ids[:, :, None] == mx.arange(table.shape[0])).astype(table.dtype) @ table
 
     def normalized(self, input_ids: mx.array, token_type_ids: mx.array | None) -> mx.array:
-        """(B, L) → (B, L, E), the normalized input of a projection; (B, L, D) if the projection precedes the norm."""
+        """Returns the embeddings after the norm: (B, L) → (B, L, E), or (B, L, D) if a projection precedes the norm."""
         x = self.word(input_ids)
         if self.scale is not None:
             x = x * mx.array(self.scale, dtype=x.dtype)  # the factor is rounded, too

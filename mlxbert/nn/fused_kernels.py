@@ -60,7 +60,10 @@ def cast(dtype: mx.Dtype) -> Function:
 
 @functools.cache
 def activation(function: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Makes an elementwise function one kernel, and its derivative another kernel, which does not need the output."""
+    """Makes an elementwise function one kernel, and its derivative another kernel.
+
+    The derivative is computed from the input of the function, not from its output.
+    """
     forward, backward = one_kernel(function), one_kernel(lambda x, up: mx.vjp(function, [x], [up])[1][0])
 
     @mx.custom_function
@@ -106,7 +109,7 @@ def _times(x: mx.array, factor: mx.array) -> mx.array:
 
 @mx.custom_function
 def dropped(x: mx.array, words: mx.array, least: mx.array, factor: mx.array) -> mx.array:
-    """Multiplies the elements of `x` whose word in `words` is at least `least` by `factor`; sets the others to 0.
+    """Multiplies each element of `x` by `factor` if its random word in `words` is at least `least`; else sets it to 0.
 
     Only `x` gets a gradient. Only the words are kept for the backward pass.
     """

@@ -41,7 +41,10 @@ def is_fused(head_size: int, queries: int, dtype: mx.Dtype, mask: mx.Dtype | Non
 
 
 def differentiates_attention(dtype: mx.Dtype) -> bool:
-    """Whether a kernel may compute the gradient of attention: cuDNN's, in half precision only, or Metal's."""
+    """Whether a fused kernel may compute the gradient of attention.
+
+    On Metal, `MLX_SDPA_VJP_FALLBACK` decides; on CUDA, cuDNN has such a kernel for half precision only.
+    """
     return fused_attention_gradient() if on_metal() else dtype != mx.float32
 
 
@@ -128,7 +131,7 @@ def divided(q: mx.array, k: mx.array, v: mx.array, blocks: mx.array) -> tuple[mx
     mask = mx.broadcast_to(blocks, (len(q), *blocks.shape[1:])).swapaxes(1, 2).flatten(0, 1)
 
     def parts(x: mx.array, outside: int) -> mx.array:
-        """Splits (B, H, L, d) into (B, blocks, size, H, d), the memory order of the values and of the output."""
+        """Splits (B, H, L, d) into (B, blocks, size, H, d), the axis order of values and outputs in memory."""
         padded = mx.pad(x.swapaxes(1, 2), [(0, 0), (outside, padding + outside), (0, 0), (0, 0)])
         return padded.reshape(len(x), -1, size, *padded.shape[2:])
 

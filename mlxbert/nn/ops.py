@@ -35,7 +35,10 @@ _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
 
 
 class Linear(nn.Linear):
-    """A dense layer. `mx.addmm` copies the bias into every row, in 1.1 ns per element; adding it later takes 0.2 ns."""
+    """A dense layer, which adds its bias after the product where that is faster.
+
+    On a CPU, this takes 0.2 ns per element; `mx.addmm` first copies the bias into every row, in 1.1 ns per element.
+    """
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
@@ -211,7 +214,7 @@ class PositionedQK:
 
     @property
     def dense(self) -> "PositionedQK":
-        """Returns a copy with arrays of shape (L, L) in place of `causal` and `slopes`."""
+        """Returns a copy in which `mask` replaces `causal`, or `bias` replaces `slopes`, for all pairs of tokens."""
         positions = mx.arange(self.q.shape[-2])
         if self.causal:
             return replace(self, causal=False, mask=(positions[:, None] >= positions)[None, None])
@@ -272,7 +275,7 @@ def attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout
 
 
 def _grouped_attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout) -> mx.array:
-    """Attention with shared keys: the queries that share a key get an axis, over which the keys are broadcast."""
+    """Attention with fewer key heads than query heads: each key head is broadcast to the query heads that share it."""
     shared, groups = qk.k.shape[1], qk.q.shape[1] // qk.k.shape[1]
     q = qk.q.reshape(len(qk.q), shared, groups, *qk.q.shape[2:])
     k, v = (mx.broadcast_to(x[:, :, None], (*q.shape[:3], *x.shape[2:])) for x in (qk.k, v))
@@ -337,7 +340,9 @@ def _sloped_attention_of_gpus(qk: PositionedQK, v: mx.array, scale: float, dropo
 
 
 def score_rows(head_size: int, length: int, dtype: mx.Dtype, *, sloped: bool) -> int:
-    """Returns how many rows of a head's scores are in memory at the same time; 0 for a fused kernel or small blocks.
+    """Returns how many rows of a head's scores are in memory at the same time.
+
+    Returns 0 if only few scores are in memory, because a fused kernel is used, or the blocks are small.
 
     Args:
         head_size: d.

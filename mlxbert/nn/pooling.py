@@ -32,7 +32,7 @@ def _mean_sqrt_len(hidden: mx.array, real: mx.array, output: EncoderOutput) -> m
 
 
 def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Weights token number n, counted from 1, by n (SGPT, arXiv:2202.08904)."""
+    """Returns a weighted mean of each text's tokens; the nth token has weight n (SGPT, arXiv:2202.08904)."""
     weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]
     return (hidden * weights).sum(axis=1) / weights.sum(axis=1)
 
@@ -43,7 +43,10 @@ def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.a
 
 
 def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    """Weights each token by the first token's attention to it in the last layer, averaged over the heads."""
+    """Returns a weighted sum of each text's tokens.
+
+    The weight of a token is the attention of the first token to it in the last layer, averaged over the heads.
+    """
     if output.attentions is None:
         raise ArgumentError(
             "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"

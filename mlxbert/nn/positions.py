@@ -116,7 +116,11 @@ class AlibiSlopes(nn.Module):
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """The slopes for the largest power of two up to `num_heads`, followed by every other slope for twice that power."""
+    """Returns one ALiBi slope per head.
+
+    If the number of heads is not a power of two, the slopes for the next lower power of two are followed by every other
+    slope for the next higher one.
+    """
     power = 1 << (num_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]

@@ -9,7 +9,7 @@ _KEY = b"huggingface"  # in the metadata of a schema
 
 
 def class_names(data: object) -> dict[str, list[str]]:
-    """Returns the class names of each column that stores class numbers or lists of class numbers."""
+    """Returns the class names, by column, of a data set's columns that store class numbers or lists of them."""
     features = getattr(data, "features", None)
     if not isinstance(features, Mapping):
         return {}

@@ -138,7 +138,7 @@ class _RowLines:
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
-    """Returns the names of the columns, and the rows; a row with another number of values becomes an error."""
+    """Returns the column names, and the rows; an error replaces each row with more or fewer values than columns."""
     name, first_row = text.lines.name, "header" if named else "first row"
     try:
         start, first, damage = _first_row(reader, text, named)
@@ -163,7 +163,7 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
 
 
 def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str] | None, InputError | None]:
-    """Returns the number of the first row's first line, the row, and its problem, if any.
+    """Returns the number of the line in which the first row begins, the row, and its problem, if any.
 
     Without a header, skips empty rows.
     """
@@ -198,7 +198,10 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
 
 
 def _broken(first: int, last: int, format: str, problem: str) -> InputError:
-    """Returns the error for an invalid row; without its closing quote, a row also swallows the rows after it."""
+    """Returns the error for an invalid row that extends from line `first` to line `last`.
+
+    A row whose closing quote is missing includes the rows after it.
+    """
     if last == first:
         return InputError(f"not a valid {format} row ({problem})")
     return InputError(

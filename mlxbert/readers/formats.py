@@ -132,9 +132,9 @@ def format_of(source: object, name: str, *, texts: bool = False) -> FormatName:
 
 
 def find_words(path: str | Path, encoding: str) -> FormatName | None:
-    """Returns the CoNLL format that a file's content looks like.
+    """Returns CoNLL or CoNLL-U, whichever the content of a file looks like.
 
-    Returns `None` if it looks like neither format, or if the extension already decides the format.
+    Returns `None` if it looks like neither, or if the extension already decides the format.
     """
     if named_format(str(path)) not in (None, FormatName.txt, FormatName.csv, FormatName.tsv):
         return None

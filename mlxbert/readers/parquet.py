@@ -78,7 +78,10 @@ def _is_text(kind: Any) -> bool:
 
 
 def _values(column: Any) -> list[Any]:
-    """Returns the values; errors replace strings that are not UTF-8 and times that Python cannot represent."""
+    """Returns the values of a column as Python objects.
+
+    A string that is not UTF-8, or a time that Python cannot represent, is replaced by an error.
+    """
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Types that the readers of all formats share: the wanted values, the items that readers yield, and errors with places.
+"""What the readers of all formats share: the values to read, the items to yield, and errors with their place in a file.
 
 The reader of a format is a function that takes an open file (`Lines` or `Binary`) and a `Wanted`, and yields an `Item`
 for each record; see `mlxbert.readers.formats`.

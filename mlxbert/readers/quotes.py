@@ -77,5 +77,5 @@ def _fields(text: str) -> Iterator[re.Match[str]]:
 
 
 def as_data(line: str) -> str:
-    """Encloses fields that contain quotation marks, as in .csv, so that parsing keeps the marks in the text."""
+    """Encloses, as in .csv, each field that contains quotation marks, so that a parser keeps them in the text."""
     return "\t".join('"' + field.replace('"', '""') + '"' if '"' in field else field for field in line.split("\t"))

@@ -221,7 +221,9 @@ class RecordStream(Iterable[Record]):
 def windows(
     items: Iterable[Any], size: int, usual: int | None = None, *, early: bool = False
 ) -> Iterator[tuple[list[Any], bool]]:
-    """Yields windows of at most `size` items, each with a flag: whether to read the next one before computing it.
+    """Yields windows of at most `size` items, each with a flag.
+
+    The flag says whether the caller should read the next window before it computes this one.
 
     A window ends early if its texts are long in total, if the next record has not arrived yet, or if the source fails.
     A new window nevertheless begins at every multiple of `size`, so that an interrupted run can resume there.

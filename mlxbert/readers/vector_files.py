@@ -128,7 +128,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _checked(vector: Any) -> "Vector | InputError":
-    """Returns the vector, or an error if it is missing, all zeros or not finite, as for a text that failed."""
+    """Returns the vector; if it is missing, all zeros or not finite, as for a text that failed, returns an error."""
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():

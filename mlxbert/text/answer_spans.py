@@ -94,7 +94,10 @@ class Spans:
         return self.no_answer / (self.no_answer + best) if self.no_answer + best > 0 else 0.5
 
     def _kept(self) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
-        """Drops all but the best spans, and returns their places and scores in the order of the text."""
+        """Returns the places (see `_BITS`) and the scores of the best spans, in the order of the text.
+
+        Drops all other spans.
+        """
         import numpy as np
 
         if len(self._parts) != 1 or self._size > self.count:

@@ -81,7 +81,10 @@ def padded_count(count: int) -> int:
 
 @lru_cache
 def row_counts(length: int, batch_tokens: int) -> tuple[int, ...]:
-    """The numbers of rows that a GPU's batches of this length may have: values of `padded_count`, and the maximum."""
+    """The numbers of rows that a GPU's batches of this length may have.
+
+    These are the values of `padded_count` below the maximum that fits into `batch_tokens`, and the maximum itself.
+    """
     full = max(batch_tokens // length, 1)
     rounded = (count for power in range(full.bit_length()) for count in (2**power, 3 * 2**power) if count < full)
     return (*sorted(rounded), full)
@@ -152,7 +155,7 @@ def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _cheapest(order: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields the groups of `row_counts` rows that cost least in total.
+    """Groups inputs at the lowest total cost; the number of rows of each group is one of `row_counts`.
 
     The cost is the number of padded tokens, plus `batch_cost` for each group. Only the group with the shortest inputs
     may have fewer inputs than rows.

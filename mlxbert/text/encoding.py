@@ -71,7 +71,10 @@ class Pieces:
 
 
 def starts_around(places: Sequence[int], room: int, length: int) -> list[int]:
-    """Returns, for each place of a token, the start of a slice of `room` tokens around it (see `Tokenizer.around`)."""
+    """Returns, for each token at one of the indices `places`, the start of a slice of `room` tokens that contains it.
+
+    Neighbouring tokens may share a slice (see `Tokenizer.around`).
+    """
     last = max(length - room, 0)
     starts: list[int] = []
     for place in places:

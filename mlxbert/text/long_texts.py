@@ -21,7 +21,8 @@ def beginning(split: Split, text: str, count: int) -> Pieces:
     """Returns the tokens of a text; for a long text, at least the first `count + 1` tokens.
 
     A long text is truncated before it is tokenized. The tokens must be those of the full text, so only whole words that
-    end far enough before the truncation are used. Patterns with a longer lookahead may still match differently.
+    end far enough before the truncation are used. A pattern of the tokenizer that looks further ahead than that may
+    still match differently.
     """
     size = max(SIZE, _PER_TOKEN * count)
     if not isinstance(text, str) or len(text) <= size:
@@ -51,7 +52,10 @@ def check_words(text: str, limit: int) -> None:
 
 
 def _certain(pieces: Pieces, limit: int) -> int:
-    """The number of tokens in words that end at `limit` or earlier and are followed by another word."""
+    """Returns how many tokens of a truncated text are certainly those of the full text.
+
+    These are the tokens of words that end at `limit` or earlier and are followed by another word.
+    """
     end = next((place for place, (_, last) in enumerate(pieces.offsets) if last > limit), len(pieces) - 1)
     while end > 0 and pieces.words[end] == pieces.words[end - 1]:
         end -= 1

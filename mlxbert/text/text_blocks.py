@@ -11,9 +11,8 @@ from mlxbert.text.tokenizer import Tokenizer
 def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SIZE) -> Iterator[Encoding]:
     """Yields the windows that `Tokenizer.windows` returns, without tokenizing the whole text first.
 
-    The only difference is the position of the special token after each window, because the text's length is not known
-    yet.
-    `size` code points are tokenized at a time, or more if they contain no space.
+    The only difference is the value in `positions` for the special token at the end of each window, because the text's
+    length is not known yet. `size` code points are tokenized at a time, or more if they contain no space.
     """
     check_letters(text)  # before the first block, since an error must come before the first window
     check_words(text, tokenizer.growth.max_text // 2)
@@ -58,7 +57,7 @@ def pair_blocks(
 
 
 def _end(text: str, start: int, size: int) -> int:
-    """Returns the end of a block: after the last whitespace, if there is whitespace in the block's second half."""
+    """Returns the end of a block of up to `size` code points: after the last whitespace in its second half, if any."""
     if start + size >= len(text):
         return len(text)
     spaces = (place + 1 for place in range(start + size - 1, start + size // 2, -1) if text[place].isspace())
@@ -66,7 +65,10 @@ def _end(text: str, start: int, size: int) -> int:
 
 
 def _word_start(before: Encoding, window: Encoding) -> int:
-    """Returns the start of a window's first word, which may begin in the window `before`, after its first token."""
+    """Returns the offset at which the first word of a window begins.
+
+    The word may begin in the window `before`; the first token of that window is not considered.
+    """
     token = window.sequence_ids.index(1)
     first_word, (start, _) = window.word_ids[token], window.offsets[token]
     second = before.sequence_ids.index(1) + 1

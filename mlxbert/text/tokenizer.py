@@ -53,7 +53,7 @@ class Tokenizer:
         files: The vocabulary files.
         max_length: The maximum input length in tokens, special tokens included.
         special: The special tokens in the vocabulary, by role: `cls`, `sep`, `pad`, `unk`, `mask`.
-        growth: How much longer each step of the tokenizer can make a text, and the maximum text length.
+        growth: How much longer the steps of the tokenizer can make a text; this limits the length of texts.
         vocab_size: The number of tokens, added tokens included.
         templates: The special tokens around one text, and around a pair.
         prompt: The prompt around the texts of a pair, if the model has one.
@@ -176,7 +176,10 @@ class Tokenizer:
         return None
 
     def known_ids(self) -> list[int] | None:
-        """Returns the ids that have a token, or `None` if all have one; some checkpoints pad their embeddings."""
+        """Returns the word embedding ids that have a token; `None` if all have one.
+
+        In some checkpoints, the embedding table has more rows than there are tokens.
+        """
         self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
         if self.vocab_size == self._rows:
             return None
@@ -259,7 +262,8 @@ class Tokenizer:
     def unknown(self, encodings: Sequence[Encoding], before: int = 0) -> tuple[int, bool]:
         """Counts the unknown tokens of a text; also returns whether all its tokens are unknown or masks.
 
-        The first `before` tokens of each input are not part of the text.
+        The text is given as one or more inputs, which may overlap. The first `before` tokens of each input, such as a
+        prompt, are not counted.
         """
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text
@@ -494,8 +498,8 @@ class Tokenizer:
         """Encodes every token with the id `number` together with its context.
 
         A text that fits becomes a single input for all these tokens. In a longer text, an input is centered on one of
-        these tokens. It also serves the following ones, as long as a quarter of it is to their right, or the text ends
-        there.
+        these tokens. It is also used for the next ones, if at least a quarter of its tokens are to their right, or if
+        it ends with the text.
 
         Returns:
             The inputs, and for each of these tokens, in the order of the text, its input and its index in that input.
@@ -512,7 +516,10 @@ class Tokenizer:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts to bound the memory of the library's results; leaves out a last group of a single text."""
+    """Groups texts, so that the library's results for a group take limited memory.
+
+    A last group of a single text is left out, because it gains nothing from being split in advance.
+    """
     batch, length = list[str](), 0
     for text in texts:
         batch.append(text)

@@ -1,1 +1,1 @@
-"""The fast path on a CPU."""
+"""The operations of layers, in the forms that are fast on a CPU."""

@@ -56,7 +56,7 @@ def exp2(x: mx.array) -> mx.array:
     """`2**x` elementwise, for x <= 0 in float32, but at least 2**-64. Differentiable.
 
     Next to the 1 of a softmax, 2**-64 is negligible. Smaller values give subnormal products, which take a CPU thirty
-    times as long: masked attention ran at a third of its speed.
+    times as long: with them, masked attention took three times as long.
     """
     x = mx.maximum(x, -64.0)
     shifted = x + _ROUND
@@ -84,7 +84,10 @@ def gelu(x: mx.array) -> mx.array:
 
 @gelu.vjp
 def _gelu_vjp(x: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:
-    """`Phi(x) + x phi(x)`, to 4e-7. MLX's own derivative keeps all intermediate arrays and takes twice as long."""
+    """Multiplies the cotangent by the derivative of GELU, `Phi(x) + x phi(x)`, accurate to 4e-7.
+
+    MLX's own derivative keeps all intermediate arrays and takes twice as long.
+    """
     inside = mx.clip(x.astype(mx.float32), -SLOPE_END, SLOPE_END)
     square = inside * inside
     slope = inside * _polynomial(SLOPE_P, square) / _polynomial(SLOPE_Q, square) + 0.5
@@ -104,7 +107,7 @@ def _dense_vjp(inputs: Any, cotangent: mx.array, output: mx.array) -> Any:
 
 
 def dense_vjp(inputs: Any, cotangent: mx.array) -> tuple[mx.array, mx.array, Arrays]:
-    """The gradients of `dense`, times `cotangent`.
+    """Returns the gradients for the inputs of `dense`, computed from `cotangent`, the gradient for its output.
 
     The weight's gradient has the weight's layout (MLX's own is transposed). The bias's gradient is computed as a
     product, because sums are slow.

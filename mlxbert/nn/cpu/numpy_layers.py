@@ -105,7 +105,7 @@ def _gelu(x: "Floats", tail: "Floats", distance: "Floats") -> None:
 
 @functools.lru_cache(8)
 def _constants(value: float, shape: tuple[int, ...]) -> "Floats":
-    """Returns an array filled with `value`; with the number itself, numpy's `minimum` takes three times as long."""
+    """Returns an array filled with `value`, because numpy's `minimum` takes three times as long with a plain number."""
     import numpy as np
 
     return np.full(shape, value, dtype=np.float32)
@@ -273,7 +273,10 @@ def _learned(name: str) -> Callable[..., tuple[mx.array, mx.array]]:
 
 
 def _fill(values: mx.array, biases: mlx_kernels.Arrays, name: str, result: "Floats", slopes: "Floats") -> None:
-    """Writes the activation of a layer's products, and the derivative of the activation; overwrites the products."""
+    """Computes the activation of a layer into `result`, and the derivative of the activation into `slopes`.
+
+    `values` is the product of the layer's input and weight, without the bias; it is overwritten.
+    """
     import numpy as np
 
     mx.eval(values, biases)

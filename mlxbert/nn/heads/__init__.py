@@ -43,12 +43,12 @@ FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not
 
 
 def is_tied(parts: Iterable[str]) -> bool:
-    """Whether one of these parts uses the word embedding table as its last layer."""
+    """Whether one of these heads uses the word embedding table as its last layer; `parts` may include the pooler."""
     return any(part in HEADS and HEADS[part].scope == "vocabulary" for part in parts)
 
 
 def has_own(heads: Iterable[str], labels: Labels | None) -> bool:
-    """Whether transformers lacks at least one of these heads with these labels."""
+    """Whether at least one of these heads, with these labels, does not exist in transformers."""
     return any(HEADS[head].is_own(labels) for head in heads if head in HEADS)
 
 
