@@ -1,1 +1,1 @@
-"""Converts records to the data of tasks, training and the command line."""
+"""Converts records to the data that tasks, training and the command line need."""

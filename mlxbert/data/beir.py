@@ -35,7 +35,7 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
 
 
 def _identified(path: Path) -> dict[str, str]:
-    """Reads a .jsonl file. Returns the title and text of each row, joined by a space; the keys are the rows' `_id`."""
+    """Reads a .jsonl file; maps the `_id` of each row to its title and text, joined by a space."""
     texts: dict[str, str] = {}
     for row in read_rows(path):
         name = _name(row, "_id")

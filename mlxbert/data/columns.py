@@ -39,8 +39,8 @@ class Usual:
     """The usual names of the columns of a task.
 
     Attributes:
-        roles: The usual names of each role. Each string is a group of names, and earlier groups win. The roles are
-            searched in this order.
+        roles: Maps each role to groups of usual names; earlier groups win. A group is a string of names separated by
+            spaces. The roles are searched in this order.
         pairs: The usual names of two columns that belong together, the text and its pair; earlier pairs win.
     """
 
@@ -111,7 +111,7 @@ class ColumnNames:
         return "scored" if self.label is not None else "texts" if self.pair is None else "pairs"
 
     def to_dict(self) -> dict[str, str]:
-        """Returns the columns by role."""
+        """Returns a dict that maps each role to its column."""
         columns = {"text": self.text, "pair": self.pair, "label": self.label}
         for number, column in enumerate(self.negatives, 1):
             columns["negative" if len(self.negatives) == 1 else f"negative {number}"] = column
@@ -126,7 +126,7 @@ class TaskColumns(Protocol):
         """The roles whose columns were guessed."""
 
     def to_dict(self) -> dict[str, str]:
-        """Returns the columns by role."""
+        """Returns a dict that maps each role to its column."""
 
 
 class Search:
@@ -206,7 +206,10 @@ class Search:
             self._take_only("label", without_numbering(self.rest), "there is no column of labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
-        """Finds the column of the text: the one with a usual name, or the only one with long (or any) strings."""
+        """Finds the column of the text by its usual name or, if no column has one, by the length of its strings.
+
+        In the latter case, it is the only column with long strings or, if there are none, the only one with strings.
+        """
         sample = [row.values for row in self.rows[:_SAMPLE]]
         self._take_only("text", text_columns(columns, sample), "no column has texts")
 
@@ -221,13 +224,14 @@ class Search:
     def refused(self, message: str, hint: str, named: Collection[str] = ()) -> InputError:
         """Makes the error for data whose columns cannot be found.
 
-        The error lists the columns of the data, unless the message already names all of them (`named`).
+        The error lists the columns of the data, unless the message already names all of them. `named` are the columns
+        that the message names.
         """
         have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
         return InputError(f"{', '.join(self.rows.files)}: {message}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
-        """Raises InputError if a table probably lacks a header, so that its first record was taken for one.
+        """Raises InputError if a table probably lacks a header, so that its first record was read as the header.
 
         Args:
             columns: The columns whose names are checked; by default the guessed ones.
@@ -308,7 +312,10 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
 
 
 def _take_tagged(search: Search, role: str) -> bool:
-    """Finds the column of words or tags if columns are numbered or hold spans; returns whether it is known now."""
+    """Finds the column of words (role `text`) or of tags if columns are numbered, or if the tags are spans.
+
+    Returns whether the role has a column now, possibly one that was found earlier.
+    """
     rest = search.rest
     if rest and all(column.isdecimal() for column in rest):
         search.found[role] = rest[0 if role == "text" else -1]

@@ -79,7 +79,7 @@ def read_labelled(rows: Iterable[Record], columns: ColumnNames, kind: str) -> li
 
 
 def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
-    """Reads each row. If some are invalid, raises the error of the first one, which also counts the others."""
+    """Reads each row. If rows are invalid, raises the error of the first one, which also says how many others are."""
     values: list[T] = []
     problems: list[InputError] = []
     for row in rows:

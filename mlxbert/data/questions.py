@@ -47,7 +47,7 @@ class Question:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A label that says whether there is an answer."""
+        """A single label, which says whether the question has an answer."""
         return (ANSWER if self.answers else NO_ANSWER,)
 
     @property
@@ -95,7 +95,7 @@ def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
 
 
 def _find(context: str, answer: str, start: int | None) -> int | None:
-    """Returns the start of the occurrence of an answer closest to `start`; `None` if the answer does not occur."""
+    """Returns the start of an answer in the context, the one closest to `start`; `None` if it does not occur."""
     if start is not None and start >= 0 and context.startswith(answer, start):
         return start
     before = -1 if start is None else context.rfind(answer, 0, max(start, 0) + len(answer) - 1)

@@ -94,7 +94,10 @@ def _negatives(search: Search) -> tuple[str, ...]:
 
 
 def _take_text(search: Search, columns: Sequence[str]) -> None:
-    """Finds the column of the text among `columns`. If there is no pair, no other column may hold long texts."""
+    """Finds the column of the text among `columns`.
+
+    Raises InputError if there is none, or if another column also holds long texts although there is no second text.
+    """
     if not search.take("text", columns) and len(columns) == 1 and "negative" not in search.guessed:
         search.found["text"] = columns[0]
     text = search.found.get("text")

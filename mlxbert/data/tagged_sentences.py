@@ -1,4 +1,4 @@
-"""Reads sentences with tagged words from rows: lists of words and of tags, or texts with spans of characters."""
+"""Reads sentences with tagged words from rows: lists of words and of tags, or texts with character spans."""
 
 import logging
 from bisect import bisect_left, bisect_right
@@ -165,7 +165,7 @@ def _of_spans(text: str, values: Sequence[Any], place: str) -> tuple[TaggedSente
 
 
 def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
-    """Checks a span; returns its start, end and label, followed by `number`."""
+    """Checks a span of a text; returns its start, end, label, and `number`, by which error messages refer to it."""
     if isinstance(span, Mapping):
         label = next((span[name] for name in _LABELS if span.get(name) is not None), None)
         start, end, span_text = span.get("start"), span.get("end"), span.get("text")

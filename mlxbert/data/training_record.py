@@ -26,7 +26,7 @@ def trained_names(folder: Path) -> Mapping[str, str]:
 
 
 def trained_hashes(folder: Path) -> frozenset[str]:
-    """Returns the SHA-256 hashes of all training and validation data.
+    """Returns the SHA-256 hashes of all files with training or validation data, and of data from pipes and iterators.
 
     Args:
         folder: The folder of a model.

@@ -86,7 +86,10 @@ def _shuffled(
     key: Callable[[T], Hashable],
     names: Callable[[T], Sequence[str]],
 ) -> list[list[int]]:
-    """Groups the indices of records by key; shuffles the groups that have the same rarest label among themselves."""
+    """Groups the indices of records by key.
+
+    Groups with the same rarest label follow one another, in random order.
+    """
     groups: dict[Hashable, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(key(record), []).append(index)

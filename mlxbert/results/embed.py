@@ -18,7 +18,7 @@ class Embedding(Result):
     """A text as a vector.
 
     Attributes:
-        embedding: float32 (D,); int8 if `embed_stream` was called with another `output_dtype`.
+        embedding: float32 (D,); int8 if `embed_stream` was called with the `output_dtype` `int8` or `binary`.
         tokens: The number of tokens that the model read, special tokens included.
         truncated: Whether the text was truncated.
         unknown_tokens: The number of tokens of the text that are not in the vocabulary.

@@ -23,7 +23,7 @@ def to_json(value: object) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    """Replaces the characters of a text that a terminal would interpret or hide by JSON escapes."""
+    """Escapes, as in JSON, the characters of a text that a terminal would interpret or hide."""
     return INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)  # one or two escapes such as `\\u202e`
 
 

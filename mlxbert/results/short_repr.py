@@ -61,7 +61,7 @@ def _flat(value: object, limit: int) -> str:
 
 
 class _More:
-    """Stands for the entries that are left out of a list; prints how many there are in all."""
+    """Stands for the entries that are left out of a list; prints how many entries the list has in all."""
 
     def __init__(self, count: int) -> None:
         self._count = count

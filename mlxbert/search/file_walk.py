@@ -104,7 +104,7 @@ class _Walk:
         self._files, self._folders = set[str](), set[tuple[int, int]]()
 
     def files(self, roots: Sequence[str]) -> Iterator[WalkedFile | LeftOut]:
-        """Yields the files under the roots, and also the files and folders that are left out."""
+        """Yields the given files and the files in the given folders, and also what is left out."""
         for root in roots:
             self._root = root
             if os.path.isdir(root):
@@ -141,7 +141,10 @@ class _Walk:
     def _read_folder(
         self, path: str, ignores: FolderIgnores, *, is_root: bool
     ) -> tuple[FolderIgnores, Iterator[os.DirEntry[str]]] | LeftOut:
-        """Returns the .gitignore rules that apply in a folder, and its entries (none if it was walked before)."""
+        """Returns the .gitignore rules that apply in a folder and the folder's entries, or why it is left out.
+
+        A folder that was walked before is returned without entries.
+        """
         try:
             state = os.stat(path)
             if not is_root and (reason := reason_to_skip(path, state)) is not None:

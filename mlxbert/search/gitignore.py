@@ -65,7 +65,7 @@ def _git_folder(path: str) -> str:
 
 
 def _text(path: str) -> str:
-    """Returns the text of a regular file."""
+    """Returns the text of a regular file; raises OSError for anything else, and for a file in the cloud."""
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) or is_in_the_cloud(state):
         raise OSError
@@ -92,8 +92,9 @@ class Rules:
     """Compiled patterns of a .gitignore or an option.
 
     Attributes:
-        patterns: Regular expressions, each of which combines several patterns, the last pattern first. Each pattern is
-            a group with a flag that says whether its matches are ignored (or, for an option, selected).
+        patterns: Regular expressions, each with a tuple of flags. A regular expression combines several patterns as
+            groups, the last pattern first. The flag of a group says whether the paths that match it are ignored (or,
+            for an option, selected).
         naming: How names are compared.
     """
 

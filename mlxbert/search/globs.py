@@ -34,7 +34,8 @@ class Glob:
     def matches(self, text: str) -> bool:
         """Whether the whole text matches.
 
-        A part between two stars is tried only at the first place where it matches, which is as good as any later place.
+        A part of the pattern between two stars is tried only at the first place in the text where it matches. No later
+        place can be better, since it leaves less text for the rest of the pattern.
         """
         first, *middle = self._parts
         if len(text) < self._min_length:

@@ -163,7 +163,7 @@ class Index:
             yield from self._writer().update([path for path in selected if path not in missing])
 
     def _without_removed(self, roots: Sequence[str]) -> list[str]:
-        """Removes roots that were files and are deleted, if their folders still exist; returns the other roots."""
+        """Removes from the index the roots that are deleted files, if their folders exist; returns the other roots."""
         stored = self.store.files()
         gone = [
             root
@@ -295,7 +295,7 @@ class Index:
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
-        """Spells paths as the index does, whose file names may be decomposed (NFD)."""
+        """Spells paths as they are stored in the index, where file names may be decomposed (NFD)."""
         names = list[str]()
         for path in spelled(paths, self.about.roots):
             if path.isascii() or self.store.count(Filter(under=(path,))):
@@ -350,7 +350,10 @@ class Index:
     def _ranked(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, all_chunks: bool
     ) -> list[FusedChunk]:
-        """Fuses the rankings of documents, or of all chunks. Ranks more chunks until there are enough results."""
+        """Ranks chunks for a query: the best chunk of each document, or all chunks.
+
+        Several rankings are fused. They are made longer until there are `limit` results or no further chunks.
+        """
         depth = max(_MIN_DEPTH, 4 * limit)
         while True:
             lists: dict[str, Scores] = {}

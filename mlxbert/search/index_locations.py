@@ -16,7 +16,10 @@ from mlxbert.search.store import IndexSettings
 
 
 def index_file(paths: Sequence[str | Path]) -> Path:
-    """Returns an unused path for a new index; the file name contains the name of a root and a hash of all roots."""
+    """Returns an unused path for a new index of these paths.
+
+    The file name contains the name of one of the index's roots (see `roots_of`) and a hash of all roots.
+    """
     roots = sorted(roots_of(paths))
     name = re.sub(r"[^\w.-]+", "-", composed(os.path.basename(roots[0]))).strip("-.")[:40] or "index"
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, roots))).hexdigest()[:12]
@@ -26,9 +29,9 @@ def index_file(paths: Sequence[str | Path]) -> Path:
 
 
 def roots_of(paths: Iterable[str | Path]) -> list[str]:
-    """Returns the roots that an index of these paths has. Links in the paths are kept.
+    """Returns the roots of an index of these paths: the absolute paths that the index covers, with links kept.
 
-    Of several paths to the same place, only the first becomes a root.
+    Of several paths to the same file or folder, only the first becomes a root.
     """
     paths_by_target = dict[str, str]()
     for path in paths:
@@ -48,7 +51,9 @@ def is_under(path: str, roots: Sequence[str]) -> bool:
 
 
 def covers(about: IndexSettings, paths: Sequence[str | Path], *, near: bool = False) -> int | None:
-    """Returns how many levels the deepest path lies below its root; `None` if the index does not cover all paths.
+    """Returns the depth of the deepest path below the root that contains it.
+
+    Returns `None` if the index does not cover every path.
 
     Args:
         about: The settings of the index.
@@ -80,8 +85,9 @@ def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str
     Args:
         path: Any path.
         roots: The roots of the index.
-        near: Whether to resolve only the roots that the path begins with. If false, the other roots are resolved, too,
-            but last: a root may be on a volume whose server is gone, where every system call blocks.
+        near: Whether to resolve the links of only those roots that the path begins with. If false, those of the other
+            roots are resolved, too, but last: a root may be on a volume whose server is gone, where every system call
+            blocks.
     """
     if (absolute := os.path.abspath(path)) in roots:
         return absolute
@@ -97,12 +103,12 @@ def _below(path: str | Path, roots: Sequence[str], *, near: bool = False) -> str
 
 
 def leads_below(path: str | Path, roots: Sequence[str]) -> bool:
-    """Whether a path leads to a place below one of the roots."""
+    """Whether a path, after all links are resolved, is one of the roots or lies below one."""
     return _below(path, roots) is not None
 
 
 def _outside(path: str | Path, roots: Sequence[str]) -> str:
-    """Spells a path outside all roots. It keeps its links unless it would then seem to be below a root."""
+    """Spells a path outside all roots. Its links are kept, unless the path would then seem to lie below a root."""
     named = named_path(path)
     return canonical_path(path) if is_under(named, roots) else named
 
@@ -114,7 +120,10 @@ def _resolve_root(root: str) -> str:
 
 
 def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
-    """Whether a file is an index of other paths: an index keeps its file name even when its folder has moved."""
+    """Whether a file is an index with roots other than `roots`.
+
+    Its name may have been made from `roots`, since an index keeps its file name when its roots change.
+    """
     about = about_of(file) if file.exists() else None
     return about is not None and sorted(about.roots) != roots
 
@@ -132,8 +141,8 @@ def about_of(file: Path) -> IndexSettings | None:
 def find_index(paths: Sequence[str | Path]) -> Path | None:
     """Returns the index that covers all paths. If several do, returns the one with the nearest roots above the paths.
 
-    An index whose roots include all paths as spelled is preferred. The second choice is an index that is found by
-    resolving only the roots that the paths begin with.
+    An index that has all the paths as roots, spelled in the same way, is preferred. The second choice is an index that
+    is found by resolving the links of only those roots that the paths begin with.
     """
     abouts = [(about, file) for file in list_indexes() if (about := about_of(file)) is not None]
     absolute_paths = {os.path.abspath(path) for path in paths}

@@ -328,7 +328,7 @@ class IndexWriter:
 
 
 def _is_within(path: str, paths: Collection[str]) -> bool:
-    """Whether a path or one of its parent folders is in `paths`, which may have many elements."""
+    """Whether a path or a folder above it is in `paths`; fast even if there are many paths."""
     while path not in paths:
         path, before = os.path.dirname(path), path
         if path == before:

@@ -165,7 +165,7 @@ class Served:
         return {_encodable(path): path for path in files if not self._only or is_under(path, self._only)}
 
     def _inside(self, path: str) -> Sequence[str]:
-        """Resolves a path relative to the visible folders or their parents; returns all results that are visible."""
+        """Resolves a path relative to each visible folder and its parent; returns the results that are visible."""
         roots = self._only or self._index.about.roots
         candidates = dict.fromkeys(normpath(join(base, path)) for root in roots for base in (root, dirname(root)))
         if inside := [spelling for spelling in (_below(path, roots) for path in candidates) if spelling is not None]:
@@ -187,7 +187,10 @@ def _check_halves(arguments: Mapping[str, Any]) -> None:
 
 
 def _below(path: str, roots: Texts) -> str | None:
-    """Spells a path so that it begins with its root, which may be decomposed (NFD); `None` if no root is above it."""
+    """Spells a path so that it begins with the root that contains it; `None` if no root contains it.
+
+    The spelling of a root may be decomposed (NFD).
+    """
     if is_under(path, roots):
         return path
     composed_path = composed(path)

@@ -283,9 +283,9 @@ class SqliteStore:
         yield from count((max(flags, default=-1) + 1) * BLOCK)
 
     def _block(self, number: int) -> tuple["NDArray[np.uint8]", "NDArray[np.uint8]"]:
-        """Returns the flags and the signs of the block that a vector belongs to.
+        """Returns two arrays for the block that a vector belongs to: flags that say which numbers are used, and signs.
 
-        Changes to them are written at the end of the transaction.
+        Changes to the arrays are written at the end of the transaction.
         """
         import numpy as np
 
@@ -530,9 +530,9 @@ class SqliteStore:
 
 
 def _page_size(dimensions: int) -> int:
-    """Returns a page size in bytes that is large enough for a vector.
+    """Returns the smallest page size in bytes, from 8192 to 65536, that is large enough for a vector.
 
-    For example, five vectors of 768 values fill 94 % of a page of 8192 bytes.
+    A page may hold several vectors: five vectors of 768 values fill 94 % of a page of 8192 bytes.
     """
     return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _PAGE_OVERHEAD <= size), 2**16)
 

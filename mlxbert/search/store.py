@@ -210,7 +210,7 @@ class IndexStore(Protocol):
         """Removes the vectors that no chunk uses."""
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
-        """Returns the chunks with the most similar vectors; equally similar ones are in the order of `documents_of`."""
+        """Returns the chunks with the most similar vectors; equally similar chunks are sorted as in `documents_of`."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""

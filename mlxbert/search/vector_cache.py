@@ -1,6 +1,6 @@
 """The in-memory cache of a store: the signs of all vectors, or the vectors themselves, and masks of filters.
 
-Legend: N slots for vectors, W values per vector.
+Legend: n vectors, W values per vector.
 """
 
 import json
@@ -34,7 +34,7 @@ class FilterMask:
 
     Attributes:
         vectors: Flags that say, by the number of a vector, whether it belongs to a matching chunk.
-        chunks: Flags that say, by the number of a chunk, whether it matches. Chunks past the end do not match.
+        chunks: Flags that say, by the number of a chunk, whether it matches. Chunks without a flag do not match.
     """
 
     vectors: "NDArray[np.bool_]"
@@ -85,7 +85,10 @@ class VectorCache:
         self._version = version
 
     def counts(self) -> dict[str, int]:
-        """Returns a cache of the number of chunks that contain each word; counting a common word takes milliseconds."""
+        """Returns the cached number of chunks that contain each word; the caller adds further words to the dict.
+
+        The numbers are cached because it takes milliseconds to count the chunks with a common word.
+        """
         self._refresh()
         if len(self._counts) > _MAX_COUNTS:
             self._counts.clear()
@@ -113,9 +116,10 @@ class VectorCache:
         return mask
 
     def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        """Returns the scores, keyed by number, of the `count` vectors most similar to a vector (W,), and of any ties.
+        """Returns the scores of the `count` vectors most similar to `vector` (W,), and of any that tie with the last.
 
-        On a CPU with cosine similarity, only the vectors that share the most signs with it are compared.
+        The scores are keyed by the numbers of the vectors. On a CPU with cosine similarity, only the vectors that share
+        the most signs with `vector` are compared.
         """
         from mlxbert.tasks.query_ranking import nearest
 
@@ -163,7 +167,10 @@ class VectorCache:
         return self._signs
 
     def _vectors(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "Vector"]:
-        """Reads the vectors at `places`, or all; missing ones are left out. Returns numbers (n,) and vectors (n, W)."""
+        """Reads the vectors with the numbers in `places`, or all vectors; missing vectors are left out.
+
+        Returns the numbers (n,) and the vectors (n, W).
+        """
         import numpy as np
 
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
@@ -191,9 +198,9 @@ class VectorCache:
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
-    """Returns the scores, keyed by number, of the first `count` vectors, and of all that tie with the last of them.
+    """Returns the `count` highest scores and all that tie with the last of them, keyed by the number of the vector.
 
-    Both arrays are sorted by score, (n,).
+    The numbers (n,) and scores (n,) of the vectors must be sorted by score, highest first.
     """
     kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
     return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))

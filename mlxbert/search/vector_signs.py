@@ -41,7 +41,7 @@ class Signs:
 
     Args:
         rows: The result of `signs_of`, (N, bytes).
-        alive: Flags for the slots that are in use, (N,).
+        alive: Flags that say which rows hold the signs of a vector, (N,); the other rows are unused.
     """
 
     def __init__(self, rows: "NDArray[np.uint8]", alive: "NDArray[np.bool_]") -> None:
@@ -51,7 +51,7 @@ class Signs:
         self._words = np.ascontiguousarray(rows.view(np.uint64).T)  # word-major: sums run over adjacent values
 
     def rows(self, places: "NDArray[np.integer[Any]]") -> "NDArray[np.uint8]":
-        """Returns the signs at `places`, in the format of `signs_of`."""
+        """Returns the rows with the indices `places`, in the format of `signs_of`."""
         import numpy as np
 
         return np.ascontiguousarray(self._words.T[places]).view(np.uint8)
@@ -59,14 +59,14 @@ class Signs:
     def nearest(
         self, vector: "NDArray[np.float32]", count: int, only: "NDArray[np.bool_] | None" = None
     ) -> "NDArray[np.intp]":
-        """Returns the places of the `count` vectors (or all, if fewer) that are probably nearest to `vector` (W,).
+        """Returns the row indices of the `count` vectors (or all, if fewer) that are probably nearest to `vector` (W,).
 
-        Of the vectors that share the most signs with `vector`, those whose signs have the largest products with it are
-        returned.
+        The vectors that share the most signs with `vector` are selected first; of these, the ones with the largest
+        `_products` are returned.
 
         Args:
             vector: The vector to compare with.
-            count: The number of places.
+            count: The number of row indices to return.
             only: Flags for the vectors to consider, (N,); `None` for all.
         """
         import numpy as np
@@ -91,7 +91,7 @@ class Signs:
         return places[np.argpartition(-products, count - 1)[:count]]
 
     def _products(self, vector: "NDArray[np.float32]", places: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """Returns, for each place, the sum of the values of `vector` (W,) where the stored vector is positive."""
+        """Returns, for each row in `places`, the sum of the values of `vector` (W,) where the row is positive."""
         import numpy as np
 
         rows = self.rows(places)

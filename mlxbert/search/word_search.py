@@ -58,7 +58,8 @@ def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], 
 def phrases(query: str) -> str:
     """Makes the FTS5 query for chunks with all quoted phrases of a query or, if it has none, the query as one phrase.
 
-    The result is empty for a single unquoted word, which would match the same chunks as a phrase.
+    The result is empty for a query that is a single unquoted word: as a phrase, the word would match the same chunks
+    as in the query of `any_word`.
     """
     quoted = [part for part in _QUOTED.findall(query) if _TOKEN.search(part)]
     if not quoted and len(_TOKEN.findall(query)) < 2:

@@ -27,7 +27,7 @@ CLIENT_CLOSED = 499  # the status in the log if the client left before the answe
 
 @dataclass(eq=False)
 class RequestUsage:
-    """The work computed for a request so far (see `USAGE`)."""
+    """The items computed for a request so far, with counts; `USAGE` holds those of the current request."""
 
     texts: int = 0
     tokens: int = 0

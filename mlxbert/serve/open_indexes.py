@@ -22,7 +22,7 @@ class _OpenedIndex:
 
     Attributes:
         index: The index.
-        file: The state of the file at the last request.
+        file: The result of `os.stat` for the file at the last request.
     """
 
     index: "Index"
@@ -75,5 +75,5 @@ def _is_same(path: Path, opened: _OpenedIndex, state: os.stat_result) -> bool:
 
 
 def hits_bytes(count: int, index: "Index") -> int:
-    """Returns the approximate memory of `count` hits, in bytes; an index has at most as many hits as chunks."""
+    """Returns the approximate memory of `count` hits in bytes; there is at most one hit for each chunk of the index."""
     return min(count, index.stats().chunks) * (index.about.tokens * _CHARACTERS + _HIT_BYTES)

@@ -44,7 +44,7 @@ class BodyReader:
         return await asyncio.get_running_loop().run_in_executor(_PARSER, self._read_large, body)
 
     def _read_large(self, body: bytes) -> Any:
-        """Decodes a body; raises RequestError if its values would hold the GIL for long."""
+        """Decodes a body; raises RequestError if decoding its many values would hold the GIL for long."""
         count = count_values(body, self._max_values)
         if count > self._max_values:
             what = f"at least {count:,} strings, lists and objects"

@@ -37,7 +37,7 @@ class VectorFacts:
     """The facts about a model's vectors, from its files.
 
     Attributes:
-        stated: Whether the files define the pooling; if not, the pooling of the family is assumed.
+        stated: Whether the files define the pooling; if not, the pooling of the model's family is assumed.
         poolings: The poolings of token vectors.
         unit: Whether vectors have length 1.
         similarity: How vectors are compared.

@@ -37,8 +37,9 @@ class AnswerJob(PreparedItem[tuple[str, str]]):
     """A question and its context.
 
     Attributes:
-        before: The offset of the current block in the context, in code points. Offsets in encodings count from there.
-        rest: The remaining blocks of the context.
+        before: The offset of the current block in the context, in code points. The offsets in the encodings are
+            relative to it.
+        rest: The remaining blocks of the context, each as its offset and its encodings.
     """
 
     before: int
@@ -60,7 +61,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
 
     Attributes:
         context: The context of questions that come without one.
-        threshold: The share of "no answer" above which the text counts as having no answer.
+        threshold: The share of "no answer" in the combined score (see `answer`) above which there is no answer.
         tokenizer: The model's tokenizer, with the maximum length of a window.
     """
 

@@ -45,7 +45,8 @@ class _SharedOutputs:
 
     Attributes:
         how: Looks up or computes outputs; `None` if every batch is computed.
-        computes: Whether the next batch has to be computed. Batches with stored outputs come before all others.
+        computes: Whether the next batch has to be computed. It is false while stored outputs are looked up; batches
+            with stored outputs come before all others.
         on_window: See `remembering`; `None` if somebody may wait for the first results.
         pause: See `remembering`.
     """
@@ -215,7 +216,7 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     """Calls `compute` with all items. If the device runs out of memory, computes each half separately, recursively.
 
     Returns:
-        The output of each part, in order.
+        The outputs in order: one for all items, or one for each part that is computed separately.
     """
     several = len(items) > 1
     try:
@@ -304,7 +305,8 @@ class _BatchOrder(Generic[Arrays, Output]):
     def _lazy(self, group: Sequence[int]) -> Arrays:
         """Returns the lazy outputs of `forward` for a group; padding rows repeat its first input.
 
-        Empty rows would cause NaN in the softmax over their keys, and would need a mask where nothing else is padded.
+        Padding rows without tokens would cause NaN in the softmax over their keys, and would need a mask even if no
+        other row is padded.
         """
         encodings, (rows, _) = [self._encodings[index] for index in group], self._shape(group)
         batch = make_batch([*encodings, *encodings[:1] * (rows - len(group))], self._config)
@@ -377,7 +379,7 @@ class _BatchOrder(Generic[Arrays, Output]):
 
 
 def breathe() -> None:
-    """Lets a server compute other requests, or abandon the result; called every few thousand parts of a result."""
+    """Lets a server compute other requests, or abandon this one; called every few thousand parts of a long result."""
     _memory.get().pause()
 
 
@@ -389,9 +391,10 @@ def remembering(
 
     Args:
         how: Supplies the outputs of a batch; `None` if no outputs are stored.
-        on_window: For results that are written to a file in parts of `WINDOW` results. An interrupted run resumes after
-            a part, so each part must end with a window: if `WINDOW` is not a multiple of the size of windows, the
-            function is called with this size. It also makes the first window as large as the others.
+        on_window: A function for a caller that writes the results to a file in parts of `WINDOW` results, so that an
+            interrupted run can resume after a part. Each part must then end with a window: if `WINDOW` is not a
+            multiple of the window size, the function is called with the window size. If the function is given, the
+            first window is as large as the others.
         pause: Called by `breathe`.
     """
     token = _memory.set(_SharedOutputs(how, computes=how is None, on_window=on_window, pause=pause))

@@ -73,8 +73,8 @@ class Room:
     def claim(self, size: int, ready: Callable[[], object]) -> Claim:
         """Claims memory, which is granted at once or when it is the claim's turn.
 
-        A single claim never takes its whole lane. The rest is for an earlier claim of the same request (for the vector
-        of a query), so that no request waits for itself.
+        A single claim never takes its whole lane. Otherwise a request that already holds an earlier claim (for the
+        vector of a query) might wait for itself.
 
         Args:
             size: The size in bytes.

@@ -104,7 +104,7 @@ class Engine:
 
     @property
     def loaded(self) -> Mapping[str, int]:
-        """The bytes of each loaded model's weights (0 without a memory limit), least recently used model first."""
+        """The size in bytes of each loaded model's weights (0 without a memory limit), least recently used first."""
         return {name: model.size for name, model in [*self._loaded.items()]}
 
     @property
@@ -216,7 +216,10 @@ class Engine:
 
 
 def _check_plain(options: TaskOptions) -> None:
-    """Raises ArgumentError if options cannot be compared with those of other requests, or take too much memory."""
+    """Raises ArgumentError if options take too much memory, or are not plain values that can be compared.
+
+    The options are compared because requests with equal options share batches.
+    """
     try:
         size = len(json.dumps(vars(options)).encode())
         hash(options)

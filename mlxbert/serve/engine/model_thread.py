@@ -174,7 +174,10 @@ class ModelThread:
         return min(limit, int(measured or _FIRST))
 
     def _learn(self, loaded: Loaded, tokens: int, seconds: float) -> None:
-        """Adjusts the batch size of a model. Batches that are less than half full are ignored: fixed costs dominate."""
+        """Adjusts the batch size of a model to the duration of a batch.
+
+        Batches that are less than half full are ignored, since their duration consists mainly of fixed costs.
+        """
         limit = self._options.max_batch_tokens or default_batch_tokens()
         budget = loaded.budget or min(limit, _FIRST)
         if 2 * tokens >= budget:

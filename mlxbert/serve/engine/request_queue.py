@@ -18,7 +18,7 @@ _MAX_SIZE = 2**24  # bytes of the results of a batch, unless a single item has m
 class Key(NamedTuple):
     """Identifies requests whose items can share batches.
 
-    Anything that may differ within a batch is part of an item, such as the query of a pair to score.
+    Whatever may differ within a batch is not in the key but in the items, such as the query of a pair to score.
     """
 
     model: str

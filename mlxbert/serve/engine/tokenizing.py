@@ -26,7 +26,10 @@ def prepare_all(state: EngineState) -> None:
 
 
 def next_to_prepare(state: EngineState) -> tuple[Request, AnyTask] | None:
-    """Returns the next request; `None` if it has to wait for a model, a task, or memory. The caller holds the lock."""
+    """Returns the next request to tokenize, with its task; the caller holds the lock.
+
+    Returns `None` if the request has to wait for its model, its task, or memory.
+    """
     request = state.arriving.popleft()
     task = state.tasks.get(request.key)
     if task is None:

@@ -62,14 +62,17 @@ def _lines(service: Service) -> Iterator[str]:
 
 
 def _family(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Yields the lines of a metric. Each key of `values`, a suffix and labels, is appended to the metric's name."""
+    """Yields the lines of a metric. Each key of `values`, a suffix with labels, is appended to the metric's name."""
     yield f"# HELP mlxbert_{name} {about}"
     yield f"# TYPE mlxbert_{name} {kind}"
     yield from (f"mlxbert_{name}{suffix} {value}" for suffix, value in values.items())
 
 
 def _histogram(bounds: Sequence[float], numbers: Sequence[int], total: float, **labels: object) -> dict[str, float]:
-    """Returns the values of a histogram. The last item in `numbers` is the count of values above all `bounds`."""
+    """Returns the `values` of a histogram for `_family`.
+
+    `numbers` has one count for each interval that ends at one of the `bounds`, and a last one for all larger values.
+    """
     counts = [*accumulate(numbers)]
     buckets = {
         f"_bucket{_labels(**labels, le=bound)}": count for bound, count in zip([*bounds, "+Inf"], counts, strict=True)

@@ -121,7 +121,7 @@ def _open_all(host: str, port: int) -> list[socket.socket]:
 def _open(host: str, port: int) -> Iterator[socket.socket]:
     """Opens sockets for the addresses of a host, except for address families that this machine does not support.
 
-    Only this machine may reach `localhost`, because no key is needed there: only loopback addresses are opened for it.
+    For `localhost`, only loopback addresses are opened: no key is needed there, so only this machine may reach it.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     missing, count = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)), 0
@@ -149,7 +149,10 @@ def address(options: ServeOptions, port: int) -> str:
 
 
 def _for_others(options: ServeOptions, port: int) -> str:
-    """Returns a part of a message: the IPv4 URL for other machines if the server listens on all addresses."""
+    """Returns the part of a message that gives the IPv4 URL of the server for other machines.
+
+    Returns an empty string unless the server listens on all addresses.
+    """
     if options.host != "0.0.0.0" and not (options.host == "::" and socket.has_dualstack_ipv6()):
         return ""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
