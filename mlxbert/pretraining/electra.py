@@ -28,7 +28,10 @@ _EMBEDDINGS = "encoder.embeddings."
 
 
 class SharedEmbeddings(nn.Module):
-    """Lets an encoder use the embeddings of another encoder (`lender`), but the projection of its own (`borrower`)."""
+    """The embeddings of an encoder that uses those of another encoder (`lender`).
+
+    Only the projection, if there is one, comes from the encoder's own embeddings (`borrower`).
+    """
 
     def __init__(self, lender: Embeddings, borrower: Embeddings) -> None:
         super().__init__()
@@ -83,7 +86,10 @@ def with_generator(model: Model, base: InitialModel, share: float, seed: int) ->
 
 
 def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
-    """Returns the values of `config.json` that a new generator changes. Its attention heads keep their size."""
+    """Returns the values of `config.json` in which a new generator may differ from its discriminator.
+
+    The attention heads keep their size, but their number changes, and the widths change with it.
+    """
     heads = max(round(config.num_attention_heads * share), 1)
     return {
         "num_attention_heads": heads,
@@ -94,7 +100,7 @@ def generator_sizes(config: EncoderConfig, share: float) -> dict[str, Any]:
 
 
 def _shared(network: Network) -> dict[str, mx.array]:
-    """Returns the parameters that generator and discriminator share, keyed by name, which is the same in both."""
+    """Returns the parameters of a generator or a discriminator that the two share, keyed by name."""
     projection = f"{_EMBEDDINGS}projection."
     return {
         name: array
@@ -104,7 +110,7 @@ def _shared(network: Network) -> dict[str, mx.array]:
 
 
 def _check_shared(model: Model, generator: Model) -> None:
-    """Raises `CheckpointError` if the generator has different embeddings, which would otherwise be lost silently."""
+    """Raises `CheckpointError` if the embeddings or the vocabulary of the generator differ from the discriminator's."""
     ours, theirs = _shared(model.network), _shared(generator.network)
     different = [
         name

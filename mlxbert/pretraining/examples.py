@@ -94,7 +94,7 @@ class Frame:
 
 
 class Examples(Sequence[PretrainingExample]):
-    """The examples of a corpus. An example is made when it is accessed by its number, which `order` decodes.
+    """The examples of a corpus. An example is made when it is accessed by its number (see `Phases.place`).
 
     Half of the pairs are negative: if `pairs` is `next`, the second text comes from another document; if it is `order`,
     the two texts are swapped. Each of the first `copies` passes has its own masks, which later passes repeat. If
@@ -166,7 +166,7 @@ class Examples(Sequence[PretrainingExample]):
         return Text(ids, np.insert(text.continues, inside, False))
 
     def _pair(self, phase: int, chunk: CorpusChunk, label: int, rng: np.random.Generator) -> list[Text]:
-        """Splits a chunk into two texts; for label 1, the second is from another document, or the two are swapped."""
+        """Splits a chunk into two texts. For label 1, takes the second from another document, or swaps the two."""
         split = self._division(chunk, rng)
         first, second = self._text(chunk.start, split), (split, chunk.stop)
         if label == OTHER and self._pairs == "next":
@@ -184,7 +184,7 @@ class Examples(Sequence[PretrainingExample]):
         return int(ends[rng.integers(len(ends))])
 
     def _elsewhere(self, chunks: Chunks, document: int, room: int, rng: np.random.Generator) -> tuple[int, int]:
-        """Draws a second text of at most `room` tokens from another document; returns its start and end."""
+        """Draws a text of at most `room` tokens from a document other than `document`; returns its start and end."""
         while (other := chunks[int(rng.integers(len(chunks)))]).document == document:
             pass
         start = self._division(other, rng)

@@ -45,7 +45,7 @@ class InitialModel(BaseModel):
     layers: tuple[int, ...] | None = None
 
     def model(self, heads: Sequence[str], seed: int) -> Model:
-        """Loads or creates the model in float32, with these heads."""
+        """Loads or creates the model in float32, with the heads that have these names."""
         if self.config is None:
             model = self.load(heads=heads, seed=seed)
             return model if self.layers is None else with_layers(model, self.layers, self.ref.device)

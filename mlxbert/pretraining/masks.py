@@ -50,7 +50,7 @@ class Masking:
         return places, masked
 
     def _count(self, tokens: int, rng: np.random.Generator) -> int:
-        """Returns the number of tokens to mask, rounded at random to keep the average share right in short texts."""
+        """Returns how many tokens to mask. The number is rounded at random, so that the average share is right."""
         return int(self.share * tokens + rng.random())
 
     def _tokens(self, usable: Flags, rng: np.random.Generator) -> Ids:
@@ -58,7 +58,10 @@ class Masking:
         return np.sort(rng.permutation(places)[: self._count(len(places), rng)])
 
     def _words(self, continues: Flags, usable: Flags, rng: np.random.Generator) -> Ids:
-        """Draws words until they have enough tokens. The last is kept at random, so that the average share is right."""
+        """Returns the positions of the tokens of randomly drawn words.
+
+        The last word is included or not at random, so that the average share of masked tokens is right.
+        """
         places = np.flatnonzero(usable).astype(np.int32)
         if not len(places):
             return places

@@ -67,7 +67,7 @@ class Pretraining(LoopObjective[Any]):
             self.metric = "mlm_loss"
 
     def use(self, config: EncoderConfig) -> None:
-        """Sets the configuration of the network, which decides padding and segments."""
+        """Stores the network's configuration, which `collate` needs for padding and segments."""
         self.config = config
 
     def settings(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Pretraining(LoopObjective[Any]):
         )
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the weighted loss of each term, divided by the term's total, and the weight of the batch.
+        """Returns each term's weighted loss, divided by its divisor from `totals`, and the weight of the batch.
 
         The weights of all batches of an update add up to 1.
         """
@@ -189,13 +189,13 @@ class Pretraining(LoopObjective[Any]):
 
 
 def _filled(draws: Sequence[Draws | None], fill: int) -> mx.array | None:
-    """Joins and pads the random numbers of all examples; returns (M, 2), or `None` if the examples have none."""
+    """Joins the `draws` of all examples, with `fill` rows of padding, (M, 2); returns `None` if there are none."""
     rows = [row for row in draws if row is not None]
     return mx.array(np.concatenate([*rows, np.zeros((fill, 2), np.float32)])) if rows else None
 
 
 def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
-    """Pads rows on the right with `fill` to `length`; returns (B, L)."""
+    """Pads each row on the right to `length`, with the value `fill`; returns (B, L)."""
     padded = np.full((len(values), length), fill, np.int32)
     for row, ids in zip(padded, values, strict=True):
         row[: len(ids)] = ids

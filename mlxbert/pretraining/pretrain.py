@@ -186,14 +186,14 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
 
 
 def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> None:
-    """Rejects options about the layers of a single model, because ELECTRA trains two models."""
+    """For ELECTRA, rejects options that refer to the layers of a single model, because it trains two models."""
     for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
 
 
 def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
-    """Rejects the training of an adapter whose base is not a model on disk."""
+    """Rejects `lora` if the base is an adapter, or is not on disk (a new model, or some layers of a model)."""
     if options.lora is None:
         return
     for name, value in (("config", base.config), ("layers", base.layers)):

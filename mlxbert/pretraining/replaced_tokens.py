@@ -72,7 +72,7 @@ class ElectraInputs(TermInputs):
 
 
 class GeneratedWords(MaskedWords):
-    """The generator's cross-entropy of masked tokens. The generator's head is not among the network's heads."""
+    """The generator's cross-entropy of masked tokens. It names no `head`, because the generator brings its own."""
 
     head: ClassVar[str | None] = None
 

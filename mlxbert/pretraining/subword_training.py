@@ -161,7 +161,7 @@ def _train(tokenizer: Tokenizer, texts: Texts, **options: Any) -> None:
 
 
 def _in_thread(train: Callable[[Iterator[str]], object], texts: Iterable[str]) -> None:
-    """Runs a trainer in another thread and raises its first error.
+    """Runs a trainer in another thread. If the trainer fails, raises its first error.
 
     Training takes minutes, during which this thread stays free to handle signals.
     """

@@ -121,7 +121,7 @@ class BaseModel:
     def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
         """Loads the model with the heads to train: its own head if `keeps` allows it, otherwise new heads.
 
-        In the loaded model, prompts do not select adapters, because the adapters fit only the weights before training.
+        Prompts of the loaded model do not switch to adapters, because the adapters fit only the untrained weights.
         """
         if not heads:
             model = self.load(task="embed")

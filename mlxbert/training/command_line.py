@@ -47,7 +47,7 @@ class FinetuneArguments:
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
     def variants(self, seed: int) -> tuple[Mapping[str, Any], ...]:
-        """Returns the varied options of each run: each combination of the sweep, with `seeds` consecutive seeds."""
+        """Returns the varied options of each run: every combination of the sweep, once for each seed."""
         return tuple(
             {**combination, "seed": combination.get("seed", seed) + number}
             for combination in check_sweep(self.sweep, self.seeds)
@@ -78,7 +78,7 @@ def _is_files(data: Data | None) -> bool:
 
 
 def _words(name: str, value: Any) -> Iterator[str]:
-    """Returns the words of the command line that set an option to a value other than its default."""
+    """Returns the words that set an option on the command line. The value must differ from the option's default."""
     if name == "sweep":
         return _option(name, *(f"{option}={','.join(map(str, values))}" for option, values in value.items()))
     if value is False:

@@ -37,7 +37,7 @@ def evaluate(
     """Evaluates a model on labelled data.
 
     The labels in the data must be labels of the model. Case is ignored, and if the model's labels have no names
-    (`LABEL_0`), numbers in the data are the numbers of its outputs. Any other label is an error, except for
+    (`LABEL_0`), numbers in the data are the indices of its outputs. Any other label is an error, except for
     `multilabel`: rare labels are often missing in training data, so unknown labels are ignored with a warning, and
     `Evaluation.unknown` counts them.
 

@@ -217,7 +217,7 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
 
 
 def _check_comparable(options: TrainingOptions) -> None:
-    """Raises `ArgumentError` if these options make a comparison with transformers impossible."""
+    """Raises `ArgumentError` if options or missing packages make a comparison with transformers impossible."""
     if options.lora is not None:
         raise ArgumentError(
             "check is True with lora, but check compares whole models",
@@ -227,5 +227,5 @@ def _check_comparable(options: TrainingOptions) -> None:
 
 
 def _pop_options(options: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
-    """Removes the named options from `options`, and returns them. Options whose value is `None` are not removed."""
+    """Removes the options with these names from `options`, and returns them. Options that are `None` stay."""
     return {name: options.pop(name) for name in names & options.keys() if options[name] is not None}

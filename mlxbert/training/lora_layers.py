@@ -82,7 +82,7 @@ def refuse_adapter(files: ModelFolder) -> None:
 
 
 def check_adapters(architecture: Architecture, options: TrainingOptions, plan: TrainingPlan) -> None:
-    """Raises `ArgumentError` if layer names are unknown, or if an adapter cannot store the result of the options."""
+    """Raises `ArgumentError` if layer names are unknown, or if an adapter could not store all that training changes."""
     choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:

@@ -225,10 +225,10 @@ def _pieces(sentence: str) -> Iterator[str]:
 
 
 def _parts(events: Iterable[_Event], inside: bool) -> Iterator[FilePart]:
-    """Groups a stream of sentences, line ends and document ends into parts.
+    """Groups a stream of sentences, line ends and document ends into parts of files.
 
-    `inside` says whether an earlier part of the first document was already yielded. The end of that document then needs
-    a part of its own, even if no sentences are left.
+    If `inside` is true, the stream begins in the middle of a document. The rest of this document becomes a part even if
+    it has no sentences, because the part marks the end of the document.
     """
     sentences: list[str] = []
     size = 0

@@ -46,7 +46,7 @@ class CorpusReport:
         tokens: The number of tokens, not counting special tokens.
         unknown: The number of unknown tokens.
         skipped: The number of unusable lines and records.
-        empty: The number of files without a line.
+        empty: The number of empty files.
         problems: Messages about the first problems (skipped lines and records, and empty files).
         seconds: The time that reading took, summed over all runs.
     """
@@ -134,8 +134,8 @@ def read_corpus(
     After an interruption, the same call resumes and gives the same result. If the files, the vocabulary or an option
     has changed, or a file of the folder is damaged, it starts again.
 
-    If `keyed` is true, each corpus gets its own subfolder of `folder`. `hashes` may hold earlier results of `hashed`
-    for the files. For `field`, `documents` and `encoding`, see `DocumentReader`.
+    If `keyed` is true, `folder` may hold several corpora, each in a subfolder of its own. `hashes` may hold earlier
+    results of `hashed` for the files. For `field`, `documents` and `encoding`, see `DocumentReader`.
     """
     paths = check_files(files, field, documents)
     hashes = hashes or {path: hashed(path) for path in paths}

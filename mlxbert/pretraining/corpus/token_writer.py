@@ -85,7 +85,7 @@ class TokenWriter:
         self._hashes: dict[str, hashlib._Hash] = {}
 
     def write(self, reader: DocumentReader, on_progress: OnProgress | None) -> CommittedTokens:
-        """Writes everything that a reader yields; returns the final state."""
+        """Writes the tokens of all parts that a reader yields; returns the state after the last part."""
         with ExitStack() as stack:
             for name, size in self._state.sizes.items():
                 path = self._folder / name
@@ -147,7 +147,7 @@ class TokenWriter:
 
 
 def _batches(parts: DocumentReader) -> Iterator[list[FilePart]]:
-    """Groups parts into lists to tokenize together; while a list is used, the reader has not read beyond it."""
+    """Yields lists of parts to tokenize together. The reader reads beyond a list only once the next is requested."""
     batch: list[FilePart] = []
     sentences = characters = 0
     for part in parts:

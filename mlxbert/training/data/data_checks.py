@@ -34,7 +34,7 @@ class Named(Protocol):
 
 
 def first_place(records: Sequence[LabelledText]) -> str:
-    """Returns the location that errors name if they concern all records."""
+    """Returns the location to name in errors that concern all records: `train.csv, line 2 and below`."""
     return f"{records[0].place} and below" if records else "the training data"
 
 
@@ -202,8 +202,8 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
     """Returns the labels that contain commas, if they look like lists of labels; otherwise an empty list.
 
-    They do if most examples have a label with a comma, and if splitting these labels at the commas gives fewer distinct
-    parts than there are such labels.
+    Labels look like lists if most examples have a label with a comma, and if splitting all labels with commas gives
+    fewer distinct parts than there are labels with commas.
     """
     lists = [name for name in labels if "," in name]
     parts = {part.strip() for name in lists for part in name.split(",")}

@@ -19,8 +19,8 @@ class TagReader:
 
     Attributes:
         requested: The scheme that the caller requested; `None` for the scheme of the model or of the data.
-        crf: Whether a CRF learns the tags. A CRF recognizes the beginning of an entity by the letter of the tag, so
-            `iob1` is converted to `iob2`.
+        crf: Whether a CRF learns the tags. `iob1` is then converted to `iob2`, in which every entity begins with a `B-`
+            tag.
         source_labels: The labels of the model that training starts from.
         scheme: The scheme to which all records are converted; known after the first `read`.
         description: A phrase for reports that names the scheme of the first records, and the scheme to which they were

@@ -29,8 +29,8 @@ class AdamW:
         squares: The decayed sums of squared gradients, with the second beta. They are the second moment divided by
             (1 - beta).
         updates: The number of updates so far.
-        own: The parameters after the last update; `None` if other objects may share their memory or the memory of the
-            moments. An update of these parameters may overwrite them and the moments (on a Linux CPU).
+        own: The parameters after the last update, if nothing else uses their memory or the memory of the moments;
+            otherwise `None`. On a Linux CPU, an update of these parameters may overwrite them and the moments.
     """
 
     means: Arrays

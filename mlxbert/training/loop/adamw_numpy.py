@@ -46,7 +46,7 @@ def norm(gradients: Arrays) -> mx.array:
 
 
 def _squares(blocks: "list[Floats]") -> list[float]:
-    """Returns the sum of squares of each block. `np.dot` is not used: its result depends on the number of threads."""
+    """Returns the sum of squares of each block of gradients. `np.dot` would give sums that depend on the threads."""
     import numpy as np
 
     with np.errstate(all="ignore"):

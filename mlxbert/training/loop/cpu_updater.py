@@ -35,7 +35,7 @@ class CpuUpdater(Updater):
         return self._updated(state, update.gradients.arrays, weight * state.progress.scale, length, update.lr)
 
     def follow(self) -> None:
-        """See `Updater.follow`. It does nothing, because a CPU never has another started update."""
+        """See `Updater.follow`. Does nothing on a CPU, where `finish` applies each update."""
 
     def attempt(self, batches: list[list[int]]) -> None:
         """See `Updater.attempt`."""

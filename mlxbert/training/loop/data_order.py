@@ -127,7 +127,7 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
-    """Divides examples, sorted by length, into groups. Each division saves more than `cost` tokens of padding.
+    """Divides examples, sorted by length, into groups, wherever a division saves more than `cost` tokens of padding.
 
     The size of each group, except for the last, is a multiple of `step`.
     """

@@ -4,11 +4,11 @@
 AdamW, and the loss scale of float16. An update that is not finite changes neither the parameters nor the moments, and
 neither does any update after one that ends the run.
 
-Two functions are compiled, each once for all shapes: AdamW, which is called for each parameter, and a sum of sixteen
+Two functions are compiled, each once for all shapes: AdamW, which is called for each parameter, and the sum of sixteen
 numbers. Each becomes a library of kernels, which takes seconds to build with CUDA and a tenth of a second with Metal.
 The code that calls these functions is not compiled, so that each call remains a separate kernel. Otherwise `mx.compile`
-would fuse the levels of a sum into kernels with more than 31 arrays, the maximum that Metal can bind, and would fuse
-AdamW with scalars into different kernels for different parameters.
+would fuse several sums into a kernel with more than 31 arrays, the maximum that Metal can bind, and would fuse AdamW
+and the computation of its scalars into different kernels for different parameters.
 """
 
 import functools
@@ -168,7 +168,7 @@ class DeviceStep:
         return numbers, updated, replace(optimizer, means=means, squares=squares, own=None), counters_after
 
     def _scalars(self, usable: mx.array, updates: mx.array, lr: float) -> list[tuple[mx.array, ...]]:
-        """Returns the last arguments of `_update` for each group of parameters.
+        """Returns the last arguments of `_update` for each group of parameters with equal learning rates and decays.
 
         If `usable` is false, an update with these arguments changes nothing.
         """
@@ -182,7 +182,7 @@ class DeviceStep:
         return [(*moments, *pair) for pair in zip(rates, kept, strict=True)]
 
     def _counted(self, loss: mx.array, usable: mx.array, counters: Arrays) -> Arrays:
-        """Returns the counters after an update, except for `updates`."""
+        """Returns the loss scale and the other counters after an update, all except the number of updates."""
         scale, calm = counters["scale"], counters["calm"]
         if not self._scaled:
             return {"scale": scale, "calm": calm, "going": usable}
@@ -203,7 +203,7 @@ def _norm(gradients: Arrays) -> mx.array:
 
 
 def _sum(numbers: Sequence[mx.array]) -> mx.array:
-    """Returns the sum of scalars, which are added up in groups."""
+    """Returns the sum of scalars. Groups of sixteen scalars are added up first, then their sums."""
     if len(numbers) == 1:
         return numbers[0]
     filled = [*numbers, *[mx.array(0.0)] * (-len(numbers) % _TERMS)]

@@ -97,7 +97,7 @@ class BatchFunctions:
         self._frozen: Arrays = {}
 
     def freeze(self, parameters: Arrays) -> None:
-        """Sets the parameters that are not trained."""
+        """Sets the values of the parameters that are not trained."""
         self._frozen = {  # the packed integers of quantized weights keep their dtype
             name: array.astype(self._dtype) if mx.issubdtype(array.dtype, mx.floating) else array
             for name, array in parameters.items()
@@ -171,7 +171,7 @@ class Differentiator:
         self._tracing = threading.Lock()  # during a trace, the network holds the tracers of one part
 
     def freeze(self, parameters: Arrays) -> None:
-        """Sets the parameters that are not trained."""
+        """Sets the values of the parameters that are not trained."""
         self._functions.freeze(parameters)
 
     def let_go(self, parameters: Arrays) -> None:
@@ -220,7 +220,8 @@ class Differentiator:
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
         """Calls a function with a batch.
 
-        The function is not compiled if only the device has the token ids, because a trace cannot check them.
+        A compiled function cannot check token ids, so they are checked before the call. If only the device has the
+        token ids, the function is called without being compiled.
         """
         ids = batch.inputs.ids
         if not isinstance(function, Compiled):
@@ -281,7 +282,7 @@ class Differentiator:
 
 
 def _evaluate(collected: list[Stage], *arrays: Any) -> None:
-    """Evaluates arrays: on a GPU, all at once; on a CPU, one by one, after evaluating and releasing the stages."""
+    """Evaluates arrays: on a GPU, all at once; on a CPU, one by one, after the `collected` intermediate results."""
     if on_gpu():
         dispatch(arrays)
         return
@@ -306,10 +307,10 @@ def _by_module(gradients: Arrays) -> list[list[mx.array]]:
 
 
 def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
-    """Returns a loss whose gradient with respect to `outputs` is `shares`. The weight of this loss is 0."""
+    """Returns a loss whose gradient with respect to `outputs` is `shares`, and 0 as the weight of this loss."""
     return (outputs * shares).sum(), 0.0
 
 
 def install(network: nn.Module, parameters: Arrays) -> None:
-    """Replaces parameters of a network."""
+    """Replaces the values of some parameters of a network."""
     network.load_weights(list(parameters.items()), strict=False)

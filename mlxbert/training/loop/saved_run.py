@@ -91,7 +91,7 @@ class RunState:
 
 @contextmanager
 def reading(folder: Path, what: str) -> Iterator[None]:
-    """Turns errors that occur while a stored run is read into a `CheckpointError`."""
+    """Converts errors within the `with` block, which reads a stored run, to a `CheckpointError`."""
     try:
         with device_errors():
             yield
@@ -103,7 +103,7 @@ def reading(folder: Path, what: str) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:
-    """Writes arrays to a file, and returns the file's SHA-256, to be stored in the record that names the file."""
+    """Writes arrays to a file, and returns the SHA-256 of the file. `load_arrays` needs it to check the file."""
     with atomic_write(path, durable=False) as file, device_errors():
         mx.save_safetensors(file, arrays)
     return file.sha256

@@ -27,7 +27,8 @@ class SparseRows:
     Args:
         table: The whole table, (V, E).
         used: The token ids of the training data.
-        fixed: Ids up to this one are not renumbered, because some models compute positions from the padding id.
+        fixed: Ids up to this one, among them the padding id, keep their numbers, because some models compute
+            positions from the padding id.
     """
 
     def __init__(self, table: mx.array, used: Iterable[int], fixed: int) -> None:

@@ -76,7 +76,7 @@ class Run:
 
     @property
     def parameters(self) -> int:
-        """The number of scalar parameters in the network."""
+        """The number of scalar parameters in the network, trained or not."""
         return self._trained.count
 
     @property
@@ -165,7 +165,10 @@ class Run:
         return bool(group.broadcast(late)) if group.size > 1 else late
 
     def _failed(self, problem: DeviceError) -> DeviceError:
-        """After a device error, saves the state of the last finished update. Returns the error with a note about it."""
+        """After a device error, saves the state of the last finished update.
+
+        Returns the error, whose message also says whether the state was saved.
+        """
         note = ""
         self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
@@ -241,7 +244,7 @@ class Run:
         return self._finish(begun)
 
     def _continues(self) -> bool:
-        """Returns whether another update follows the started ones, without an evaluation or saved state in between."""
+        """Returns whether the next update to start follows directly, without evaluating or saving the state first."""
         progress = self.state.progress
         after = replace(progress, step=progress.step + len(self.updater.started))
         due = after.step >= self.steps or self._save_due(after.step) or self._evaluation_due(after)

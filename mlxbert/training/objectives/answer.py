@@ -77,7 +77,7 @@ class AnswerObjective(TaskObjective[Window]):
             raise InputError(f"{place}: no question has an answer")
 
     def warnings(self, train: SplitReport, records: Sequence[Question]) -> Iterator[str]:
-        """See `TaskObjective.warnings`. If all questions have an answer, there is only one label and no warning."""
+        """See `TaskObjective.warnings`. Yields nothing unless some questions have an answer and others have none."""
         if len(train.labels) > 1:
             yield from super().warnings(train, records)
 
@@ -165,7 +165,7 @@ class AnswerObjective(TaskObjective[Window]):
         return answer_scores.judge(*self._best(examples, predictions))
 
     def _best(self, examples: Sequence[Window], predictions: Predictions) -> tuple[list[Question], list[Predicted]]:
-        """Returns the questions and their best spans. They are cached, because several methods need them."""
+        """Returns the questions and the best span for each. The result is cached, because several methods need it."""
         if self._judged[0] is not predictions:
             records: list[Question] = []
             predicted: list[Predicted] = []
@@ -178,7 +178,7 @@ class AnswerObjective(TaskObjective[Window]):
         return self._judged[1], self._judged[2]
 
     def _span(self, windows: Sequence[tuple[Window, Any]]) -> Predicted:
-        """Returns the best span in the windows of a question. Each window comes with its logits, (L, 2)."""
+        """Returns the best answer to a question, given the windows of its context, each with its logits, (L, 2)."""
         context = windows[0][0].record.pair
         spans = Spans(1)
         for window, logits in windows:

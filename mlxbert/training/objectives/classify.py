@@ -117,7 +117,7 @@ class Classify(TextObjective):
         return metrics.classify_metrics(expected.argmax(1), predicted)[self.metric]
 
     def score_common(self, train: Floats, expected: Floats) -> float:
-        """See `TextObjective.score_common`. If several classes are most frequent, the best of their scores counts."""
+        """See `TextObjective.score_common`. Of equally frequent classes, the one with the best score counts."""
         share = train.mean(0)
         candidates = (share + 1e-9 * one_hot for one_hot in np.eye(len(share))[share == share.max()])
         scores = [self.score(expected, np.broadcast_to(candidate, expected.shape)) for candidate in candidates]

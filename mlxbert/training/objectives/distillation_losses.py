@@ -122,10 +122,11 @@ class DistillationObjective(LoopObjective[Any]):
 class ScoreDistillation(DistillationObjective):
     """The weighted sum of a task's loss and the distance from the teacher's scores, for tasks with a head.
 
-    For classes, tags and the ends of answers, the distance is the Kullback-Leibler divergence between the distributions
-    of the teacher and the student (arXiv:1503.02531). The temperature softens the distributions; the divergence is
-    multiplied by the square of the temperature, so that gradients keep their size. Each independent label has a binary
-    distribution of its own. For numbers, the distance is the squared error.
+    For classes, for tags, and for the first and last token of an answer, the distance is the Kullback-Leibler
+    divergence between the distributions of the teacher and the student (arXiv:1503.02531). The temperature softens the
+    distributions; the divergence is multiplied by the square of the temperature, so that gradients keep their size. If
+    an example can have several labels, each label has a binary distribution of its own. For numbers, the distance is
+    the squared error.
 
     Args:
         task: The objective of the task.
@@ -155,7 +156,7 @@ class ScoreDistillation(DistillationObjective):
         return self.task.totals([example.example for example in examples])
 
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
-        """Returns the task's loss and the distance from the teacher, both weighted, and the weight of the batch."""
+        """Returns the weighted loss of the task, the weighted distance from the teacher, and the batch's weight."""
         targets: TeacherTargets = batch.targets
         scores = network.logits(self.task.head, batch.inputs)
         computed = cast(Network, _ComputedNetwork(network, scores))
@@ -186,7 +187,7 @@ class VectorDistillation(DistillationObjective):
             self.metric, self.minimize = ERROR, True
 
     def noted(self, report: DataReport, teacher: str) -> DataReport:
-        """Adds the loss to a report, and removes the warnings that concern the task's own loss, which is not used."""
+        """Returns the report with the distance as its loss, and without warnings about the task's own loss."""
         error = f"squared error to the vectors of {teacher}"
         facts = {**report.facts, "loss": error} | ({"validated by": error} if self.chooses else {})
         notes = self.task.notes()
@@ -206,7 +207,7 @@ class VectorDistillation(DistillationObjective):
         return self.distance(self.task.outputs(network, batch.inputs), batch.targets), float(len(batch.targets))
 
     def distance(self, ours: mx.array, theirs: mx.array) -> mx.array:
-        """Returns the sum, over texts and sizes, of the mean squared error of a text's vector. Arguments are (B, W)."""
+        """Returns the mean squared error of a text's vector, summed over texts and sizes. Arguments are (B, W)."""
         if self._dimensions is None:
             return super().distance(ours, theirs)
         units = [[Normalize()(vectors[:, :size]) for vectors in (ours, theirs)] for size in self._dimensions]
@@ -214,7 +215,10 @@ class VectorDistillation(DistillationObjective):
 
 
 def divergence(ours: mx.array, theirs: mx.array, temperature: float) -> mx.array:
-    """Returns the divergence between softened distributions along the last axis, summed over all other axes."""
+    """Returns the divergence between the student's and the teacher's softened distributions, summed over all rows.
+
+    The arguments are logits; their last axis holds the classes.
+    """
     student, teacher = (_log_softmax(scores / temperature) for scores in (ours, theirs))
     return temperature**2 * (mx.exp(teacher) * (teacher - student)).sum()
 

@@ -95,7 +95,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
-        """Returns the loss and the kind of validation data. Both depend on the data."""
+        """Returns the name of the loss and the kind of validation data, for the report. Both depend on the data."""
         return {"loss": str(self._loss.name), "validated by": self._validated}
 
     def notes(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         return {"before training": self.metrics(examples, predictions)[self.metric]}
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
-        """Returns the labels in the model's configuration unchanged, because vectors need no labels."""
+        """Returns the labels in the model's configuration. They are not tuned, because vectors have no thresholds."""
         return self.config.labels or Labels()
 
 

@@ -75,7 +75,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:
-        """Returns a classifier of vectors for the classes of the records, and stores the records for `fit`."""
+        """Returns a classifier that maps vectors to the classes in the records, and stores the records for `fit`."""
         labels = self.labels_of(records)
         if len(labels) == len(records):
             raise InputError(

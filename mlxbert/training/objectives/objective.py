@@ -114,7 +114,7 @@ class LoopObjective(ABC, Generic[AnyExample]):
         losses: The names of the losses that `terms` returns, if there are several.
         pure: Whether losses depend only on the network and the arrays of the batch, and are built without evaluating
             arrays. Only such losses are compiled on a GPU, because compilation freezes all other values. On a CPU,
-            parts of them may be computed with numpy, whose results are missing until the loss is evaluated.
+            intermediate results of such losses may be computed with numpy, and are missing until the loss is evaluated.
     """
 
     name: ClassVar[str]
@@ -211,7 +211,7 @@ class Objective(LoopObjective[AnyExample]):
         """
 
     def bind(self, model: Model) -> None:
-        """Stores the parts of the model that `prepare` and `collate` need."""
+        """Stores the tokenizer and the configuration of the model, which `prepare` and `collate` need."""
         self.tokenizer, self.config = model.tokenizer, model.network.encoder.config
 
     @abstractmethod

@@ -153,7 +153,7 @@ class TaskObjective(Objective[AnyExample]):
         return ()
 
     def few_shot_hint(self, records: Sequence[Any]) -> str | None:
-        """Returns advice on training with few examples, if each label has few; `None` if there is no such advice."""
+        """Returns advice to train with `few_shot` if each label has few examples; otherwise `None`."""
         return None
 
     def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
@@ -212,7 +212,7 @@ class TaskObjective(Objective[AnyExample]):
         return self.constant(train, valid)
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """Reads the columns that the model was trained on, if the data have these columns and the user named no others.
+        """Selects the columns that the model was trained on, if the data have them and the user named no others.
 
         Column numbers are not reused, because they mean something else in every file.
         """
@@ -252,7 +252,7 @@ class TaskObjective(Objective[AnyExample]):
         return ScoreDistillation(self, options, self._order(teacher_task.labels, name))
 
     def _order(self, theirs: Labels, name: str) -> list[int] | None:
-        """Returns the index of each label among the teacher's labels; `None` if the outputs have no names."""
+        """Returns the index of each label among the teacher's labels; `None` if the head's outputs are not labelled."""
         if self.numeric or not HEADS[self.head].labelled:
             return None
         if self.labels.crf or theirs.crf:

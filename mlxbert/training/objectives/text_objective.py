@@ -80,7 +80,7 @@ class TextObjective(TaskObjective[Example]):
         return {HEAD: self.labels_of(records)}
 
     def labels_of(self, records: Sequence[LabelledText]) -> Labels:
-        """Returns the renamed classes, or else the classes of the records: numbers in order, then the names sorted."""
+        """Returns the renamed classes, if any, or else the sorted classes of the records. Numbers sort before names."""
         names = {name for record in records for name in record.names}
         return Labels(tuple(self.renamed.values()) or tuple(sorted(names, key=_order)), self.problem_type)
 
@@ -126,7 +126,7 @@ class TextObjective(TaskObjective[Example]):
         return self.score(expected, np.broadcast_to(train.mean(0), expected.shape))
 
     def adapt(self, model: Model, rows: LabelledRows) -> None:
-        """See `TaskObjective.adapt`. The columns of the texts are only reused together."""
+        """See `TaskObjective.adapt`. The columns of a text and its pair are only reused if both can be."""
         trained = trained_columns(model.folder)
         present = {role: column for role, column in trained.items() if column in rows.columns}
         named = {column for column in self._columns.values() if column is not None}

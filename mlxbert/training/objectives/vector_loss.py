@@ -87,7 +87,7 @@ class VectorLoss:
             bounds_of(VectorLearning, "dimensions").check_whole("dimensions", size)
 
     def chosen(self, kind: str) -> "VectorLoss":
-        """Returns the loss for a kind of data, with the default name for this kind if no name was chosen."""
+        """Returns the loss that suits a kind of data: the one that `name` chooses or, if it is `None`, the default."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
             raise ArgumentError(f"loss is {name!r}, for {KIND_NAMES[kind]} expected {' or '.join(_FITTING[kind])}")

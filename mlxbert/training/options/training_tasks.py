@@ -219,9 +219,10 @@ class TaskSpec:
         problem_type: The `problem_type` of the labels of trained models; `None` if the labels have no `problem_type`.
         numeric: Whether the models predict numbers. The name of a model's only output is then meaningless.
         of_words: Whether labels belong to words instead of whole examples.
-        mistakes: What the score of a mistake measures. For `class` and `answer`, it is the confidence in the wrong one;
-            for `labels`, the confidence in one of several labels; for `ranks`, the distance in ranks as a share, or
-            1 - nDCG. If numbers are predicted, it is the distance of the numbers.
+        mistakes: What `Mistake.score` measures. `class` and `answer` mean the confidence in the wrong prediction;
+            `labels`, the confidence in the prediction for a single label; `ranks`, the difference between two ranks
+            as a share of the number of ranks, or 1 - nDCG. If numbers are predicted, the field is not used, and the
+            score is the difference between the numbers.
     """
 
     objective: tuple[str, str]

@@ -33,10 +33,10 @@ class Mistake(Brief):
             predict.
         predicted: The model's prediction, in the same form.
         score: The model's confidence, 0 to 1: the probability of the predicted label or, if there may be several
-            labels, the confidence that the worst label is present, or absent. For numbers, the distance between both
-            numbers.
+            labels, the confidence in the wrong presence or absence of `label`. If numbers are predicted, the distance
+            between the expected and the predicted number.
         place: The location of the example: `test.csv, line 17`.
-        label: If there may be several labels, the worst label, to which `score` refers.
+        label: If there may be several labels, the one that was most confidently predicted or left out wrongly.
     """
 
     text: str

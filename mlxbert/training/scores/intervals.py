@@ -55,7 +55,7 @@ def wilson(share: float, examples: int) -> tuple[float, float]:
 def classify_interval(
     metric: str, score: float, expected: Ints, predicted: Ints, probabilities: Numbers
 ) -> tuple[float, float]:
-    """Returns the interval of a classification metric. Label numbers are (N,), and probabilities are (N, C)."""
+    """Returns the 95 % interval of a classification metric. Label numbers are (N,), and probabilities are (N, C)."""
     if metric == "accuracy":
         return wilson(score, len(expected))
     if metric == "log_loss":
@@ -65,7 +65,7 @@ def classify_interval(
 
 
 def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabilities: Numbers) -> tuple[float, float]:
-    """Returns the interval of a multi-label metric, from arrays (N, C)."""
+    """Returns the 95 % interval of a multi-label metric, from arrays (N, C)."""
     if metric == "subset_accuracy":
         right = (expected == predicted).all(1)
         return wilson(float(right.mean()), len(right))
@@ -83,7 +83,7 @@ def multilabel_interval(metric: str, expected: Bools, predicted: Bools, probabil
 
 
 def regress_interval(metric: str, expected: Floats, predicted: Floats) -> tuple[float, float]:
-    """Returns the interval of a regression metric, from arrays (N,)."""
+    """Returns the 95 % interval of a regression metric, from arrays (N,)."""
     error = predicted - expected
     first, second = order(expected), order(predicted)  # sorted once
     metrics: dict[str, Callable[[Ints], float]] = {

@@ -64,7 +64,7 @@ def best_accuracy(expected: Floats, scores: Numbers) -> float:
 
 
 def _cuts(expected: Floats, scores: Numbers) -> tuple[Floats, Floats]:
-    """For each distinct score (highest first), returns how many positives and how many pairs score at least as high."""
+    """Counts, for each distinct score (highest first), the positives and all pairs that have at least that score."""
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     return np.cumsum(expected[order])[ends], ends + 1.0
@@ -101,8 +101,8 @@ def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
 def _lists(records: Sequence[LabelledRecord]) -> dict[str, list[int]]:
     """Returns the indices of each query's records, for the queries that have texts with different labels.
 
-    The result is empty if fewer than half of the queries have such texts. The data are then pairs, some of which share
-    a text.
+    The result is empty if fewer than half of the queries have such texts, because the data are then independent pairs
+    rather than lists of texts to rank.
     """
     by_query: defaultdict[str, list[int]] = defaultdict(list)
     for number, record in enumerate(records):

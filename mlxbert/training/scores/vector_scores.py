@@ -141,7 +141,7 @@ def _starts(examples: Sequence[ExampleTexts]) -> NDArray[np.int64]:
 def _rankings(
     examples: Sequence[ExampleTexts], vectors: Numbers, starts: NDArray[np.int64], similarity: str
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, float]]]:
-    """Returns, for each text, the ranked candidates (the best first), and the judgements of its positives (each 1)."""
+    """Returns two dicts, keyed by text: its ranked candidates, the best first, and the judgements of its positives."""
     queries, documents = dict[str, int](), dict[str, int]()  # rows of the vectors
     judgements = dict[str, dict[str, float]]()
     for example, start in zip(examples, starts.tolist(), strict=True):
