@@ -170,7 +170,7 @@ def _is_input_file(argument: str) -> bool:
 
 
 def _given_options(options: InputOptions) -> dict[str, Any]:
-    """Returns the values of those reading options that the user gave."""
+    """Returns the options given by the user that say how to read a file, with their values."""
     values = {name: getattr(options, name, None) for name in _READING_OPTIONS}
     values["encoding"] = None if options.encoding == UTF8 else options.encoding
     return {name: value for name, value in values.items() if value not in (None, False)}

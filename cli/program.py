@@ -212,7 +212,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
 
 
 def _value(typed: Sequence[str], name: str) -> str:
-    """Returns the value that was typed after an option, or `MODEL` if there is none."""
+    """Returns the value that a user typed for the option `name`, or the placeholder `MODEL` if there is none."""
     values = [word.partition("=")[2] for word in typed if word.startswith(f"{name}=")]
     values += [after for word, after in itertools.pairwise(typed) if word == name]
     return values[0] if values else "MODEL"

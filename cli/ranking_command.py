@@ -115,7 +115,7 @@ def _rank(
 
 
 def _kept(record: Record) -> Mapping[str, Any]:
-    """Returns the kept fields of a record, and its file and line unless a kept field already has that name."""
+    """Returns the kept fields of a record, and fields for its file and line unless kept fields have their names."""
     kind, _, number = record.place.partition(" ")
     where = {"path": record.file, kind: int(number)} if record.file else {}
     kept = record.as_json()

@@ -143,7 +143,7 @@ def keep(loaded: object) -> None:
 
 
 def note_builtin(task: str | None, model: str) -> None:
-    """Queues a note about the built-in model and its quality at a task, if it is used; `say_queued` prints the note."""
+    """If the model is the built-in one, queues a note about its quality at the task; `say_queued` prints the note."""
     if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
         _QUEUED_NOTES[:] = [f"the built-in model is small, for English{quality}; --model names another"]
@@ -159,7 +159,7 @@ def say_queued() -> None:
 
 @dataclass(frozen=True)
 class OutputManifest:
-    """The settings that the results in an output file depend on, apart from the input, and the format of the file."""
+    """The format of an output file, and the settings, apart from the input, that determine the results in it."""
 
     name: str
     model: "Model | RemoteModel | Path"

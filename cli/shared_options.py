@@ -71,7 +71,7 @@ class ComputingOptions(ModelName):
 
     @property
     def ref(self) -> ModelRef:
-        """The reference to the model, whose parts have been checked."""
+        """The options that choose a model and how it computes, as the `ModelRef` that the library takes."""
         return ModelRef(self.model, self.adapter, self.revision, self.offline, self.dtype, self.device)
 
 

@@ -31,7 +31,10 @@ class DataFiles:
 
 
 def task_options(spec: TaskSpec, *groups: type) -> list[inspect.Parameter]:
-    """Returns the options that groups declare, which accept the metrics and file formats of the task."""
+    """Returns the options that groups declare, adapted to a task.
+
+    `--metric` accepts the metrics of the task, and `--format` also accepts the file formats of the task.
+    """
     metric = {"usual": spec.usual_metric, "values": spec.metrics}
     formats = {"kind": Literal[(*typing.get_args(TextFormat), *spec.formats)] | None}
     return with_changes(options_of(*groups), metric=metric, format=formats)

@@ -124,7 +124,10 @@ def _listed(name: str) -> Path | None:
 
 
 def _names(covers: Sequence[str]) -> tuple[str, ...]:
-    """Returns two names for an index of these paths: the paths joined by commas, as stored and as shown."""
+    """Returns the two names of an index that covers these paths, which are joined by commas in both.
+
+    In the first name, the paths are as stored; in the second, they are as `indexes list` shows them.
+    """
     return ", ".join(covers), ", ".join(map(view.near, covers))
 
 

@@ -404,10 +404,10 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
 
 
 def _is_hidden(path: str, roots: Sequence[str]) -> bool:
-    """Whether updates skip a path because it is hidden or in a skipped folder below a root.
+    """Whether updates of an index skip a path because it is hidden, or lies in a hidden or skipped folder.
 
-    `.gitignore` does not count as hidden. On a Mac, `~/Library` is a skipped folder, in which files change all the
-    time.
+    Only the part of the path below the closest of `roots` counts. `.gitignore` does not count as hidden. On a Mac,
+    `~/Library` is a skipped folder, in which files change all the time.
     """
     from mlxbert.search.file_walk import reason_to_skip
     from mlxbert.search.index_locations import is_under

@@ -100,7 +100,7 @@ def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, 
 def _opened(
     texts: Sequence[str], source: PairInputOptions, vectors: Path | None, stored: StoredVectors | None
 ) -> RecordStream:
-    """Opens the texts to rank (see `open_ranking`); without an input file, reads those stored with the vectors."""
+    """Opens the texts to rank (see `open_ranking`). Without an input file, opens the texts stored with the vectors."""
     if vectors is None or stored is None or source.input is not None:
         return open_ranking(texts, source, vectors)
     if vectors.suffix.lower() in DATABASES:

@@ -1,7 +1,8 @@
 """The interface of output formats, and helpers for vectors.
 
-A format writes parts from lists of results, and assembles the file from its parts, with only a piece of a part in
-memory at a time. The bytes of the file depend only on the results, not on their division into parts.
+A format writes each list of results to a temporary file, a part, and assembles the output file from all parts, without
+loading a whole part into memory. The bytes of the output file depend only on the results, not on their division into
+parts.
 
 Shapes: D values of a vector.
 """

@@ -1,10 +1,10 @@
 """Writes results to a file in parts that survive an interruption; the file is assembled and moved into place last.
 
 A file `X` is built in the folder `X.partial/`, which holds a manifest (hashes of input and model, and the options) and
-numbered parts. A part has `PART` results; if the window of inputs on a GPU is larger, it has the results of a window. A
-small file with counts and a hash is written after each part; a part without this file is unfinished. The same command
-finds the parts and resumes after the last finished one. If later batches were already saved, they are not computed
-again. `X` itself appears complete or not at all.
+numbered parts. A part has `PART` results or, if inputs are computed in windows, a few more, so that it ends with a
+window (see `mlxbert.tasks.task.Task.window`). A small file with counts and a hash is written after each part; a part
+without this file is unfinished. The same command finds the parts and resumes after the last finished one. If batches
+after this part were already saved, they are not computed again. `X` itself appears complete or not at all.
 """
 
 import os
@@ -95,7 +95,7 @@ class Dropped:
     hint = None
 
     def begin_windows(self, size: int) -> None:
-        """Does nothing, because there are no parts."""
+        """Does nothing, because results are dropped, so that windows of inputs do not matter."""
 
     def write(self, result: Any, kept: Mapping[str, Any]) -> None:
         """Drops a result."""
@@ -239,9 +239,9 @@ class FileOutput:
             self._lock.close()
 
     def _keep(self, problem: BaseException) -> None:
-        """Saves the batches of the unfinished part, and tells the user how to resume.
+        """Saves the batches of the unfinished part after an error or interrupt, and tells the user how to resume.
 
-        The advice becomes the hint of the error if it has none; otherwise it is printed.
+        If `problem` is an error of mlxbert without a hint, the advice becomes its hint; otherwise, it is printed.
         """
         # Counts the parts on disk: an interrupt may come after a part is finished and before it is counted.
         self._parts.find()

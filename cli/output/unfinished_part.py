@@ -1,8 +1,8 @@
 """Every few seconds, saves the outputs of the batches since the last finished part.
 
-An interrupted run then loses little work. Saving only complete results would save next to nothing of a window: texts of
-similar length share a batch, so that nearly all batches of the window must be computed before its first results are
-complete.
+An interrupted run then loses little work. Saving only the results of complete texts would save next to nothing: many
+texts are computed together as a window, and texts of similar length share a batch, so that nearly all batches of a
+window must be computed before the results of its first texts are complete.
 """
 
 import base64
@@ -31,7 +31,7 @@ class UnfinishedPart:
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Starts to save the batches that follow the first `part` parts; reuses those of an interrupted run."""
+        """Begins the part after the first `part` parts; its batches that an interrupted run saved are reused."""
         self._part, self._files, self._size = part, 0, 0
         self._new: list[tuple[str, Sequence[Any]]] = []
         self._written = time.monotonic()
@@ -43,7 +43,7 @@ class UnfinishedPart:
         return len([*self._folder.glob(f"batches-{self._part:06}-*.json")])
 
     def remember(self, key: str, compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Returns the outputs of the next batch; if none are saved under its key, computes and saves them."""
+        """Returns the outputs of the next batch. If none are saved under its key, computes them, to be saved later."""
         stored = next(self._stored, None)
         if stored is not None and stored[0] == key:
             outputs: Sequence[Any] = stored[1]
@@ -62,7 +62,7 @@ class UnfinishedPart:
         return outputs
 
     def write(self) -> None:
-        """Writes the batches since the last file to a new file."""
+        """Saves the batches that are not saved yet in a new file."""
         if self._new:
             content = json.dumps(self._new, default=_encoded)
             write_record(self._path(self._files), {"batches": content}, self._owner, durable=False)

@@ -14,7 +14,7 @@ _COLUMNS = (Column(wraps=True), Column(bar=True, most=console.BAR_WIDTH), Column
 
 
 def draw(result: Answer) -> Iterator["rich.RenderableType"]:
-    """Draws the question, the answers with scores and places, and then each paragraph with its answers marked."""
+    """Draws the question, the answers with scores and offsets, and then each paragraph with its answers marked."""
     yield rich.Text(console.shortened(result.question), style="dim")
     unanswered = result.answer is None
     rows = [_row("no answer", result.no_answer_score, "bold yellow", "yellow")] if unanswered else []

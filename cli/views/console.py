@@ -50,7 +50,7 @@ def stdout() -> "rich.Console":
 
 
 def stderr() -> "rich.Console":
-    """Returns a rich console on stderr that does not wrap lines or, while a live view is drawn, the view's console."""
+    """Returns a rich console on stderr that does not wrap lines; while a live view is drawn, returns its console."""
     from mlxbert.cli.views.colours import Console
 
     return _live or Console(stderr=True, highlight=False, soft_wrap=True, _environ=_environment())

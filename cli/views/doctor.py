@@ -65,8 +65,8 @@ def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
 def _main(faults: Sequence[Fault]) -> Fault:
     """Returns the worst fault of an operation.
 
-    Faults that affect published models are worse than others. Otherwise, a fault without a result is the worst, then
-    the fault with the largest error.
+    Faults that affect published models are worse than others. Among these, a fault without a finite result is the
+    worst, followed by the fault with the largest error relative to the allowed error.
     """
 
     def weight(fault: Fault) -> tuple[bool, float]:
@@ -77,7 +77,10 @@ def _main(faults: Sequence[Fault]) -> Fault:
 
 
 def _described(faults: Sequence[Fault]) -> list[tuple[str, str]]:
-    """Describes the faults of an operation: dtypes, the worst fault, the number of others, and affected models."""
+    """Describes the faults of an operation in rows: dtypes, the worst fault, whether published models are affected.
+
+    The row of the worst fault also says how many other faults there are.
+    """
     main = _main(faults)
     error = main["problem"] or f"error {main['error']:.1e}, expected at most {main['allowed']:.0e}"
     more = f"; and {console.counted(len(faults) - 1, 'more check')}" if len(faults) > 1 else ""

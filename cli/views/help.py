@@ -125,7 +125,7 @@ def choices_of(parameter: Any) -> list[str]:
 
 
 def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
-    """Yields the facts about a parameter that its text does not mention: choices, default, environment variable."""
+    """Yields what the help adds to a parameter's description: `required`, default, choices, environment variable."""
     default = parameter.show_default
     if not isinstance(default, str):
         default = getattr(parameter.default, "value", parameter.default) if default else None

@@ -263,7 +263,10 @@ def by_layer(tensors: Iterable["TensorFacts"]) -> list["TensorFacts"]:
 
 
 def _merged(rows: list["TensorFacts"]) -> "TensorFacts":
-    """Merges the rows of a tensor in several layers; its names in the file may have nothing in common."""
+    """Merges the rows of a tensor in several layers into one, whose names have all layer numbers, as in `{0…11}`.
+
+    If the names in the file differ by more than these numbers, only the first of them is kept, followed by `…`.
+    """
     first, numbers = rows[0], sorted({int(match[0]) for row in rows for match in _LAYER.finditer(row.name)})
     whole = numbers == [*range(numbers[0], numbers[-1] + 1)]
     layers = f"{{{numbers[0]}…{numbers[-1]}}}" if whole else f"{{{','.join(map(str, numbers))}}}"

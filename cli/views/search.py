@@ -60,7 +60,7 @@ class QueryWords:
         return [match.span() for match in self._pattern.finditer(text)]
 
     def shared(self, text: str) -> int:
-        """Returns the total length of those words that occur in a text, each counted once."""
+        """Returns the total length of the query's words that occur in a text; repeated words count once."""
         return sum(
             len(self._words[word - 1]) for word in {match.lastindex or 0 for match in self._pattern.finditer(text)}
         )
@@ -113,7 +113,10 @@ def near(path: str) -> str:
 
 
 def _reasons(hit: Hit) -> str:
-    """Explains the rank of a hit by its ranks in the lists that were fused."""
+    """Explains the rank of a hit, which results from several searches: by vectors, by words, and by exact phrase.
+
+    Gives the hit's rank in each of them, and the score of the reranker, if one was used.
+    """
     lists = (("vectors", hit.vector_rank, "cosine", hit.vector_score), ("words", hit.word_rank, "BM25", hit.word_score))
     reasons = [
         f"{name}: rank {rank}, {unit} {score:.3f}" if rank is not None and score is not None else f"{name}: not found"

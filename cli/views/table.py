@@ -60,7 +60,7 @@ class PlainTable:
     def _fitting(self, width: int) -> tuple[list[int], int]:
         """Returns the indexes of the columns that fit side by side, and the width of bars.
 
-        If even the columns that are never dropped do not fit, no index is returned.
+        If even the columns that are never dropped do not fit, the list of indexes is empty.
         """
         bars = [place for place, column in enumerate(self._columns) if column.bar]
         needs = {place: self._need(place) for place in range(len(self._columns)) if place not in bars}

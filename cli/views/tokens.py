@@ -51,7 +51,7 @@ def _style(line: int, token: Token) -> str:
 
 
 def draw_replaced(result: Replaced) -> Iterator["rich.RenderableType"]:
-    """Draws the text with the replaced tokens in colour, and the scores of these tokens."""
+    """Draws the text, in which tokens that look replaced are coloured, and lists these tokens with their scores."""
     suspects = [token for token in result.tokens if token.replaced]
     text, last = rich.Text(), 0
     for token in suspects:

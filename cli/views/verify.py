@@ -44,7 +44,10 @@ def differences(result: "Verification") -> Iterator["rich.RenderableType"]:
 
 
 def measured(result: "Verification", against: str = "") -> Iterator["rich.RenderableType"]:
-    """Draws the counts of tensors and the differences of outputs; `against` is put at the end of each heading."""
+    """Draws the counts of tensors and the differences of outputs, each below a heading.
+
+    `against` is the end of the headings, such as ` against the source`.
+    """
     labels = {"rounded": "equal once rounded"}
     counts = result.tensors.to_dict()
     yield from console.facts(

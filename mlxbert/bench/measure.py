@@ -162,7 +162,10 @@ def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 
 
 def _measure(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict[str, Any]:
-    """Measures how many `texts` or `updates` (as `what` says) workers compute per second; adds memory and facts."""
+    """Measures how many texts or updates the workers compute per second.
+
+    `what` is `texts` or `updates`. The result also has the peak memory and the facts that the workers reported.
+    """
     facts = workers[OURS].facts
     speeds = [_speeds(name, shape, workers, rounds, what) for name, shape in shapes.items()]
     return {
@@ -250,9 +253,9 @@ class _BenchWorker:
         self._stderr.close()
 
     def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, Any]:
-        """Asks for a computation on texts of these lengths, to be repeated for at least `least` seconds.
+        """Asks the process to compute on texts of these lengths, repeatedly for at least `least` seconds.
 
-        Returns the mean times.
+        Returns the times of a single computation by name, averaged over the repetitions.
         """
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # the process has ended; `_read` raises the reason

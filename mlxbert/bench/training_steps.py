@@ -35,9 +35,9 @@ def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]
 
 
 def measured(make: Callable[[Sequence[int]], Step]) -> Callable[[Sequence[int]], Spent]:
-    """Returns a function that makes the step for the lengths of a batch, if needed, and runs it.
+    """Returns a function that takes the lengths of the texts in a batch, runs a step on them, and returns its times.
 
-    Making a step for other lengths first frees the memory of the previous step.
+    The first call with these lengths makes the step with `make`. Before that, it frees the step for other lengths.
     """
     steps: dict[tuple[int, ...], Step] = {}
 
@@ -220,10 +220,10 @@ def their_step(model: Any, batches: Sequence[Mapping[str, Any]], dtype: str) -> 
 
 
 def checked(step: Step, checks: list[Callable[[], None]]) -> Step:
-    """Returns a step that also runs the checks after its first call, without timing them.
+    """Returns a function that calls `step` and, after the first call, also calls the checks without timing them.
 
-    If the checks ran first, they would do part of the work of the first step. If the step fails, a check may give the
-    reason.
+    If the checks were called first, they would do part of the work of the first step. They are also called if the
+    first step fails, because the error of a check may tell the reason.
     """
 
     def call() -> Spent:

@@ -31,7 +31,7 @@ _FIRST = 8  # tokens of the first text; the time to start ends with its result
 def main(job: WorkerJob) -> None:
     """Reports on stdout that the worker has started, then answers each request on stdin; also reports errors.
 
-    The facts are reported right after the start or, for training, after the first answer.
+    The facts about machine and model are reported right after the start or, for training, after the first answer.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the output of libraries goes to stderr
@@ -68,7 +68,7 @@ def _report(side: Side, answer: Callable[[Any], None]) -> bool:
 
 
 def repeated(compute: Work, lengths: Sequence[int], least: float) -> Spent:
-    """Repeats a computation until it has taken `least` seconds, at least once; returns the mean times."""
+    """Repeats a computation until it has taken `least` seconds in all; returns the mean times of one computation."""
     results = [compute(lengths)]
     while sum(spent["seconds"] for spent in results) < least:
         results.append(compute(lengths))
@@ -138,7 +138,10 @@ def kernels_kept() -> bool | None:
 
 
 def _facts(config: "EncoderConfig", weights: int, dtype: str, train: bool, kernels: bool | None) -> dict[str, Any]:
-    """Returns the facts to report; `weights` is the number of weights in the matrices of all stored layers."""
+    """Returns facts about the machine, the dtype and the model, which `mlxbert.bench` needs for its report.
+
+    `weights` is the number of weights in the matrices of all stored layers.
+    """
     from mlxbert.config import Rotary
     from mlxbert.machine import device as devices
     from mlxbert.machine.cores import cpu_streams

@@ -35,7 +35,8 @@ def library_of(*, own: bool, embeds: bool) -> str:
 def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
     """Describes which programs can open a trained model.
 
-    If other programs lack its head, the text also says which parts they can open, and suggests an alternative.
+    If the model has a head that other programs lack, the text also says what these programs can open, and suggests an
+    alternative.
 
     Args:
         model: The trained model.
@@ -113,7 +114,10 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
 
 
 def read_from(source: Path) -> list[Path]:
-    """Returns the path of the model card in a folder, as a list that is empty if the folder has no card of its own."""
+    """Returns a list that contains only the path of the model card in a folder.
+
+    The list is empty if there is no card, or if the card is a link that leads out of the model's files.
+    """
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 

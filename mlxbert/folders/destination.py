@@ -171,7 +171,7 @@ def _has_links(folder: Path) -> bool:
 
 
 def written_files(partial: Path) -> list[Path]:
-    """Returns the paths of the files that were written so far, sorted, without the marker file."""
+    """Returns the sorted paths of the files written so far, without the file that marks the folder as unfinished."""
     inside = (path for path in partial.rglob("*") if path.name != MARKER and not is_system_file(path.name))
     return sorted(path for path in inside if path.is_file())
 

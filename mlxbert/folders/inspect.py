@@ -102,7 +102,10 @@ def inspect(
 
 
 def _labels(checkpoint: Checkpoint) -> Any:
-    """Returns the labels, by number, that `config.json` gives a classifier of vectors or, without one, the head."""
+    """Returns the labels in `config.json`, by number.
+
+    If `config.json` describes a vector classifier, they are the labels of this classifier; otherwise, `id2label`.
+    """
     classifier = checkpoint.config_json.get(VECTOR_CLASSIFIER)
     names = classifier.get("labels") if isinstance(classifier, dict) else None
     if isinstance(names, list):

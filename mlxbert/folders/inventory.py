@@ -55,7 +55,7 @@ def _problem(checkpoint: Checkpoint, part: str) -> str | None:
 
 
 def _stem(names: list[str]) -> str:
-    """Returns the dotted prefix that all tensor names share; if there is none, their distinct first words."""
+    """Returns the dotted prefix that all tensor names share or, if they share none, a list of their first words."""
     words = [name.split(".")[:-1] for name in names]  # the last one is weight or bias
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))]
     return ".".join(common) or ", ".join(dict.fromkeys(word[0] for word in words if word))

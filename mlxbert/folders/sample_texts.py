@@ -196,9 +196,9 @@ def sample() -> list[str]:
 
 
 def _combined() -> Iterator[str]:
-    """Yields sentences that combine three parts.
+    """Yields sentences that are combined from a subject, an action and an ending.
 
-    The parts come from three lists whose lengths have no common divisor, so that the combinations vary.
+    Each is taken from its own list. The lengths of the lists have no common divisor, so that the combinations vary.
     """
     for number in range(_COUNT):
         subject, act, end = _PEOPLE[number % 33], _ACTS[number % 29], _ENDS[number % 23]

@@ -161,9 +161,10 @@ def _has_own(model: Model) -> bool:
 
 
 def _embedder_of_head(model: Model) -> Embedder:
-    """Returns an embedder with the pooling of the model's classifier of vectors.
+    """Returns an embedder that pools like the model's vector classifier.
 
-    The encoder of such a classifier is saved with modules, which are written from an embedder.
+    A model with such a classifier is saved with the modules of sentence-transformers, and these are written from an
+    embedder.
     """
     labels = model.network.encoder.config.labels
     assert labels is not None and labels.head_pooling is not None

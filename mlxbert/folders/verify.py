@@ -95,7 +95,7 @@ def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> Ope
 
 
 def _storage_name(a: OpenedModel, b: OpenedModel, dtype: str) -> str:
-    """Returns the name of the quantized storage that uses this dtype, or the dtype itself if neither model's does."""
+    """Returns the name of the quantization that uses this dtype in one of the models, or else the dtype itself."""
     storages = [model.checkpoint.storage for model in (a, b)]
     return next((storage.name for storage in storages if storage is not None and dtype in storage.dtypes), dtype)
 
@@ -122,7 +122,10 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
 
 
 def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
-    """Yields a note for outputs that could not be compared, unless the failure already counts as a difference."""
+    """Yields a note if outputs could not be compared.
+
+    If only one of the models failed to compute outputs, there is no note, because this counts as a difference.
+    """
     if broken.get("A") == broken.get("B") and broken:
         yield f"outputs are not compared: A and B: {broken['A']}"
     elif len(broken) == 2:

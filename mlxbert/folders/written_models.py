@@ -70,7 +70,7 @@ def _entries() -> Path:
 
 
 def _read(entry: Path) -> Iterator[TrainedModel]:
-    """Yields the model that an entry describes; removes the entry if the folder no longer holds a model."""
+    """Reads the file that remembers a model. Yields the model if it exists; removes the file if the model is gone."""
     with suppress(OSError):
         try:
             values = read_record(entry)

@@ -36,7 +36,10 @@ def _facts(corpus: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def below(step: Step | None, evaluated: Evaluated | None) -> Iterator["rich.Text"]:
-    """Draws the losses of the last update, and the accuracies and filled texts of the last evaluation."""
+    """Draws the lines below the numbers of a run.
+
+    They show the losses of the last update, and the accuracies and filled texts of the last evaluation.
+    """
     if step is not None and step.terms:
         yield rich.Text("   ").join(
             rich.Text.assemble((f"{name} ", "dim"), value_texts.figure(value)) for name, value in step.terms.items()

@@ -75,7 +75,7 @@ def _graded(f1: float) -> str:
 
 
 def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType"]:
-    """Draws for each mistake its place, the model's confidence, the expected and predicted labels, and the text."""
+    """Draws each mistake: where it is in the data, how wrong the model was, expected and predicted labels, and text."""
     yield rich.Text("worst mistakes", "bold")
     surest = max(mistake.score for mistake in result.mistakes)
     if result.spec.mistakes == "class" and surest < _GUESS / max(len(result.labels), 1):
@@ -97,7 +97,10 @@ def _mistakes(result: "Evaluation", width: int) -> Iterator["rich.RenderableType
 
 
 def _sureness(result: "Evaluation", mistake: "Mistake") -> str:
-    """Describes how wrong the model was and, if there are several labels, about which label."""
+    """Describes how wrong the model was, as a difference, as an nDCG, or as its confidence in a wrong label.
+
+    If a text can have several labels, also names the labels that were missed or added.
+    """
     if result.numeric:
         return f"{value_texts.score(mistake.score)} apart"
     kind = result.spec.mistakes

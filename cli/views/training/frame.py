@@ -67,7 +67,10 @@ def _truncated(text: "rich.Text", width: int) -> "rich.Text":
 
 
 def _head(state: DrawnRuns, started: Started, width: int) -> Iterator["rich.Text"]:
-    """Draws the task, the models, the current run, the step at which it resumes, and the results of earlier runs."""
+    """Draws the task, the model to train, the folder to write, and the current run.
+
+    Also draws the step at which the run resumed, if it did, and the results of earlier runs.
+    """
     text = rich.Text.assemble(
         ("fine-tuning ", "dim") if started.corpus is None else "",
         (started.task, "bold"),

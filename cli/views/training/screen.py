@@ -9,7 +9,8 @@ from mlxbert.training.loop.events import Event, Finished, Started
 class TrainingScreen:
     """Draws the events of a training on stdout.
 
-    If `quiet` is true, only the summary is drawn. `live` says whether a live view follows the report.
+    `live` says whether a live view follows the report. If `quiet` is true, the live view is left out, and the report
+    is drawn only if `live` is false, as in a dry run. The summary is always drawn.
     """
 
     def __init__(self, *, quiet: bool, live: bool) -> None:

@@ -42,7 +42,7 @@ def sleeping(seconds: float) -> str:
 
 
 def figure(number: float) -> str:
-    """Formats a number with three significant digits, such as `0.0312` or `14.2`, and a small number as `3.1e-05`."""
+    """Formats a number with up to three significant digits: `0.0312`, `14.2`; formats a small one as `3.1e-05`."""
     if not math.isfinite(number):
         return "nan" if math.isnan(number) else "infinite"
     if number and abs(number) < 1e-3:

@@ -89,8 +89,9 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
           `published_models`;
         - `consequences`: the wrong results that follow from faults, which `follows_from` names;
         - `quick`: the value of the argument `quick`;
-        - `speed`: GFLOP/s of a matrix product in the default dtype, GB/s of copying, and the seconds of a first and a
-          second pass; `None` if measuring them failed or the check is quick;
+        - `speed`: GFLOP/s of a matrix product in the default dtype, GB/s of copying, and the seconds that the
+          built-in model takes to embed a few texts, the first and the second time; `None` if measuring them failed or
+          the check is quick;
         - `memory`: the peak memory in bytes;
         - `seconds`: the duration of the check.
     """

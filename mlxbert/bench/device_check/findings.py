@@ -89,10 +89,11 @@ def _facts(finding: Finding) -> dict[str, Any]:
 
 
 def _affects_published(finding: Finding, causes: Sequence[Finding]) -> bool:
-    """Whether a finding affects published models; a fault in a shape that none of them has does not.
+    """Whether a finding affects published models.
 
-    If a family is wrong without a known cause, they are affected: if the odd shapes of its tiny model were to blame,
-    its operations would be wrong, too.
+    A fault in a shape that no published model has does not affect them. If a tiny model of a family is wrong although
+    its operations are right, published models are affected: the odd shapes of the tiny model are not to blame, because
+    otherwise its operations would be wrong, too.
     """
     return any(not cause.odd for cause in causes) if causes else finding.group == "families" or not finding.odd
 

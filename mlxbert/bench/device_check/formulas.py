@@ -62,7 +62,7 @@ def rms_norm(x: F64, weight: F64, eps: float, up: F64) -> tuple[F64, F64, F64]:
 
 
 def attention_weights(q: F64, k: F64, scale: float, shift: F64) -> F64:
-    """Returns the attention weights (B, H, L, K): the softmax of scaled and shifted products of queries and keys."""
+    """Returns the attention weights (B, H, L, K): the softmax of scaled products of queries and keys plus `shift`."""
     return softmax(q @ k.swapaxes(-1, -2) * scale + shift)
 
 

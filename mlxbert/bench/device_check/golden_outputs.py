@@ -80,7 +80,7 @@ def arrays(path: Path) -> dict[str, mx.array]:
 
 
 def write_model(family: str, head: str, folder: Path) -> Path:
-    """Writes a model into a folder, in the form in which transformers saved it; returns the folder."""
+    """Writes the tiny model of a family and head into a folder, in transformers' format; returns the folder."""
     source = GOLDENS / family
     golden = json.loads((source / f"{head}.json").read_text(encoding="utf-8"))
     encoder = arrays(source / "encoder.safetensors")

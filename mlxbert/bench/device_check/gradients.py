@@ -167,7 +167,8 @@ def _norm_gradients(
 ) -> Iterator[ComputedOperation]:
     """Yields the checks of the gradients of a norm's input, weight and bias.
 
-    Each row of the gradient of the input is first multiplied by its scale.
+    `scale` holds a factor for each row. The rows of the gradient of the input are multiplied by these factors before
+    they are compared (see `rows_of`).
     """
     odd = is_odd(up.shape[-1])
     of_input, *of_parameters = _vjp(run, arrays, up)
@@ -213,7 +214,10 @@ def _trained(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array
 def _attention_gradients(
     inputs: RandomInputs, size: int, length: int, kind: str, functions: Mapping[str, _Attend]
 ) -> Iterator[ComputedOperation]:
-    """Yields the checks of the gradients of attention functions; `functions` maps their titles to them."""
+    """Yields the checks of the gradients of attention functions.
+
+    `functions` maps the title of each check to the function.
+    """
     (q, a), (k, b), (v, c), (up, u) = (inputs.draw(BATCH, HEADS, length, size) for _ in range(4))
     (mask, shift), scale = masked(inputs, length, kind), size**-0.5
     expected = formulas.attention_gradients(a, b, c, scale, shift, u)
@@ -270,7 +274,7 @@ def _mixture(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 
 
 def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
-    """Checks the gradient of a table from which rows are taken several times; the gradients of a row add up."""
+    """Checks the gradient of a table of rows. If a row is looked up several times, its gradients must add up."""
     for width in (30, 64) if inputs.wide else (64,):
         (table, t), (up, u), ids = inputs.draw(1000, width), inputs.draw(8, 40, width), inputs.ids(50, 8, 40)
         expected = np.zeros_like(t)

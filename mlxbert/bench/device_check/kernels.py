@@ -184,11 +184,12 @@ _FEW_CASES = ((64, 17, WHOLE), (64, 128, BOOLEAN))
 
 
 def masked(inputs: RandomInputs, length: int, kind: str) -> tuple[mx.array | None, F64]:
-    """Returns the mask of a batch of two texts, and the same mask in additive form in float64.
+    """Returns a mask for a batch of two texts, and the float64 numbers that the reference adds to its scores for it.
 
-    An additive mask is random and has values for each head. A boolean mask excludes half of the second text or, if
-    `kind` is `WHOLE`, the whole second text. That text then has no defined result, so that the additive form does not
-    mask it; but it must not change the result of the first text.
+    If `kind` is `ADDED`, the mask consists of random numbers for each head, which are added to the scores. If it is
+    `NONE`, there is no mask. Otherwise, the mask is boolean and excludes half of the second text or, if `kind` is
+    `WHOLE`, the whole second text. That text then has no defined result, so the numbers for the reference do not mask
+    it, but it must not change the result of the first text.
     """
     if kind == ADDED:
         return inputs.draw(1, HEADS, length, length)
@@ -230,7 +231,7 @@ def score_factor(inputs: RandomInputs) -> float:
 
 
 def positioned(q: mx.array, k: mx.array, mask: mx.array | None, kind: str) -> PositionedQK:
-    """Combines queries and keys with a mask or a bias, in the form that layers use."""
+    """Combines queries, keys and a mask, in the form that layers pass to attention; an `ADDED` mask is the bias."""
     return PositionedQK(q, k, bias=mask) if kind == ADDED else PositionedQK(q, k, mask=mask)
 
 
@@ -258,7 +259,7 @@ def _local_attention(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _fused(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that `gpu_attention.is_fused` knows for which shapes MLX computes attention in a single kernel.
 
-    Checks nothing without Metal, or if MLX cannot report this, as in versions up to 0.32.1.
+    Yields nothing on a device without Metal, or if MLX does not tell which kernel it uses, as in versions up to 0.32.1.
     """
     if not (on_gpu() and gpu_attention.on_metal()):
         return

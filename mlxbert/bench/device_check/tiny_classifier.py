@@ -94,7 +94,7 @@ def write(folder: Path, shapes: dict[str, Sequence[int]]) -> Path:
 
 
 class _ClassObjective(LoopObjective[Example]):
-    """The cross-entropy of the classes."""
+    """The training objective of the classifier, which is the cross-entropy of the classes."""
 
     name, metric, pure = "classify", "loss", True
 
@@ -117,7 +117,7 @@ def batch() -> TrainBatch:
 
 
 def trained(folder: Path) -> tuple[Gradients, list[float]]:
-    """Trains the classifier like `finetune` on this device.
+    """Trains the classifier on this device, in the same way as `finetune` trains a model.
 
     Returns:
         The gradients of the first update, and the loss of each update.

@@ -24,7 +24,7 @@ _NEAR = 10.0
 
 
 def updates() -> Iterator[CheckedOperation]:
-    """Yields an operation that checks the update that GPUs make and, on a CPU, also the update that CPUs make."""
+    """Yields the operation `update`, whose checks cover the update for GPUs and, on a CPU, also the one for CPUs."""
     # It uses products of vectors with themselves, for the norm.
     yield CheckedOperation("update", "update", _updates, DTYPES[:1], frozenset({"products"}), quick=DTYPES[:1])
 

@@ -120,7 +120,10 @@ class OpenedModel:
         return Lazy([*expected, *later], read)
 
     def raw(self, names: set[str]) -> dict[str, ComparedTensor]:
-        """Returns the tensors with these plain names that exist in the files and have a known dtype."""
+        """Returns those of the named tensors that exist in the files and have a known dtype.
+
+        `names` are plain names (see `Checkpoint.names`), which are also the keys of the result.
+        """
         arrays, storage = self.checkpoint.arrays(mx.float32), self.checkpoint.storage
         dtypes = {*FLOATS, *storage.dtypes} if storage else {*FLOATS}
         present = [name for name in names & arrays.keys() if self._stored(name) in dtypes]
@@ -131,7 +134,7 @@ class OpenedModel:
         return self.checkpoint.tensors[self.checkpoint.names[plain]].dtype
 
     def _tensor(self, array: mx.array, plain: str) -> ComparedTensor:
-        """Makes a `ComparedTensor` from an array that was read from the tensor with this plain name."""
+        """Makes a `ComparedTensor` from the content of a tensor and its plain name (see `Checkpoint.names`)."""
         storage, stored = self.checkpoint.storage, self._stored(plain)
         packed = storage is not None and stored in storage.dtypes
         used_storage = storage.of(self.checkpoint.names[plain]) if storage is not None and packed else None
@@ -151,7 +154,7 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
 
 
 def _stored_after(folder: ModelFolder) -> str:
-    """Returns the coarsest dtype in which the layers after the pooling are stored."""
+    """Returns the coarsest dtype that the files of the layers after the pooling contain; `F32` if there are none."""
     modules = [module for module in folder.modules[1:] if module.kind in WITH_WEIGHTS]
     dtypes = {info.dtype for module in modules for info in open_weights(module.folder).tensors.values()}
     return min(dtypes & FLOATS.keys(), key=coarseness, default="F32")
@@ -163,7 +166,11 @@ def coarseness(dtype: str) -> int:
 
 
 def _build(checkpoint: Checkpoint) -> tuple[Network, dict[str, str]]:
-    """Returns the network, built from all parts that can be loaded, and the problem of each other part."""
+    """Builds the network from all parts of the checkpoint that can be loaded.
+
+    Returns:
+        The network, and a dict that maps the name of each other part to the reason why it cannot be loaded.
+    """
     parts: list[str] = []
     problems: dict[str, str] = {}
     for part in sorted(checkpoint.parts, key=lambda part: part != "pooler"):  # heads may need the pooler

@@ -51,7 +51,7 @@ def _short(text: str) -> str:
 
 
 def config_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
-    """Yields a difference for each differing fact of the encoders, or of heads that at least one of the models has."""
+    """Yields a difference for each fact that differs, about the encoders or about heads that either model has."""
     for name, value_a, value_b in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _why_idle(a, b, name):  # the pooler is a part
             yield differ("config", name, value_a, value_b)

@@ -54,7 +54,7 @@ def compare(a: OpenedModel, b: OpenedModel) -> tuple[OutputDifferences, dict[str
 
 
 def _on_each(a: OpenedModel, b: OpenedModel, compute: Callable[[OpenedModel], T], broken: dict[str, str]) -> list[T]:
-    """Calls `compute` with each model and returns the results; the error message of a failed model goes to `broken`."""
+    """Calls `compute` with each model; returns the results, and stores the message of each error in `broken`."""
     results = []
     for letter, model in (("A", a), ("B", b)):
         try:

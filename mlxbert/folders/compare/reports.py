@@ -18,13 +18,16 @@ def finite_or_name(value: float) -> float | str:
 
 
 def config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the facts of a model's configuration, keyed by the names that results use. Labels are part of `heads`."""
+    """Returns the settings of a configuration by name, in the form that the results of `inspect` and `verify` use.
+
+    The key `heads` holds the settings of the heads, and the labels.
+    """
     facts = {name: value for name, value in vars(config).items() if name != "labels"}
     return facts | {"heads": {"labels": config.labels, **config.heads}}
 
 
 def all_config_facts(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the facts of `config_facts`, and also the properties that follow from them."""
+    """Returns the same settings as `config_facts`, and also the values that the configuration derives from them."""
     properties = [name for name, value in vars(type(config)).items() if isinstance(value, property)]
     return config_facts(config) | {name: getattr(config, name) for name in properties}
 

@@ -108,9 +108,9 @@ def _compare(a: _Tensors, b: _Tensors, comparison: TensorComparison) -> None:
 
 
 def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
-    """Returns the dtype that each of two tensors was rounded to.
+    """Returns the dtypes of two tensors that are equal after rounding.
 
-    For a quantized tensor, this is float32 if the tensors are equal even without rounding to its quantization steps.
+    A quantized tensor counts as float32 if the tensors are equal even without rounding to its quantization steps.
     """
     expanded_a, expanded_b = _expanded(a), _expanded(b)
     if (a.storage or b.storage) and alike(expanded_a, expanded_b).all().item():
@@ -119,12 +119,12 @@ def _rounded_to(a: ComparedTensor, b: ComparedTensor) -> tuple[str, str]:
 
 
 def _expanded(tensor: ComparedTensor) -> ComparedTensor:
-    """Returns the tensor as if it were stored in float32."""
+    """Returns a quantized tensor as if it were stored dequantized, in float32, and any other tensor unchanged."""
     return tensor if tensor.storage is None else ComparedTensor(tensor.array, "F32")
 
 
 def alike(a: ComparedTensor, b: ComparedTensor) -> mx.array:
-    """Returns which numbers of two tensors of the same shape are equal after rounding."""
+    """Returns, for each pair of numbers in two tensors of the same shape, whether they are equal after rounding."""
     left, right = a.array, b.array
     same = mx.logical_or(left == right, mx.logical_and(mx.isnan(left), mx.isnan(right)))
     if a.stored == b.stored and not a.stored.startswith("Q"):  # scales of MLX's layout may be rounded as well
