@@ -19,7 +19,10 @@ from mlxbert.weights.formats.quantized import Quantization, quantizable, quantiz
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
-    """Raises `CheckpointError` if a copy, which the network does not use, differs from the tensor it is tied to."""
+    """Raises `CheckpointError` if the copy of a tied tensor differs from the original.
+
+    The network uses only the original, so a different copy would have no effect.
+    """
     arrays = checkpoint.arrays(mx.float32)
     for copy, original in checkpoint.family.tied.items():
         if copy in arrays and original in arrays and not mx.array_equal(arrays[copy], arrays[original]).item():
@@ -241,7 +244,10 @@ def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap
 def _packed(
     checkpoint: Checkpoint, entry: keymap.TensorName, how: Quantization, dtype: mx.Dtype
 ) -> dict[str, mx.array]:
-    """Returns the tensors of quantized modules. The rows of a quantized matrix are split and joined like plain rows."""
+    """Reads the quantized matrices of a table entry without expanding them; returns their tensors by our names.
+
+    If the entry splits or joins matrices, the rows of words, scales and offsets are split or joined in the same way.
+    """
     stored = checkpoint.weights.arrays()
     parts = {name: how.parts(stored, checkpoint.names[name], dtype) for name in entry.theirs}
     loaded: dict[str, mx.array] = {}

@@ -61,7 +61,10 @@ class Checkpoint(Architecture):
     adapter: "Adapter | None" = None
 
     def without_weights(self) -> Architecture:
-        """Returns the part of a checkpoint that remains valid after its files are closed."""
+        """Returns only the architecture, which remains valid after the files of the checkpoint are closed.
+
+        Its family is `plain_family`.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(Architecture)}
         return Architecture(**values | {"family": self.plain_family})
 

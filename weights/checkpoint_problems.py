@@ -82,7 +82,10 @@ def _entry_problems(
 
 
 def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
-    """Yields the problems of tied tensors that headers show. Only the data shows whether the copies are equal."""
+    """Yields the problems with tied tensors that can be found in the headers: a missing copy, or a wrong shape.
+
+    Whether a copy equals its original can only be found out from the data, which is not read here.
+    """
     untied = checkpoint.config_json.values.get("tie_word_embeddings") is False
     names, tensors = checkpoint.names, checkpoint.tensors
     for copy, original in checkpoint.family.tied.items():
@@ -98,7 +101,10 @@ def _tie_problems(checkpoint: Checkpoint) -> Iterator[PartProblem]:
 
 
 def untied_problem(copy: str, original: str, where: str = "") -> PartProblem:
-    """Returns the problem of a decoder that differs from the word embeddings."""
+    """Returns the problem to report if `copy`, a tensor of the decoder, differs from `original`, to which it is tied.
+
+    `where` says how they differ; it is inserted into the message.
+    """
     return PartProblem(
         f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
         "embeddings",

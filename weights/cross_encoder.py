@@ -11,7 +11,7 @@ _SINCE = "4.0.0"  # the version of sentence-transformers that first looked for t
 
 
 def activation(*, probabilities: bool) -> dict[str, Any]:
-    """Returns the keys of `config.json` that state the activation. The value `None` means that a key is removed.
+    """Returns new values for the keys of `config.json` that state the activation; `None` means that a key is removed.
 
     Args:
         probabilities: Whether the score is the sigmoid of the model's output; otherwise the score is the output itself.

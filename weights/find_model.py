@@ -44,9 +44,10 @@ def find_model(ref: ModelRef, on_progress: OnProgress | None = None, *, headers_
 
 
 def _check_base(folder: ModelFolder, source: str) -> None:
-    """Rejects a model whose weights are not the ones the adapter was trained for; warns if this cannot be decided.
+    """Rejects a model whose weights are not the ones that the adapter was trained for.
 
-    Folders are compared by their weights, models on the hub by their names.
+    Folders are compared by their weights, models on the hub by their names. If neither is possible and the names of the
+    models differ, a warning is logged.
     """
     from mlxbert.weights.adapters.peft_adapter import read_settings
 
@@ -65,7 +66,7 @@ def _check_base(folder: ModelFolder, source: str) -> None:
 
 
 def _is_same(first: str, second: str) -> bool | None:
-    """Whether two names refer to the same weights.
+    """Whether two models, each given by a hub name or a folder, have the same weights.
 
     Returns `None` if this is unknown, for example because a name is a folder on another machine.
     """

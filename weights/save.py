@@ -219,7 +219,11 @@ def _widest(checkpoint: Checkpoint) -> str:
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:
-    """Whether the decoder's copy of the word embeddings is written to files, because transformers expects one there."""
+    """Whether a model has a decoder that, according to `config.json`, is not tied to the word embeddings.
+
+    In mlxbert, they are always tied. But transformers expects both tensors in the files of such a model, so a copy of
+    the word embeddings is written as the decoder.
+    """
     return architecture.config_json.values.get("tie_word_embeddings") is False and is_tied(parts)
 
 

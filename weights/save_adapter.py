@@ -88,9 +88,10 @@ def write_adapter(
 def _updates(
     prefix: str, ours: Mapping[str, mx.array], targets: Sequence[Target], head_size: int
 ) -> dict[str, mx.array]:
-    """Returns the tensors of adapters.
+    """Returns the tensors of adapters by their names in the file: the matrices A and B and, for DoRA, the magnitudes.
 
-    If several of our layers are one module on disk, they share A, and their rows of B are joined.
+    If several of our layers are one module in transformers, they share the matrix A, and the rows of their matrices B
+    are joined.
     """
     arrays: dict[str, mx.array] = {}
     for target in targets:
@@ -104,7 +105,10 @@ def _updates(
 
 
 def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) -> dict[str, mx.array]:
-    """Returns the tensors whose names begin with one of the prefixes in `kept`, by plain name."""
+    """Returns the parameters whose names begin with one of the prefixes in `kept`, as tensors by plain name.
+
+    If a saved head has a decoder that is tied to the word embeddings, a copy of them is included as the decoder.
+    """
     family = architecture.family
     ours = {name: array for name, array in parameters(network).items() if name.startswith(kept)}
     entries = keymap.pairs(family.table(["pooler", *network.heads]), network.encoder.config, ours)
@@ -117,7 +121,11 @@ def _saved(architecture: Architecture, network: Network, kept: tuple[str, ...]) 
 
 
 def _modules(names: Iterable[str]) -> list[str]:
-    """Returns the smallest modules that hold these tensors, one module per root (the first part of a name)."""
+    """Returns the names of modules that together contain all of these tensors.
+
+    The names of tensors are grouped by their text before the first dot. For each group, the smallest module that
+    contains all of its tensors is returned.
+    """
     roots: dict[str, list[str]] = {}
     for name in names:
         roots.setdefault(name.split(".")[0], []).append(name)
@@ -126,5 +134,8 @@ def _modules(names: Iterable[str]) -> list[str]:
 
 
 def _columns(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yields, for each position in the names, the parts at this position; the last part of a name is omitted."""
+    """Splits dotted names, and yields the first components of all names, then the second components, and so on.
+
+    The last component of a name is omitted. The iterator ends at the shortest name.
+    """
     return zip(*(name.split(".")[:-1] for name in names), strict=False)

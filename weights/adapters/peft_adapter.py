@@ -66,7 +66,7 @@ def read_settings(folder: Path) -> ConfigJson:
 
 
 def heads_of(config_json: ConfigJson) -> tuple[str, ...]:
-    """Returns the heads that a model of the first class in `architectures` can have."""
+    """Returns the heads that belong to the first class in `architectures`; empty if it is a class without a head."""
     classes = config_json.strings("architectures")[:1]
     return tuple(head for head, spec in HEADS.items() for name in classes if name.endswith(spec.class_names))
 
@@ -131,13 +131,13 @@ def _open_weights(folder: Path) -> WeightFiles:
 
 @dataclass(frozen=True)
 class WeightUpdate:
-    """The update that an adapter adds to the weights of a module.
+    """The update that an adapter adds to the weights of a module: a scale times the product of two matrices, B A.
 
     Attributes:
         target: The module that is updated.
-        scale: The number by which the product B A is multiplied.
-        names: The names of the adapter's tensors in the file. The keys are `A`, `B` and, for DoRA,
-            `lora_magnitude_vector`.
+        scale: The number by which the product of the matrices is multiplied.
+        names: The names in the file of the tensors that hold the update. The keys are `A` and `B` for the two matrices
+            and, for DoRA, `lora_magnitude_vector`.
         number: The index of the adapter if the tensors hold a stack of several adapters, else `None`.
     """
 
@@ -245,13 +245,13 @@ def _without_prefix(name: str, family: Family) -> str:
 
 
 def _check_settings(selection: Selection, module: str, names: Mapping[str, str], rank: int) -> None:
-    """Rejects settings that contradict the tensors of a module: PEFT would skip these tensors, or fail.
+    """Rejects settings that contradict the adapter's tensors for a module: PEFT would skip these tensors, or fail.
 
     Args:
         selection: The settings.
         module: The name of the module.
-        names: The names of the module's tensors in the file.
-        rank: The rank of the tensors.
+        names: The names in the file of the adapter's tensors for the module.
+        rank: The rank of these tensors.
     """
     settings = selection.settings
     if key := selection.left_out_by(module):
@@ -266,11 +266,13 @@ def _check_settings(selection: Selection, module: str, names: Mapping[str, str],
 
 
 def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequence[str], family: Family) -> None:
-    """Rejects settings that select a linear layer without tensors: PEFT would initialize its adapter randomly.
+    """Rejects settings that select a linear layer for which the adapter's file has no tensors.
+
+    PEFT would initialize the missing tensors randomly.
 
     Args:
         selection: The settings.
-        adapted: The names of the modules that have tensors.
+        adapted: The names of the modules for which the adapter's file has tensors.
         linear: The names of the linear layers of the encoder, without prefix.
         family: The family of the base model.
     """
@@ -286,7 +288,7 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
 def _check_tensors(
     folder: Path, weights: WeightFiles, target: Target, names: Mapping[str, str], shape: tuple[int, ...]
 ) -> None:
-    """Rejects the tensors of a module if they are incomplete or do not fit the shape of the module's weights."""
+    """Rejects the adapter's tensors for a module if one is missing, or if they do not fit the shape of its weights."""
     absent = [part for part in "AB" if part not in names]
     if absent:
         raise CheckpointError(f"{folder}: module {target.name!r} has no lora_{absent[0]}")

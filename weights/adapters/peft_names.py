@@ -46,7 +46,11 @@ class Target:
 
     @property
     def names(self) -> set[str]:
-        """All names that can denote the module: each suffix of its name in memory and of the paths of our layers."""
+        """All names by which the settings of an adapter can refer to the module.
+
+        The text up to the number of the layer is removed from the name in memory and from the paths of our layers. All
+        suffixes of the rest are returned, for example `attention.self.query`, `self.query` and `query`.
+        """
         roots = (self.inside, *(re.sub(r"^.*\.\d+\.", "", path) for path in self.ours))
         return {".".join(parts[start:]) for name in roots for parts in [name.split(".")] for start in range(len(parts))}
 
@@ -76,7 +80,10 @@ def targets(
 
 
 def _in_memory(family: Family, stem: str) -> tuple[str, ...]:
-    """Returns the names in memory for a stem on disk: several names if the tensor is fused on disk only."""
+    """Returns the names in memory of the module that has the name `stem` on disk.
+
+    There are several names if the tensor on disk holds several modules that are separate in memory.
+    """
     for pattern, names in family.modules.items():
         if match := re.fullmatch(pattern, stem):
             return tuple(match.expand(name) for name in names)

@@ -74,8 +74,8 @@ def head_dropout(config: ConfigJson, hidden: float = 0.1) -> float:
 def heads(rate: float, transform: Transform | None = None, **own: HeadFacts) -> dict[str, HeadFacts]:
     """Returns the facts of the heads of a family in which all heads with labels share one dropout rate.
 
-    If there is a `transform`, its input is the vector of the first token, after dropout with the same rate. Otherwise
-    the classifier of whole texts uses the output of the pooler.
+    If `transform` is given, the classifier of whole texts applies dropout to the vector of the first token, and then
+    this transform. Otherwise the input of the classifier is the output of the pooler.
     """
     pooled = None if transform is None else rate
     classifier = sequence_classifier.ClassifierFacts(transform, rate, pooled, None if transform is None else "cls")

@@ -120,7 +120,7 @@ _REST: Table = (
 
 
 def _exported(config: ConfigJson, name: str) -> str:
-    """Returns the name of a tensor in transformers; the names of the masked-LM head depend on `legacy`."""
+    """Returns a tensor's name in transformers. For tensors of the masked-LM head, it depends on the key `legacy`."""
     if config.flag("legacy", default=True):
         return name
     name = re.sub(r"^cls\.predictions\.transform\.", "lm_predictions.lm_head.", name)

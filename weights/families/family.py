@@ -38,7 +38,8 @@ class Family:
         ignored: Patterns of tensors that the network does not use, such as the heads of other tasks. `inspect` lists
             these tensors and the buffers.
         tied: Maps each copy of a tied tensor to the original, which it must equal (both are names without prefix).
-        authors_prefix: The prefix of class names in the authors' code for `foreign` models; empty if it is the same.
+        authors_prefix: The prefix of class names in the authors' code, for `foreign` models; empty if these models use
+            `class_prefixes`, too.
         exported: Returns the name that transformers uses for a tensor, given the plain name with the first prefix. The
             result may depend on the configuration.
         pooling: Returns the pooling of a model whose files do not state it.

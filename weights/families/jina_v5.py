@@ -19,7 +19,11 @@ _QWEN_KEYS = ("use_sliding_window", "max_window_layers")  # keys that EuroBERT d
 
 
 def _overrides(merged: str, prefix: str) -> Callable[[ConfigJson, EncoderConfig], dict[str, Any]]:
-    """Returns a function for `config_overrides`: once an adapter is merged, the `model_type` becomes `merged`."""
+    """Returns the function `config_overrides` of a family, for models into which an adapter was merged.
+
+    Such a model no longer needs the authors' code: in its configuration, `model_type` becomes `merged`, and class names
+    begin with `prefix`.
+    """
 
     def changed(config: ConfigJson, facts: EncoderConfig) -> dict[str, Any]:
         classes = [name.replace("JinaEmbeddingsV5", prefix) for name in config.strings("architectures")]

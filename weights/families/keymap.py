@@ -134,7 +134,10 @@ def expand(table: Table, layers: int) -> Table:
 
 
 def pairs(table: Table, config: EncoderConfig, names: Mapping[str, object]) -> Iterator[TensorName]:
-    """Yields the entries with full tensor names; skips an entry if `names` lacks one of our names."""
+    """Yields each entry of a table once per layer and suffix, with the full names of the tensors.
+
+    An entry is skipped if one of its names in our networks is missing from `names`.
+    """
     for entry in expand(table, config.num_stored_layers):
         for suffix in SUFFIXES:
             ours = tuple(f"{stem}.{suffix}" for stem in entry.ours)

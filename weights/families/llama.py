@@ -32,13 +32,16 @@ DECODER = (r"lm_head\.weight",)  # of a language model
 
 
 def encoder(*layer: Table) -> Table:
-    """Returns the table of an encoder; each of its layers has the tensors of all tables in `layer`."""
+    """Returns the table of an encoder. The tables in `layer` together describe one layer."""
     embeddings = (same("embeddings.word", "embed_tokens"),)
     return tensor_names.encoder(embeddings, sum(layer, ()), "layers.{}.", (same("final_norm", "norm"),))
 
 
 def classifier(config: ConfigJson) -> sequence_classifier.ClassifierFacts:
-    """Returns the classifier of language models in transformers: its input is the last token that is not padding."""
+    """Returns the facts of the text classifier that transformers adds to language models.
+
+    Its input is the hidden state of the last token that is not padding.
+    """
     pad = None if config.get("pad_token_id") is None else config_reader.pad(config, 0)
     return sequence_classifier.ClassifierFacts(pooling="last_token", bias=False, skipped=pad)
 

@@ -88,7 +88,8 @@ def _dropout(config: ConfigJson) -> Dropout:
 def _initialization(config: ConfigJson) -> Initialization:
     """Reads how new weights are initialized.
 
-    Layers that add to the residual stream have a smaller standard deviation. The padding token's row is random, too.
+    Layers that add to the residual stream have a smaller standard deviation. The padding token's row of the word
+    embeddings is random, too, rather than 0.
     """
     plain = config_reader.initialization(config)
     return replace(

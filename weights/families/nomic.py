@@ -81,7 +81,10 @@ def _read_authors(config: ConfigJson) -> EncoderConfig:
 
 
 def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
-    """Reads the experts, which every n-th layer has, starting with the second layer."""
+    """Reads the number of experts and the layers that have them; returns `None` if no layer has any.
+
+    Every n-th layer has experts, starting with the second layer.
+    """
     every = config.integer("moe_every_n_layers", least=0, default=0)
     layers = range(config.integer("num_hidden_layers", most=1000))
     expert_layers = tuple(layer for layer in layers if every and layer % every == 1)

@@ -54,7 +54,7 @@ def read_local_and_global(
         config: The configuration, in one of two dialects. The newer one lists the kinds of the layers in `layer_types`
             and has one base per kind in `rope_parameters`.
         assumed: The kind of each layer, used if `layer_types` is missing.
-        bases: For each kind, the older key of its base, and the default base.
+        bases: Maps each kind to the key that states its base in the older dialect, and the default for this key.
         window: The maximum distance within the window.
     """
     kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")

@@ -135,7 +135,7 @@ class ConfigJson:
         return str(value)
 
     def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
-        """Raises `ConfigError` if the value of `key` is not `allowed`, which is also the default."""
+        """Raises `ConfigError` if `key` has a value other than `allowed`; a missing key is accepted."""
         if self.get(key, allowed) != allowed:
             raise ConfigError(f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
 

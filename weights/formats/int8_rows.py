@@ -26,7 +26,7 @@ class Int8Rows:
     carries_errors: bool = False
 
     def of(self, name: str) -> "Int8Rows":
-        """Returns the parameters of the matrix `name`, which are the same for all matrices."""
+        """Returns how the matrix `name` is packed: this object, because all matrices are packed in the same way."""
         return self
 
     @property

@@ -140,7 +140,10 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header] | None:
-    """Reads the header of the only archive in a model folder; returns `None` if there is no archive."""
+    """Maps the path of the archive in a model folder to its header; returns `None` if there is no archive.
+
+    Raises `CheckpointError` if there are several archives.
+    """
     archives = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
     if len(archives) > 1:
         raise CheckpointError(

@@ -49,12 +49,12 @@ class Quantization:
     SUFFIXES: ClassVar[tuple[str, str, str]] = (_WEIGHT, _SCALES, _BIASES)
 
     def of(self, name: str) -> "Quantization":
-        """Returns the parameters of the matrix `name`."""
+        """Returns how the matrix `name` is quantized, which `layers` may state for each matrix separately."""
         return dict(self.layers).get(name.removesuffix(_WEIGHT)) or replace(self, layers=())
 
     @property
     def dtype(self) -> str:
-        """The dtype name of a tensor with these parameters."""
+        """The name of the dtype of a matrix that is quantized with these parameters, such as `Q4`."""
         return f"Q{self.bits}"
 
     @property
@@ -64,7 +64,10 @@ class Quantization:
 
     @property
     def carries_errors(self) -> bool:
-        """Whether a number's error may exceed one step because it compensates for the errors of others in its row."""
+        """Whether the rounding error of a number may exceed one step.
+
+        With few bits, a number is rounded so that it compensates for the errors of other numbers in its row.
+        """
         return self.bits <= max(_FITTED_BITS)
 
     @property
@@ -186,7 +189,7 @@ def _read_parameters(settings: ConfigJson) -> Quantization:
 
 
 def quantizable(network: nn.Module) -> set[str]:
-    """Returns our names of the matrices to quantize, if their sizes allow it.
+    """Returns our names of the matrices that should be quantized. Whether their sizes allow this is not checked.
 
     These matrices take most of the time and the space: the word embeddings, the linear layers of the encoder, and the
     transform layers of the heads. Position and segment embeddings are left out because they are small. So are the

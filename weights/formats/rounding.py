@@ -92,7 +92,7 @@ def fit(matrix: mx.array, bits: int, size: int, squares: mx.array | None) -> tup
 def _refit(groups: mx.array, weights: mx.array, codes: mx.array, scale: mx.array) -> tuple[mx.array, mx.array]:
     """Returns the scales and offsets with the smallest error for these codes.
 
-    A group in which all codes are equal keeps its scale.
+    A group keeps its scale if all of its codes are equal, or if the best scale would not be positive.
     """
     mean = (weights * codes).sum(axis=-1, keepdims=True)
     middle = (weights * groups).sum(axis=-1, keepdims=True)
@@ -123,7 +123,7 @@ def round_columns(
 ) -> "NDArray[np.uint32]":
     """Rounds a matrix to codes and propagates the error of each column to the following columns.
 
-    All arrays are (O, I), except `products`.
+    `products` is (I, I); all other arrays are (O, I).
     """
     import numpy as np
 

@@ -127,7 +127,7 @@ def has_weights(folder: Path) -> bool:
 def with_own_layers(
     weights: WeightFiles, folder: Path, layers: Iterable[OwnLayer], elsewhere: Mapping[Path, Header]
 ) -> WeightFiles:
-    """Adds the files that hold mlxbert's own layers, if there are any next to the weights."""
+    """Returns the weights of a folder together with the files that hold mlxbert's own layers, if it has such files."""
     paths = [folder / layer.file for layer in layers] if weights.format == "safetensors" else []
     headers = {
         path: elsewhere.get(path) or safetensors.read_header(path)

@@ -106,7 +106,8 @@ class Snapshot:
     def expected(self, file: str, listed: Mapping[str, AnnouncedFile]) -> AnnouncedFile:
         """Returns the expected size and hash of a file.
 
-        The name of the file's blob is its hash; everything else is taken from the list.
+        A file in the cache is usually a link to a blob whose name is the hash of the content. In this case, the hash is
+        taken from this name; otherwise it is taken from `listed`, like the size.
         """
         path = self.folder / file
         blob = Path(os.readlink(path)).name if path.is_symlink() else ""

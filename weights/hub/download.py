@@ -187,7 +187,9 @@ def download(
 
 
 def _scan(hub: Any, repository: Path) -> Any:
-    """Scans the cache with huggingface_hub; the result is limited to one repository, because forks share commits.
+    """Scans the cache with huggingface_hub; returns a result that contains only one repository.
+
+    The result is used to remove commits by their hash. A fork can have a commit with the same hash, which must stay.
 
     Returns `None` if huggingface_hub does not find the repository or considers it damaged.
     """

@@ -56,7 +56,10 @@ _LIMITS: ContextVar[AnswerLimits | None] = ContextVar("limits", default=None)
 
 @contextmanager
 def limited(hub: Any, limits: AnswerLimits) -> Iterator[None]:
-    """Limits the answers that huggingface_hub receives in this thread; `hub` is its module."""
+    """In a `with` block, limits the answers that huggingface_hub receives in this thread.
+
+    `hub` is the module huggingface_hub.
+    """
     guard_library()
     _watch(hub.get_session())
     token = _LIMITS.set(limits)
@@ -94,7 +97,7 @@ def _check_answer(answer: Any) -> None:
 
 
 class _LimitedBody:
-    """The body of an answer as it arrives; checks the limits, and truncates the body of an error."""
+    """The body of an answer as it arrives. The limits are checked, and the body of an error response is truncated."""
 
     def __init__(self, answer: Any, limits: AnswerLimits, resumed: type[Exception]) -> None:
         self._stream, self._is_error, self._limits, self._resumed = answer.stream, answer.is_error, limits, resumed
@@ -158,7 +161,10 @@ def guard_library() -> None:
 
 
 def _refuse(why: str | None) -> None:
-    """Raises huggingface_hub's error for invalid metadata, which makes huggingface_hub use its cache as if offline."""
+    """Raises huggingface_hub's error for invalid metadata, unless `why` is `None`.
+
+    After this error, huggingface_hub uses its cache as if it were offline.
+    """
     from huggingface_hub.errors import FileMetadataError
 
     if why is not None:

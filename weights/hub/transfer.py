@@ -116,6 +116,6 @@ class _Transfer:
         self._count(self._received)
 
     def close(self, *values: Any, **options: Any) -> None:
-        """Does nothing. Xet calls several methods that are not needed here."""
+        """Does nothing. Xet calls this method of a progress bar, and a few others; only `update` is needed here."""
 
     update_transfer = set_postfix_str = set_transfer_postfix_str = close

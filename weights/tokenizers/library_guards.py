@@ -61,7 +61,10 @@ def check_charsmap(path: Path, table: bytes) -> None:
 
 
 def _unescape(path: Path, data: bytes) -> bytes:
-    """Replaces escapes of plain characters in JSON, which some writers emit, because they could bypass the checks."""
+    """Returns the same JSON without escapes of plain characters, which some writers emit.
+
+    The checks search for plain text, so they would not find a key that is written with escapes.
+    """
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
@@ -118,7 +121,7 @@ def largest_id(tokenizer: Tokenizer, aside: Set[int] = frozenset()) -> int:
 
 
 def check_ids(tokenizer: Tokenizer) -> None:
-    """Raises `TokenizerError` for a vocabulary that the library could not write."""
+    """Raises `TokenizerError` if the id of a token is so large that the library could not write the vocabulary."""
     largest = largest_id(tokenizer)
     if largest > MAX_ID:
         raise TokenizerError(f"a token has id {largest}, expected at most {MAX_ID}")

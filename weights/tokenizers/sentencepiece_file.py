@@ -76,9 +76,10 @@ class _PieceTable:
     plain: bool = True
 
     def add_short(self, data: bytes, at: int) -> int:
-        """Reads consecutive normal pieces that have a short text and a score, as most pieces do. This is fast.
+        """Reads the consecutive pieces that start at offset `at`, as long as they are normal and short, as most are.
 
-        Returns the offset of the first field of another kind, or `at` if a piece is damaged or contains a line feed.
+        This is fast. Returns the offset after these pieces. If one of them is damaged or contains a line feed, none is
+        added, and `at` is returned.
         """
         if not self.plain:
             return at

@@ -32,7 +32,10 @@ def plain_layout(model: SentencePieceModel, special: Special, path: Path) -> Ent
 
 
 def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
-    """Returns the layout of models trained by fairseq: its special tokens (roles or strings) first, the mask last."""
+    """Returns a function that assigns ids to the pieces of a model that was trained with fairseq.
+
+    The tokens in `head` (roles or strings) come first, then the pieces after the first `skipped` ones, then the mask.
+    """
     expected = ("<unk>", "<s>", "</s>")
 
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
@@ -117,7 +120,10 @@ class PieceRules:
         return steps
 
     def steps(self, folder: Path, settings: Settings) -> dict[str, Any]:
-        """Returns the normalizer that is used if a `tokenizer.json` has none."""
+        """Returns the normalizer to use if a `tokenizer.json` has none.
+
+        It is stored under the key `normalizer`; the dict is empty if no normalizer is needed.
+        """
         steps = self._cleaning(folder, settings)
         if self.punctuation:  # DeBERTa
             spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")

@@ -42,8 +42,8 @@ class Growth:
 
     Attributes:
         total: The factor by which all steps of the normalizer together can multiply the number of bytes.
-        written: The factor by which the replacements that the file states, together with a pre-tokenizer that has
-            unusually many steps, can multiply the number of code points.
+        written: The factor by which the replacements in the normalizer can multiply the number of code points. A
+            pre-tokenizer that can make texts unusually long increases this factor.
     """
 
     total: float
@@ -138,7 +138,7 @@ def _read(path: Path, data: bytes, start: int) -> Any:
 
 
 def check_added(path: Path, added: Sequence[str], growth: float) -> None:
-    """Raises `TokenizerError` if added tokens would be too long after normalization."""
+    """Raises `TokenizerError` if the added tokens together could be too long after normalization."""
     size = sum(map(_bytes, added))
     if size * growth > _MAX_ADDED:
         raise TokenizerError(
@@ -188,7 +188,7 @@ def _bytes(text: str) -> int:
 
 
 def _replacement(step: Mapping[str, Any], size: Callable[[str], int]) -> float:
-    """Returns the factor by which a replacement can multiply the size of a text; 1 for other steps."""
+    """Returns the factor by which the replacement in a step can multiply the size of a text; 1 if it has none."""
     pattern, content = step.get("pattern"), step.get("content")
     if not isinstance(content, str) or pattern is None:
         return 1.0

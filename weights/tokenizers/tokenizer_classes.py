@@ -36,8 +36,8 @@ class TokenizerClass:
     Attributes:
         files: The files that are required if there is no `tokenizer.json`.
         build: Builds a tokenizer from the folder, its settings and the special tokens by role.
-        steps: Builds the steps that replace the steps of a `tokenizer.json`, by name (`normalizer`, `pre_tokenizer`);
-            empty if its own steps are used.
+        steps: Builds the steps that replace the steps of a `tokenizer.json`, by name (`normalizer`, `pre_tokenizer`).
+            Steps that are not in the result stay as the `tokenizer.json` defines them.
         keeps_steps: Whether the steps of the class are used only where a `tokenizer.json` has none.
         special: The default special tokens by role, including bos and eos; settings override them.
         model: The type of the vocabulary. A `tokenizer.json` with another type does not belong to this class.

@@ -94,7 +94,11 @@ class TokenizerFiles:
 
 
 def _choose(folder: Path, name: str | None, model_type: str | None) -> TokenizerClass | None:
-    """Finds the tokenizer class of a folder; returns `None` if only a `tokenizer.json` defines an unknown class."""
+    """Finds the tokenizer class of a folder.
+
+    Returns `None` if the class is unknown or not named, but the folder has a `tokenizer.json`, which can be read
+    without a class.
+    """
     has_json = (folder / TOKENIZER_JSON).is_file()
     declared = name  # for messages; the fast and the slow classes of transformers are read the same way
     name = name and name.removesuffix("Fast")
@@ -309,8 +313,8 @@ def _roles(
     """Returns the class whose default special tokens fit a `tokenizer.json`, and the special tokens by role.
 
     Some folders name a class that does not match the file. In this case the first class that matches is used. But no
-    class is guessed if the file has `<bos>` and `<eos>` in place of `[CLS]` and `[SEP]`: an `<s>` in such a vocabulary
-    is the HTML tag.
+    class is guessed if the file has `<bos>` and `<eos>` in place of `[CLS]` and `[SEP]`, because an `<s>` in such a
+    vocabulary is the HTML tag, not a special token.
     """
     declared = special_tokens(settings, kind.special if kind else {}, mask_lstrip=bool(kind and kind.mask_lstrip))
     if "eos" in declared and not {"cls", "sep"} & declared.keys():

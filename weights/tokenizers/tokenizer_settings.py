@@ -53,7 +53,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def declared_class(folder: ModelFolder, settings: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
-    """Returns the first non-generic class in the files, the `model_type`, and whether a generic class precedes it."""
+    """Returns the tokenizer class that the files name, the `model_type`, and whether a generic class is named first.
+
+    A generic class, such as `PreTrainedTokenizerFast`, does not determine a tokenizer and is never returned.
+    """
     try:
         config = folder.config_json.values
     except MlxbertError:  # a tokenizer alone, or an invalid config.json, which its reader reports

@@ -98,7 +98,11 @@ def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _plan(names: Sequence[str], classes: Sequence[str]) -> tuple[_Rules, re.Pattern[str] | None]:
-    """Returns the rules for renaming, and a pattern for the tensors of the network that was not requested, if any."""
+    """Returns the rules that rename the tensors of a checkpoint, and a pattern for the names to skip.
+
+    An ELECTRA checkpoint usually holds two networks, a generator and a discriminator. One of them is selected by
+    `classes`, and the tensors of the other one are skipped. For other models, the pattern is `None`.
+    """
     if not any(name.startswith(("electra/", "generator/")) for name in names):
         albert = any("/transformer/group_" in name for name in names)
         return (_HEADS | _ALBERT if albert else _HEADS | _BERT), None

@@ -38,7 +38,7 @@ def _ends_as_table(path: Path) -> bool:
 
 
 def _choose(folder: Path, indexes: list[str]) -> str:
-    """Returns the index that the file `checkpoint` names, if a folder has several indexes."""
+    """Returns one of several indexes in a folder: the one that the file named `checkpoint` refers to."""
     text = ""
     if (folder / TF_STATE).is_file():
         try:
