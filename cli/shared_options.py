@@ -102,9 +102,12 @@ class InputOptions:
         TextFormat | None,
         Option("Input format. By default guessed from the file extension, or from the first line of stdin."),
     ] = None
-    field: Annotated[str | None, Option("Field of a .jsonl or .json file. The default is text. Not for pairs.")] = None
+    field: Annotated[
+        str | None, Option("Field with the text, in .jsonl and .json files. Not for pairs. The default is text.")
+    ] = None
     column: Annotated[
-        str | None, Option("Column of a .csv, .tsv or .parquet file. The default is text. Not for pairs.")
+        str | None,
+        Option("Column with the text, in .csv, .tsv and .parquet files. Not for pairs. The default is text."),
     ] = None
     no_header: NoHeader = False
     encoding: Encoding = UTF8

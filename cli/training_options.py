@@ -119,7 +119,8 @@ class CorpusFiles:
 
     panel: ClassVar[str] = "Data"
     corpus: Annotated[
-        list[str], typer.Argument(metavar="CORPUS…", help="Text files: .txt, .jsonl or .json, also with .gz or .xz.")
+        list[str],
+        typer.Argument(metavar="CORPUS…", help="Text files: .txt, .jsonl or .json, perhaps compressed (.gz, .xz)."),
     ]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
@@ -172,7 +173,7 @@ class NewModelOptions:
     )
     teacher: Annotated[
         str | None,
-        Option("Teacher for the soft, hidden and vectors losses.", usual="the model before training", panel="Training"),
+        Option("Teacher for the losses soft, hidden and vectors.", usual="the model", panel="Training"),
     ] = None
 
 

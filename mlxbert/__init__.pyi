@@ -202,7 +202,7 @@ def classify(  # type: ignore[overload-overlap]
         model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); window averages the scores of
-            windows (not with labels); error refuses the text. Default: `truncate`.
+            windows (not in zero-shot classification); error refuses the text. Default: `truncate`.
         top_k: Number of labels per text. Default: all, or 5 in a terminal. From 1 to 10,000,000.
         labels: Labels to choose from. Needs an NLI model.
         hypothesis: Sentence for a label. {} stands for the label. Default: This example is {}.
@@ -266,7 +266,7 @@ def embed(
             why.
         on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
             progress bar.
-        kind: Use the model's own prompt for a kind of text. One of `query`, `document`.
+        kind: Use the model's own prompt. It has one for queries, and one for documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -311,7 +311,7 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
             and gets all of their vectors.
-        kind: Use the model's own prompt for a kind of text. One of `query`, `document`.
+        kind: Use the model's own prompt. It has one for queries, and one for documents. One of `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the

@@ -20,7 +20,7 @@ def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder to write; it must be new or empty."), Written("folder")
+        Path, typer.Argument(metavar="DIR", help="Output folder; it must be new or empty."), Written("folder")
     ],
     adapter: Adapter = None,
     dtype: Annotated[

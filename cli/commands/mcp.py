@@ -24,9 +24,7 @@ def mcp(
     index: Annotated[
         Path | None, Option("Index file. By default it is in your data folder.", "FILE"), Written("file")
     ] = None,
-    model: Annotated[
-        str | None, Option("Model of a new index: hub name, folder or 'builtin'.", short="-m", usual="the index's")
-    ] = None,
+    model: Annotated[str | None, Option("Hub name, folder or 'builtin'.", short="-m", usual="the index's")] = None,
     no_update: Annotated[bool, Option("Serve the index as it is.")] = False,
 ) -> None:
     """Let an assistant search your files, over MCP.

@@ -107,7 +107,8 @@ def _follow(
 def vocabulary(
     out: OutputOptions,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, also with .gz or .xz.")
+        list[Path],
+        typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, perhaps compressed (.gz, .xz)."),
     ],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
     kind: Annotated[
@@ -118,7 +119,7 @@ def vocabulary(
     documents: Annotated[
         Documents, Option("What ends a document in .txt files. blank: a blank line. line: each line.")
     ] = "blank",
-    field: Annotated[str, Option("Field of a .jsonl or .json file.")] = "text",
+    field: Annotated[str, Option("Field with the text, in .jsonl and .json files.")] = "text",
     encoding: Encoding = UTF8,
     overwrite: Annotated[bool, Option("Replace an earlier vocabulary.")] = False,
 ) -> None:

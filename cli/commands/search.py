@@ -47,10 +47,10 @@ class IndexOptions:
     model: Annotated[
         str | None,
         Option(
-            "Model of a new index: hub name, folder or 'builtin'. By default, a new index uses $MLXBERT_MODEL or "
-            "'builtin'. An existing index refuses another model.",
+            "Hub name, folder or 'builtin'. A new index uses $MLXBERT_MODEL or 'builtin' by default; an existing index "
+            "refuses another model.",
             short="-m",
-            usual="the index's",
+            usual="the model of the index",
         ),
     ] = None
     offline: Offline = False

@@ -19,7 +19,7 @@ def verify(
         float | None,
         Option(
             "Maximum difference of outputs. If tensors are equal only after rounding to float16 or bfloat16, the "
-            "default is 0.02 or 0.2. Outputs of quantized models are judged only with this option.",
+            "default is 0.02 or 0.2. Quantized models are judged by it only if it is given.",
             usual="0.0001",
             bounds=TOLERANCE,
         ),

@@ -115,7 +115,9 @@ def find_initial(
         chosen = None if layers is None else _read_layers(layers, files)
         return InitialModel(ref=ref, files=files, config=None, layers=chosen)
     if ref.adapter is not None:
-        raise ArgumentError("adapter and config are given, but an adapter belongs to a trained model")
+        raise ArgumentError(
+            "adapter and config are given, but config makes a new model, and an adapter needs a trained one"
+        )
     if layers is not None:
         raise ArgumentError("layers and config are given, expected one: layers are taken from a trained model")
     if vocabulary is None:

@@ -54,7 +54,7 @@ class Settings:
     generator: Annotated[
         float,
         Option(
-            "Width of a new ELECTRA generator, as a share of the discriminator's.",
+            "Relative width of a new ELECTRA generator. The discriminator's width is 1.",
             usual="0.25",
             panel="Model",
             bounds=Bounds(0.01, 1),

@@ -126,7 +126,7 @@ def _sources(source: Any) -> list[Any]:
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
         raise ArgumentError(
             f"the data is a {type(source).__name__}, expected records: an iterable of mappings",
-            hint='a pandas DataFrame becomes records with table.to_dict("records")',
+            hint='convert a pandas DataFrame with frame.to_dict("records")',
         )
     if not isinstance(source, Iterable):
         raise ArgumentError(f"the data is a {type(source).__name__}, expected a path, paths or records")

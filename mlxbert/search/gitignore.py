@@ -102,7 +102,7 @@ class Rules:
     naming: Naming
 
     def of(self, path: str, start: int) -> bool | None:
-        """Returns the flag of the last pattern that matches `path[start:]`, or `None` if no pattern matches.
+        """Returns whether the last pattern that matches `path[start:]` ignores it; `None` if no pattern matches.
 
         The path of a folder must end with a slash.
         """

@@ -546,7 +546,7 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
         *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
     )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
-        raise ValueError("invalid settings")
+        raise ValueError("the stored settings are invalid")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
         raise ValueError("invalid size of vectors or chunks")
     return about

@@ -108,7 +108,9 @@ class VectorOptions(TruncatingOptions):
 class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
-    kind: Annotated[Kind | None, Option("Use the model's own prompt for a kind of text.")] = None
+    kind: Annotated[
+        Kind | None, Option("Use the model's own prompt. It has one for queries, and one for documents.")
+    ] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
 
 
@@ -161,7 +163,7 @@ class ClassifyOptions(TruncatingOptions):
     overflow: Annotated[
         Truncating,
         _truncated(
-            "averages the scores of windows (not with labels)",
+            "averages the scores of windows (not in zero-shot classification)",
             end="the end (of a pair: of the longer text)",
         ),
     ] = "truncate"

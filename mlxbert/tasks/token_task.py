@@ -61,7 +61,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
     """A task that judges each token of a text in the window in which the token has the most context."""
 
     def is_item(self, value: object) -> bool:
-        """Whether `value` is a text, or the words of one text in a tuple (a list may hold any number of texts)."""
+        """Whether `value` is one text: a string, or a tuple of its words. A list holds several."""
         words = isinstance(value, tuple) and all(isinstance(word, str) for word in value)
         return isinstance(value, str) or words
 

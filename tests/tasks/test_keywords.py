@@ -124,7 +124,7 @@ def test_type_checkers_know_the_results_and_the_keywords(tmp_path: Path) -> None
         "fill_mask.FillMask",
         "typing.Iterator[fill_mask.FillMask]",
         "typing.Iterator[fill_mask.FillMask | result.Failure]",
-        "list[related.Similarity]",
+        "list[text_relations.Similarity]",
     ]
     errors = [line for line in said if " error: " in line]
     assert any(line.startswith("8:") and "top_kk" in line for line in errors)

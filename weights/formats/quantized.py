@@ -86,7 +86,7 @@ class Quantization:
         Args:
             name: The name of the matrix.
             array: The matrix.
-            products: The products of the matrix's inputs (see `mlxbert.weights.formats.rounding`); `None` if unknown.
+            products: The sum of `x xᵀ` over the inputs `x` of the matrix; `None` if unknown.
         """
         stem = name.removesuffix(_WEIGHT)
         if self.bits in _FITTED_BITS and mx.isfinite(array).all().item():

@@ -284,9 +284,9 @@ def _apply_ends(
     tokens: Mapping[str, AddedToken],
     settings: Mapping[str, Any],
 ) -> None:
-    """Sets the special tokens around texts, as in transformers.
+    """Sets the special tokens that are put before and after each text, as in transformers.
 
-    The class of a `tokenizer.json` determines them, or otherwise the file itself. If neither does, texts get no special
+    The tokenizer class determines them (`ends`), otherwise the `tokenizer.json`. If neither does, texts get no special
     tokens.
     """
     before = tokenizer.post_processor

@@ -195,7 +195,7 @@ class DocumentReader:
 
 def _problem(document: Record) -> InputError | None:
     if "\0" in document.text:
-        return InputError("a zero byte in the text")
+        return InputError("a NUL byte in the text")
     try:
         document.text.encode()
     except UnicodeEncodeError:

@@ -49,7 +49,9 @@ def _check(data: bytes) -> str:
             raise UnreadableError(f"grows by {growth:,} bytes when unpacked, the maximum is {_MAX_GROWTH:,}")
         for part in parts:  # XML bombs need a document type; Word writes none
             if _declares_type(archive, part):
-                raise UnreadableError(f"{part.filename} declares a document type, which no .docx may")
+                raise UnreadableError(
+                    f"{part.filename} contains a DOCTYPE declaration, which is not allowed in a .docx"
+                )
         core = "docProps/core.xml"
         text = archive.read(core).decode("utf-8", "replace") if core in archive.namelist() else ""
     return " ".join(html.unescape(title[1]).split()) if (title := _TITLE.search(text)) else ""

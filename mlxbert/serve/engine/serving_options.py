@@ -29,7 +29,7 @@ class EngineOptions:
     max_memory: Annotated[
         float | None,
         Option(
-            "Maximum memory for weights. Models that do not fit together are loaded in turn.",
+            "Maximum memory for weights. Models that do not fit together are unloaded and loaded as needed.",
             "GB",
             usual="no limit",
             bounds=Bounds(SMALLEST, 1_000_000),
@@ -61,14 +61,16 @@ class ServeOptions:
     host: Annotated[str, Option("Address to listen on. Addresses other than loopback need an API key.")] = "127.0.0.1"
     port: Annotated[int, Option("Port; 0 picks a free one.", bounds=Bounds(0, 65_535))] = 8484
     max_body: Annotated[float, Option("Maximum size of a request body.", "MB", bounds=Bounds(0.001, 10_000))] = 16.0
-    max_texts: Annotated[int, Option("Maximum number of texts per request (times labels).", bounds=COUNT)] = 4096
+    max_texts: Annotated[
+        int, Option("Maximum number of texts per request. With labels, each text counts once per label.", bounds=COUNT)
+    ] = 4096
     max_characters: Annotated[int, Option("Maximum number of characters in the texts of a request.", bounds=COUNT)] = (
         2_000_000
     )
     max_answer: Annotated[
         float,
         Option(
-            "Maximum memory for the results of a request. Requests wait while too little memory is free.",
+            "Maximum memory for results. Requests wait until enough of it is free.",
             "MB",
             bounds=Bounds(0.001, 1_000_000),
         ),

@@ -171,7 +171,7 @@ def spelled_as(
     if unknown is not None and not any({*record.names} - unknown.labels.keys() for record in records):
         raise InputError(
             f"{unknown.place}: {unknown.of_no_model()}, which has: {_listed(types)}",
-            hint="rename the tags of the data, or choose their column with label_column=",
+            hint="rename the tags in the data, or choose their column with label_column=",
         )
 
     def rewritten(record: TaggedSentence) -> TaggedSentence:

@@ -171,7 +171,7 @@ class TextObjective(TaskObjective[Example]):
             if single or not any(spelling(name) for record in records for name in record.names):
                 raise InputError(
                     f"{unknown.place}: {unknown.of_no_model()}, which has: {listed}",
-                    hint="rename the labels of the data, or choose the column with label_column=",
+                    hint="rename the labels in the data, or choose the column with label_column=",
                 )
             _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
         return [_relabelled(record, spelling) for record in records], unknown.labels if unknown is not None else {}

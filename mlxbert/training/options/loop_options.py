@@ -64,9 +64,7 @@ class TrainingOptions:
     ] = False
     patience: Annotated[
         int | None,
-        Option(
-            "Stop after N evaluations without improvement.", usual="off, or 3 once perfect", bounds=Bounds(1, 1_000_000)
-        ),
+        Option("Stop after N evaluations without improvement.", usual="3 once perfect", bounds=Bounds(1, 1_000_000)),
     ] = None
     eval_every: Annotated[
         int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving", bounds=STEPS)

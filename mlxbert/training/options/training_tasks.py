@@ -50,7 +50,7 @@ class ClassLearning:
         bool | None,
         Option(
             "Train on pairs of examples (SetFit). Meant for few examples per label and an embedding model.",
-            usual="if there are at most 64 per label",
+            usual="if at most 64 per label",
         ),
     ] = None
 
@@ -93,7 +93,11 @@ class WordData:
     ] = None
     stride: Annotated[
         int | None,
-        Option("Overlap of the windows of long sentences, in tokens.", usual="a quarter of a window", bounds=OVERLAP),
+        Option(
+            "Overlap of windows in tokens. Long sentences are split into windows.",
+            usual="a quarter of a window",
+            bounds=OVERLAP,
+        ),
     ] = None
 
 
@@ -397,7 +401,7 @@ TASKS: Mapping[str, TaskSpec] = {
     "rerank": TaskSpec(
         objective=("rerank", "Rerank"),
         metrics=("average_precision", "f1", "accuracy", "spearman", "pearson", "ndcg@10", "map", "mrr@10"),
-        by_data="average_precision or spearman",
+        by_data="average_precision, or spearman for scores",
         data=QueryData,
         learning=RerankLearning,
         use="rerank",
@@ -410,7 +414,7 @@ TASKS: Mapping[str, TaskSpec] = {
 
         Example: mlxbert finetune rerank --train pairs.jsonl --output my-model
         """,
-        evaluate="""Measure how well a cross-encoder scores pairs of query and text; or reranks an embedder's results.
+        evaluate="""Measure how well a cross-encoder scores pairs of query and text; or how well it reranks.
 
         With --embedder, the data are a BEIR folder, or records of query, positives and negatives. The embedder finds
         --top-k documents for each query, and the model reranks them; metrics named before_… are the embedder's.

@@ -95,7 +95,7 @@ def resolve_storage(reference: object) -> Storage:
         case ("storage", Name(kind), str(key), _, count) | ("storage", Name(kind), str(key), _, count, None):
             pass
         case _:
-            raise UnsupportedError("has a reference to an object that is not a whole storage")
+            raise UnsupportedError("has a reference to something other than a whole storage of numbers")
     if not (key.isascii() and key.isdigit() and len(key) <= 40):
         raise UnsupportedError(f"has a storage with the key {key[:80]!r}, expected a number")
     if kind not in _STORAGES or type(count) is not int or not 0 <= count < 2**63:
