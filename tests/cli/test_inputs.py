@@ -167,7 +167,7 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
-    call(*arguments, str(tmp_path / "b.txt")).fails(2, "arguments and --input", "hint: ", "b.txt")
+    call(*arguments, str(tmp_path / "b.txt")).fails(2, "--input cannot be combined with", "hint: ", "b.txt")
     call(*arguments, "-i", str(tmp_path / "none.txt")).fails(1, "none.txt")
     call("tokenize", "--field", "x", "-i", str(tmp_path / "b.txt"), "-i", str(tmp_path / "a.csv")).fails(2, "txt, csv")
 

@@ -160,7 +160,7 @@ def test_one_text_is_compared_with_those_of_a_file_or_a_pipe(
         0,
         [one["text"] for one in expected],
     )
-    similarity(QUERY, "a dog", "--input", str(tmp_path / "in.txt")).fails(2, "both arguments and --input")
+    similarity(QUERY, "a dog", "--input", str(tmp_path / "in.txt")).fails(2, "--input cannot be combined with")
 
 
 def test_a_bad_first_text_is_the_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -201,11 +201,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "'optimizer' is a dict",
     ),
-    "reference to a text": (lambda: _with(text("0") + b"Q"), "a reference to an object"),
-    "reference to a module": (lambda: _with(group(text("module"), b"NNNN") + b"Q"), "a reference to an object"),
+    "reference to a text": (lambda: _with(text("0") + b"Q"), "a reference to something"),
+    "reference to a module": (lambda: _with(group(text("module"), b"NNNN") + b"Q"), "a reference to something"),
     "view": (
         lambda: _with(tensor(of=storage(None, "FloatStorage", 6, group(b"NNN")))),
-        "a reference to an object",
+        "a reference to something",
     ),
     "storage of no kind": (
         lambda: _with(group(text("storage"), named("collections", "OrderedDict"), text("0"), b"NK\x06") + b"Q"),

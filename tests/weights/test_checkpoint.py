@@ -284,7 +284,7 @@ NORM = "bert.embeddings.LayerNorm.weight"
         ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' of shape .*, expected a matrix"),
         ({f"{NORM}_scale": mx.ones((12,))}, f"unknown tensor '{NORM}_scale'"),
     ],
-    ids=["missing", "too few", "no floats", "a vector", "a number", "of no matrix"],
+    ids=["missing", "too few", "no floats", "a vector", "a number", "no width of a matrix"],
 )
 def test_eight_bits_without_fitting_scales_are_refused(
     tmp_path: Path, changed: Mapping[str, mx.array | None], message: str

@@ -236,7 +236,7 @@ def test_an_encoder_that_gives_something_else_than_tokens_is_refused(tmp_path: P
     folder = save_st(tmp_path / "model", pooling("mean"))
     modality = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
     write_json(folder / "sentence_bert_config.json", {"modality_config": modality})
-    with pytest.raises(mlxbert.ConfigError, match=r"modality_config is .*pooler_output.*expected text"):
+    with pytest.raises(mlxbert.ConfigError, match=r"modality_config is .*pooler_output.*expected only text"):
         read_embedder(folder, D)
 
 

@@ -150,8 +150,8 @@ def test_numbers_that_a_notebook_has_given_may_have_any_number_of_digits() -> No
         ("a.pdf", pdf(""), "only pictures"),
         ("a.pdf", ENCRYPTED, "encrypted"), ("a.docx", b"PK\3\4", "not a readable .docx"),
         ("a.docx", b"\xd0\xcf\x11\xe0\0", "encrypted"),
-        ("a.docx", docx(paragraph("&b;"), before=BOMB), "document type"),
-        ("a.docx", docx(paragraph("&b;"), before=f"<!--{' ' * 9999}-->{BOMB}"), "document type"),
+        ("a.docx", docx(paragraph("&b;"), before=BOMB), "DOCTYPE"),
+        ("a.docx", docx(paragraph("&b;"), before=f"<!--{' ' * 9999}-->{BOMB}"), "DOCTYPE"),
         ("a.docx", docx("<w:p>" * 5000 + "</w:p>" * 5000), "nested too deeply"),
         ("a.eml", b"\n\nno headers", "no e-mail headers"), ("a.mbox", b"no messages", "no readable message"),
         ("a.ipynb", b"{", "not valid JSON"), ("a.ipynb", b"[]", "not a notebook"),
@@ -186,7 +186,7 @@ def test_a_part_of_word_with_a_document_type_is_refused_in_any_encoding(name: st
                 text = said + text[text.index("<!DOCTYPE") :]
             data = mark + text.encode(encoding) if part == DOCUMENT else text.encode()
             new.writestr(name if part == DOCUMENT else part, data)
-    with pytest.raises(UnreadableError, match=f"{name} declares a document type"):
+    with pytest.raises(UnreadableError, match=f"{name} contains a DOCTYPE"):
         read("a.docx", found.getvalue())
 
 

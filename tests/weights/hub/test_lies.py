@@ -34,7 +34,7 @@ TABLE: dict[str, tuple[lies.Lie, str | None, str | None]] = {
     "stall": (lies.stall, "nothing received for", "nothing received for"),
     "silence": (lies.silence, "nothing received for", "nothing received for"),
     "trickle": (lies.trickle(0.05), "per second", "per second"),
-    "page": (lies.page(200), "web page (status 200)", "not the answer of a hub"),
+    "page": (lies.page(200), "web page (status 200)", "not how a hub answers"),
     "page for content": (lies.only_get(lies.page(200)), "web page (status 200)", "web page (status 200)"),
     "page 403": (lies.page(403), "web page (status 403)", "web page (status 403)"),
     "401": (lies.status(401), "denies access (status 401)", "denies access (status 401)"),
