@@ -112,7 +112,9 @@ def open_questions(
             "--pair-column names a column of contexts, which cannot be combined with --context or --context-file"
         )
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
-        raise ArgumentError("--context-file is stdin, and there is no question", hint="give the question: answer TEXT")
+        raise ArgumentError(
+            "--context-file is stdin, and there is no question", hint="give the question as an argument"
+        )
     text = context if context_file is None else _read_context(context_file, options.encoding)
     if text is None and arguments:
         raise ArgumentError(

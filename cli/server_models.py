@@ -168,7 +168,9 @@ class RemoteModel:
         capable = [model for model in named if task in model["tasks"]]
         if not capable:
             tasks = "; ".join(f"{model['name']}: {', '.join(model['tasks'])}" for model in models.values())
-            raise MissingHeadError(f"{self._server.url}: no such model can do {task}", hint=f"available: {tasks}")
+            raise MissingHeadError(
+                f"{self._server.url}: no model of that name can do {task}", hint=f"available: {tasks}"
+            )
         self.facts: Mapping[str, Any] = capable[0]
         self.source: str = self.facts["name"]
         names, thresholds = tuple(self.facts["labels"]), tuple(self.facts["thresholds"])

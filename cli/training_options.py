@@ -120,12 +120,12 @@ class CorpusFiles:
     panel: ClassVar[str] = "Data"
     corpus: Annotated[
         list[str],
-        typer.Argument(metavar="CORPUS…", help="Text files: .txt, .jsonl or .json, perhaps compressed (.gz, .xz)."),
+        typer.Argument(metavar="CORPUS…", help="Text files: .txt, .jsonl or .json, optionally compressed (.gz, .xz)."),
     ]
     valid: Annotated[list[str] | None, Option("Text to evaluate on.", "FILE", "1% of the corpus")] = None
     shards: Annotated[
         str | None,
-        Option("Folder for the token ids, to reuse them. By default they are deleted.", "DIR"),
+        Option("Folder to keep the token ids in, for reuse. By default they are deleted.", "DIR"),
         Written("folder"),
     ] = None
 
@@ -165,7 +165,9 @@ class NewModelOptions:
     config: Annotated[
         str | None,
         Option(
-            "Size of a new model, or its config.json. Without it, training continues --model.", "SIZE", values=SIZES
+            "Size of a new model, or its config.json. Without it, training continues from --model.",
+            "SIZE",
+            values=SIZES,
         ),
     ] = None
     vocabulary: Annotated[str | None, Option("Vocabulary of a new model. `mlxbert vocabulary` trains one.", "DIR")] = (

@@ -123,13 +123,13 @@ def answer(  # type: ignore[overload-overlap]
             Default: `window`.
         top_k: Number of spans per question. Default: 1. From 1 to 10,000,000.
         max_words: Maximum number of words in an answer. Default: 30. From 1 to 10,000.
-        max_length: Tokens per window. A longer text is split into several windows. Default: 384, or the model's. From 8
-            to 1,000,000.
+        max_length: Tokens per window. A longer text is split into several windows. Default: 384, or the model's if
+            lower. From 8 to 1,000,000.
         stride: Overlap of windows in tokens. Short windows overlap by a third instead. Default: 128. From 0 to
             1,000,000.
         no_answer_threshold: Threshold of "no answer". Default: the model's, or 0.5. From 0 to 1.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -207,8 +207,8 @@ def classify(  # type: ignore[overload-overlap]
         labels: Labels to choose from. Needs an NLI model.
         hypothesis: Sentence for a label. {} stands for the label. Default: This example is {}.
         multi: Score each label on its own. Several may be right. Default: False.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -266,7 +266,8 @@ def embed(
             why.
         on_progress: Called after each text with the number of texts done and the total; without it, a notebook shows a
             progress bar.
-        kind: Use the model's own prompt. It has one for queries, and one for documents. One of `query`, `document`.
+        kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
+            `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -277,8 +278,8 @@ def embed(
         dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
 
     Returns:
@@ -311,7 +312,8 @@ def embed_stream(  # type: ignore[overload-overlap]
         texts: An iterable of texts.
         group: The processes that share the work (see `mlxbert.machine.distributed`). Each process passes the same texts
             and gets all of their vectors.
-        kind: Use the model's own prompt. It has one for queries, and one for documents. One of `query`, `document`.
+        kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
+            `query`, `document`.
         output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
             Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
@@ -322,8 +324,8 @@ def embed_stream(  # type: ignore[overload-overlap]
         dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -377,8 +379,8 @@ def embed_words(  # type: ignore[overload-overlap]
             From -1,000 to 1,000.
         overflow: Overlong texts. truncate drops the end; window takes each token from the window with the most text
             around it; error refuses the text. Default: `truncate`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -426,8 +428,8 @@ def fill_mask(  # type: ignore[overload-overlap]
         text: Show the filled text for each word. Only for the first 49 masks of a text. Default: True.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -480,8 +482,8 @@ def mine(
         encoding: The encoding of text files.
         text_column: The column of the queries; guessed from names and values if `None`.
         pair_column: The column of the positives; guessed if `None`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         on_progress: Called with the number of texts embedded so far and the number of all texts.
 
     Returns:
@@ -508,8 +510,8 @@ def next_sentence(
         pairs: One pair, a tuple of two texts; or any number of pairs.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
             Default: `truncate`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -551,8 +553,8 @@ def replaced(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -600,8 +602,8 @@ def rerank(
             score of the best window; error refuses the text. Default: `truncate`.
         top_k: Keep only the N best texts. From 1 to 10,000,000.
         prompt: Instruction for models that take one, such as Qwen3-Reranker.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -658,8 +660,8 @@ def similarity(
         dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -712,8 +714,8 @@ def similarity_matrix(
         dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
 
     Returns:
@@ -752,8 +754,8 @@ def similarity_pairs(
         dimensions: Keep only the first N values of each vector (Matryoshka). From 1 to 1,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 
@@ -812,8 +814,8 @@ def tag(  # type: ignore[overload-overlap]
             training. One of `none`, `simple`, `first`, `average`, `max`.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
-        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and
-            Ultra 16384; 16384 on CUDA. From 1 to 10,000,000.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.
         on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
 

@@ -45,9 +45,9 @@ def test_a_file_under_another_name_is_the_same(tmp_path: Path) -> None:
     path, link = tmp_path / "x.jsonl", tmp_path / spelled("é.jsonl", "NFD")
     path.write_text('{"text": "a", "label": "b"}\n')
     os.link(path, link)
-    with pytest.raises(ArgumentError, match="is an input"):
+    with pytest.raises(ArgumentError, match="is also an input"):
         check_output(link, True, sources=[str(path)])
-    with pytest.raises(ArgumentError, match="is an input"):
+    with pytest.raises(ArgumentError, match="is also an input"):
         EventLog(link, [str(path)])
     with pytest.raises(ArgumentError, match="named twice"):
         read_rows([path, link])
@@ -88,6 +88,6 @@ def test_a_folder_in_another_spelling_is_the_source(mac: Path) -> None:
     ):
         with pytest.raises(ArgumentError, match=said):
             check_target(target, source, overwrite=True)
-    with pytest.raises(ArgumentError, match="is a link into it"):
+    with pytest.raises(ArgumentError, match="is a link into this folder"):
         check_link_targets(other, [source / "model.safetensors"])
     assert check_target(mac / "other", source, overwrite=True) == mac / "other"

@@ -156,7 +156,7 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
         name = kind.rpartition(".")[2]
         if not (kind.startswith(_NAMESPACE) or kind == CUSTOM) or name not in _KNOWN:
             raise ConfigError(
-                f"{path}: module {kind!r}, expected one of sentence-transformers' {', '.join(_KNOWN)}",
+                f"{path}: module {kind!r}, expected one of these from sentence-transformers: {', '.join(_KNOWN)}",
                 hint="mlxbert never runs code from a model folder",
             )
         if leaves_folder(inner):

@@ -21,7 +21,7 @@ def attention(
     layer: Annotated[
         int | None,
         Option(
-            "Layer, counted from 0; -1 is the last. A table shows the mean over layers.",
+            "Layer, counted from 0; -1 is the last. With all layers, a table shows their mean.",
             usual="all",
             bounds=Bounds(-1_000, 1_000),
         ),
@@ -29,7 +29,7 @@ def attention(
     head: Annotated[
         int | None,
         Option(
-            "Attention head, counted from 0. A table shows the mean over heads.",
+            "Attention head, counted from 0. With all heads, a table shows their mean.",
             usual="all",
             bounds=Bounds(-10_000, 10_000),
         ),

@@ -29,7 +29,9 @@ def doctor(
     device: Annotated[Device, Option("Device. With auto, the GPU if there is one.")] = "auto",
     check: Annotated[
         bool,
-        Option("Also check the device's results. In about a minute; covers operations, gradients, families, training."),
+        Option(
+            "Also check the device's results. It takes a minute, and covers operations, gradients, families, training."
+        ),
     ] = False,
     quick: Annotated[
         bool,
@@ -41,8 +43,8 @@ def doctor(
     report: Annotated[
         bool,
         Option(
-            "Check the device and print a report to paste into an issue. It takes a minute, and names neither you nor "
-            "your files."
+            "Check the device and print a report to paste into an issue. The check takes a minute; the "
+            "report names neither you nor your files."
         ),
     ] = False,
 ) -> None:
@@ -104,7 +106,7 @@ def _raise_faults(check: Mapping[str, Any]) -> None:
     source = "them" if faults > 1 else "it"
     others = f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'}"
     raise MlxbertError(
-        f"{faults:,} of {checks:,} checks failed{f', {others} from {source}' * bool(consequences)}",
+        f"{faults:,} of {checks:,} checks failed{f', {others} because of {source}' * bool(consequences)}",
         hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
     )
 

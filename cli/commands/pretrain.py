@@ -108,7 +108,7 @@ def vocabulary(
     out: OutputOptions,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, perhaps compressed (.gz, .xz)."),
+        typer.Argument(metavar="FILE…", help="Text files: .txt, .jsonl or .json, optionally compressed (.gz, .xz)."),
     ],
     output: Annotated[Path, Option("Folder to write.", "DIR", short="-o"), Written("folder")],
     kind: Annotated[

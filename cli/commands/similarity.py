@@ -127,7 +127,7 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterato
         if text is None or vector is None:
             more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
             raise InputError(
-                f"{names}: there are more {more} than {fewer}, {number:,}",
+                f"{names}: there are more {more} than {fewer} ({number:,} {fewer})",
                 hint="give the file that was embedded, unchanged: --input FILE",
             )
         yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))

@@ -18,8 +18,8 @@ def verify(
     tolerance: Annotated[
         float | None,
         Option(
-            "Maximum difference of outputs. If tensors are equal only after rounding to float16 or bfloat16, the "
-            "default is 0.02 or 0.2. Quantized models are judged by it only if it is given.",
+            "Maximum difference between outputs. If tensors are equal only after rounding to float16 or bfloat16, the "
+            "default is 0.02 or 0.2. Quantized models are judged by it only if you set it.",
             usual="0.0001",
             bounds=TOLERANCE,
         ),

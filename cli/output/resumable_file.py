@@ -70,7 +70,7 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
     check_written(option, path, "file")
     with writing(path):
         if path.exists() and identity(path) in map(identity, sources):
-            raise ArgumentError(f"--{option} {path}: is an input")
+            raise ArgumentError(f"--{option} {path}: is also an input")
         _refuse_existing(path, overwrite)
         folder = file_to_write(path).parent if path.is_symlink() else path.parent
         if not folder.exists():

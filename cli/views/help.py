@@ -138,7 +138,7 @@ def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
     if not all(choice in text for choice in choices) and (whole or len(listed) <= _MAX_CHOICES):
         yield f"or {listed}" if default in choices else listed
     if whole and parameter.envvar:
-        yield f"or ${parameter.envvar}"
+        yield f"${parameter.envvar} sets it"
 
 
 def usage(command: Any) -> str:

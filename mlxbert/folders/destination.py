@@ -110,7 +110,7 @@ def check_link_targets(target: Path, files: Iterable[Path]) -> None:
     """
     for path in files:
         if identity(target) in map(identity, path.resolve().parents):
-            raise ArgumentError(f"{target}: {path} of the source is a link into it", hint=_HINT)
+            raise ArgumentError(f"{target}: the source contains {path}, which is a link into this folder", hint=_HINT)
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def _choose_tf32(fast: bool, *, gpu: bool) -> None:
     """
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
-            "fast_float32 is True, but this process already computes float32 products in float32",
+            "fast_float32 is True, but this process already computes float32 products without rounding to TF32",
             hint="use it in a new process, or set MLX_ENABLE_TF32=1",
         )
     if fast:

@@ -107,7 +107,7 @@ class ProcessGroup:
         with self.raise_together():
             if names := [name for name in own if own[name] != expected.get(name)]:
                 raise MlxbertError(
-                    f"different from process 0: {', '.join(names)}",
+                    f"this process differs from process 0 in: {', '.join(names)}",
                     hint="every machine needs the same files, packages and kind of device",
                 )
 
@@ -196,4 +196,4 @@ def _expected_size() -> int:
         # mlx.launch writes an empty list of hosts for a ring of one.
         return len(json.loads(Path(os.environ[name]).read_text().strip() or "[0]"))
     except (KeyError, OSError, ValueError, TypeError) as problem:
-        raise DeviceError(f"MLX_RANK is set, but {name} names no list of hosts ({problem!r})") from None
+        raise DeviceError(f"MLX_RANK is set, but {name} does not name a list of hosts ({problem!r})") from None

@@ -129,7 +129,7 @@ def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
-            f"the corpus gives {len(chunks)} examples, so that none is left for training",
+            f"the corpus gives {len(chunks)} examples, too few to leave any for training",
             hint="more text, or shorter examples",
         )
     held: list[int] = []

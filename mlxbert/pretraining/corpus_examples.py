@@ -141,7 +141,7 @@ class Maker:
         stored = Chunks.written(chunks, folder)
         if not len(stored):
             raise InputError(
-                "no document of the corpus has two sentences, which pairs are made of",
+                "no document of the corpus has two sentences to make a pair of",
                 hint="the objective mlm needs no pairs",
             )
         return stored

@@ -121,7 +121,7 @@ def _check_shared(model: Model, generator: Model) -> None:
         raise CheckpointError(
             f"{generator.folder}: its {different[0] if different else 'vocabulary'} differs from the discriminator in "
             f"{model.folder}, expected the generator that was trained with it",
-            hint="without that folder, training starts with a new generator",
+            hint="without the folder of the generator, training starts with a new one",
         )
 
 

@@ -116,7 +116,8 @@ class Examples(Sequence[PretrainingExample]):
         self._pairs, self._copies, self._seed = pairs, copies, seed
         if pairs == "next" and not all(phase.others.several_documents for phase in order.phases):
             raise InputError(
-                "only one document of the corpus can be split into pairs, expected two for next-sentence prediction",
+                "only one document of the corpus can be split into pairs, but next-sentence prediction needs two such "
+                "documents",
                 hint="documents are separated by empty lines; the objective mlm,sop needs only one",
             )
 

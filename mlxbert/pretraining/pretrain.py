@@ -189,7 +189,9 @@ def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> No
     """For ELECTRA, rejects options that refer to the layers of a single model, because it trains two models."""
     for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
-            raise ArgumentError(f"{name} is {value} with {ELECTRA}, whose generator has layers of its own")
+            raise ArgumentError(
+                f"{name} is {value}, which {ELECTRA} does not allow: its generator has layers of its own"
+            )
 
 
 def _check_lora(base: InitialModel, options: TrainingOptions) -> None:

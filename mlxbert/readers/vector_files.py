@@ -108,7 +108,7 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 def _array(array: Any) -> Any:
     """Returns the array if it holds vectors; otherwise raises a ValueError."""
     if array.ndim != 2 or array.dtype.kind not in "fi":
-        raise ValueError(f"{array.dtype} {array.shape}, expected numbers (texts, values)")
+        raise ValueError(f"{array.dtype} of shape {array.shape}, expected numbers of shape (texts, values)")
     return array
 
 

@@ -82,7 +82,9 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
         try:
             os.fsencode(path)
         except UnicodeEncodeError:
-            raise ArgumentError(f"path is {str(path)!a:.200}, with half of a surrogate pair that no file has") from None
+            raise ArgumentError(
+                f"path is {str(path)!a:.200}, which contains half of a surrogate pair: no file has such a path"
+            ) from None
     return paths
 
 

@@ -527,7 +527,7 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
-            hint="use that model, or make another index: "
+            hint="use the model it was made with, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
     return model

@@ -53,7 +53,7 @@ def checksum(alive: bytes, bits: bytes) -> int:
 def verified(alive: bytes, bits: bytes, crc: int) -> tuple[bytes, bytes]:
     """Returns a block of signs; raises ValueError if the checksum is wrong."""
     if checksum(alive, bits) != crc:
-        raise ValueError("signs with a wrong checksum")
+        raise ValueError("the signs of the vectors have a wrong checksum")
     return alive, bits
 
 

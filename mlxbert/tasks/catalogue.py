@@ -98,7 +98,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
             items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
             summary="Classes of texts or pairs of texts",
-            about="""Classify texts, or pairs of texts: with a fine-tuned model, or texts with any --labels.
+            about="""Classify texts or pairs of texts: with a fine-tuned model, or texts by any --labels.
 
             The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
             but a model trained on natural language inference (NLI), which judges whether the text implies the
@@ -122,7 +122,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions,
             items=item_kinds.QUESTION,
             result="mlxbert.results.answer:Answer", summary="Answers to questions",
-            about="""Find the answers to questions in a text, if it has any.
+            about="""Answer questions from a text, if it contains the answers.
 
             In a file, they are the columns question and context, or others that you name.
 

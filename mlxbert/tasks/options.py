@@ -37,8 +37,8 @@ class TaskOptions:
     batch_tokens: Annotated[
         int | None,
         Option(
-            "Tokens per batch. Padding counts. By default 2048 on a CPU; on a Mac's GPU 4096, Pro 8192, Max and Ultra "
-            "16384; 16384 on CUDA.",
+            "Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro, 16384 on "
+            "Max and Ultra); 16384 on CUDA.",
             usual="depends on the device",
             bounds=COUNT,
         ),
@@ -109,7 +109,8 @@ class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
     kind: Annotated[
-        Kind | None, Option("Use the model's own prompt. It has one for queries, and one for documents.")
+        Kind | None,
+        Option("Use the model's own prompt. For models with a prompt for queries and another for documents."),
     ] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
 
@@ -217,7 +218,7 @@ class AnswerOptions(WindowedOptions):
         int | None,
         Option(
             "Tokens per window. A longer text is split into several windows.",
-            usual="384, or the model's",
+            usual="384, or the model's if lower",
             bounds=LENGTH,
         ),
     ] = None

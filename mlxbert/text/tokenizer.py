@@ -108,7 +108,7 @@ class Tokenizer:
         if sum(special is None for special, _ in template) != 1 + pair:
             raise TokenizerError(
                 f"the tokenizer encodes {' and '.join([repr(probe)] * (1 + pair))} as {' '.join(encoded.tokens)}, "
-                "expected one token per text and special tokens"
+                "expected one token for each text, plus special tokens"
             )
         return template
 
@@ -339,7 +339,9 @@ class Tokenizer:
                 hint="remove it, or put a space in it",
             )
         if largest >= self._rows:  # a special token that only the post-processor knows
-            raise TokenizerError(f"token id {largest} in {text!r:.60}, the model has {self._rows} word embeddings")
+            raise TokenizerError(
+                f"{text!r:.60} gives token id {largest}, but the model has only {self._rows} word embeddings"
+            )
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
         encoded = self._tokenizer.encode(text, pair, add_special_tokens=special)
@@ -375,7 +377,9 @@ class Tokenizer:
             with suppress(IndexError):  # another thread has logged it
                 _LOG.warning(self._warnings.pop())
         if not encoding.ids:
-            raise InputError("the text has no tokens: this tokenizer adds no special tokens and drops its characters")
+            raise InputError(
+                "the text has no tokens: this tokenizer adds no special tokens and drops all characters of this text"
+            )
         return encoding
 
     def room(self, texts: int) -> int:

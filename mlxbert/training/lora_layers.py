@@ -86,7 +86,9 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
     choose(architecture, options)
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
-            raise ArgumentError(f"{name} is {value!r} with lora, but an adapter makes vectors as its base model does")
+            raise ArgumentError(
+                f"{name} is {value!r}, which lora cannot change: an adapter makes vectors as its base model does"
+            )
     if any(has_own([head], labels) for head, labels in plan.heads.items()):
         raise ArgumentError("few_shot is given with lora, but an adapter cannot store a classifier of vectors")
     if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):

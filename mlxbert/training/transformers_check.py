@@ -86,7 +86,8 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
     largest = float(np.max([np.abs(logits).max() for logits in ours]))
     if not difference <= _TOLERANCE * max(1.0, largest):  # also true for NaN
         raise MlxbertError(
-            f"{folder}: logits of transformers differ by {difference:.1e}, the largest is {largest:.3g}", hint=_HINT
+            f"{folder}: logits of transformers differ by {difference:.1e}; the largest logit is {largest:.3g}",
+            hint=_HINT,
         )
     return difference
 

@@ -195,9 +195,9 @@ def test_a_log_is_no_input(option: str, library: Library, tmp_path: Path) -> Non
     path, link = tmp_path / "train.jsonl", tmp_path / "link.jsonl"
     path.write_text('{"event": "step", "text": "the cat", "label": 1}\n')
     link.symlink_to(path)
-    call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is an input", "hint: ")
+    call(*TYPED, option, str(link), "--log", str(path)).fails(2, "--log", "is also an input", "hint: ")
     call("pretrain", "x.txt", "--valid", str(path), "--output", str(tmp_path / "out"), "--log", str(link)).fails(
-        2, "is an input"
+        2, "is also an input"
     )
     assert path.read_text().count("\n") == 1 and not library.given
 

@@ -39,7 +39,7 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "finetune classify --save-every": str(training_run._SAVE_EVERY),
     "finetune classify --validation-fraction": str(usual_share(10_000)),
     "answer --stride": str(answer.STRIDE),
-    "answer --max-length": f"{answer.MAX_LENGTH}, or the model's",
+    "answer --max-length": f"{answer.MAX_LENGTH}, or the model's if lower",
     "classify --hypothesis": zero_shot.HYPOTHESIS,
     "fill-mask --top-k": f"{fill_mask.DEFAULT_TOP_K}, or all targets",
     "convert --group-size": str(Quantization.group_size),

@@ -42,7 +42,7 @@ def test_the_input_is_no_output(tmp_path: Path) -> None:
     path.write_text("{}")
     (tmp_path / "link.jsonl").symlink_to(path)
     for other in (path, tmp_path / "link.jsonl"):
-        with pytest.raises(ArgumentError, match=r"\.jsonl: is an input"):
+        with pytest.raises(ArgumentError, match=r"\.jsonl: is also an input"):
             check_output(other, True, sources=[str(path)])
     check_output(path, True, sources=[str(tmp_path / "other.jsonl")])
 

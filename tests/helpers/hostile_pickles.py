@@ -279,7 +279,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "TorchScript's code": (lambda: archive(code_x=b""), "TorchScript"),
     "big-endian": (lambda: archive(byteorder=b"big"), "big-endian"),
     "big-endian stream": (lambda: stream(little=b"\x89"), "big-endian"),
-    "after the pickle": (lambda: archive(state() + b"garbage"), "does not end with its pickle"),
+    "after the pickle": (lambda: archive(state() + b"garbage"), "bytes after the end of its pickle"),
     "after the archive": (lambda: archive() + b"garbage", "does not end with its directory"),
     "after the stream": (lambda: stream() + b"garbage", "7 bytes after the last storage"),
     "keys of a stream": (lambda: stream(keys=text("1")), "the storage keys"),

@@ -263,7 +263,7 @@ def test_a_wrong_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     ring = {"MLX_RANK": "0", "MLX_HOSTFILE": str(hosts)}
     pair = json.dumps([["127.0.0.1:1"], ["127.0.0.1:2"]])
     for listed, variables, said in (
-        (None, ring, "names no list"),
+        (None, ring, "a list of hosts"),
         ("\n", ring, None),  # what mlx.launch writes for a ring of one
         (pair, ring, "2 processes, but only 1 could"),
         (pair, {**ring, "MLX_WORLD_SIZE": "3"}, "3 processes, but only 1 could"),

@@ -205,7 +205,7 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
         ) from None
     unknown = model.of_type(UNKNOWN)
     if len(unknown) != 1:
-        raise TokenizerError(f"{path}: {len(unknown)} of {len(model.texts)} pieces are of type unknown, expected 1")
+        raise TokenizerError(f"{path}: {len(unknown)} of {len(model.texts)} pieces have the type 'unknown', expected 1")
     longest = max(map(len, model.texts))
     if longest > MAX_PIECE:
         raise TokenizerError(f"{path}: a piece of {longest} characters, expected at most {MAX_PIECE}")

@@ -168,7 +168,7 @@ def _check_inputs(
     """Checks the inputs of `Network.__call__`."""
     integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
     if not integers or not input_ids.size:
-        raise InputError("input_ids: expected an mx.array of integers (B, L), not empty")
+        raise InputError("input_ids: expected a non-empty mx.array of integers of shape (B, L)")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
             shape = array.shape if isinstance(array, mx.array) else f"the shape of {array!r:.60}"

@@ -64,7 +64,11 @@ class TrainingOptions:
     ] = False
     patience: Annotated[
         int | None,
-        Option("Stop after N evaluations without improvement.", usual="3 once perfect", bounds=Bounds(1, 1_000_000)),
+        Option(
+            "Stop after N evaluations without improvement.",
+            usual="3 once perfect",
+            bounds=Bounds(1, 1_000_000),
+        ),
     ] = None
     eval_every: Annotated[
         int | None, Option("Steps between evaluations.", usual="one epoch", panel="Saving", bounds=STEPS)
@@ -101,7 +105,7 @@ class TrainingOptions:
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
                 raise ArgumentError(
-                    f"{name} is {getattr(self, name)!r:.60} without lora", hint="lora=8 is a common rank"
+                    f"{name} is {getattr(self, name)!r:.60}, which works only with lora", hint="lora=8 is a common rank"
                 )
         if not isinstance(self.lora_layers, str) or not all(name.strip() for name in self.lora_layers.split(",")):
             raise ArgumentError(
@@ -156,7 +160,7 @@ class TeacherOptions:
         """Raises `ArgumentError` if options of distillation were set without a teacher."""
         for name in (field.name for field in fields(self)):
             if getattr(self, name) != getattr(TeacherOptions, name):
-                raise ArgumentError(f"{name} is {getattr(self, name)!r:.60} without teacher")
+                raise ArgumentError(f"{name} is {getattr(self, name)!r:.60}, which works only with teacher")
 
 
 _NOT_VARIED = ("minutes", "save_every", "eval_every", "fast_float32")

@@ -68,7 +68,7 @@ class VectorGuidance:
     """The option that names a teacher of vectors."""
 
     panel: ClassVar[str] = "Training"
-    teacher: Annotated[str | None, Option("Learn this model's vectors, from unlabelled texts.")] = None
+    teacher: Annotated[str | None, Option("Imitate this model's vectors, on unlabelled texts.")] = None
 
 
 @dataclass(frozen=True)

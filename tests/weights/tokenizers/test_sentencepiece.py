@@ -91,7 +91,7 @@ def test_models_of_another_kind_are_refused_by_name(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "0 of 0 pieces are of type unknown, expected 1"),
+        (b"", "0 of 0 pieces have the type 'unknown', expected 1"),
         (pieces_file(plain("a")), "0 of 1 pieces"),
         (pieces_file([*HEAD, ("b", 0.0, UNKNOWN)]), "2 of 4 pieces"),
         (pieces_file([*HEAD, *plain("a", "a")]), "appears twice"),

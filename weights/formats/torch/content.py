@@ -110,7 +110,7 @@ def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str,
     file.seek(pickle.start)
     value, _ = read_pickle(path, file, pickle.size)
     if file.tell() != pickle.start + pickle.size:
-        raise CheckpointError(f"{path}: damaged: data.pkl does not end with its pickle", hint=_AGAIN)
+        raise CheckpointError(f"{path}: damaged: data.pkl has bytes after the end of its pickle", hint=_AGAIN)
     return value, {name.removeprefix("data/"): each for name, each in members.items() if name.startswith("data/")}
 
 
