@@ -277,7 +277,7 @@ def test_a_step_of_training_counts_three_times_the_products_of_a_pass(tiny_folde
 def test_the_terminal_shows_a_table_and_a_row_to_paste(tiny_folder: Path) -> None:
     outcome, shown = terminal("bench", "--rounds", "1", "--model", str(tiny_folder))
     assert outcome.status == 0 and "texts/s" in shown and "| cpu | float32 |" in outcome.err
-    assert "training was not measured: the model takes 128 tokens" in outcome.err
+    assert "training was not measured: the benchmark needs inputs of 128 tokens" in outcome.err
 
 
 @pytest.mark.slow
