@@ -106,7 +106,7 @@ def _raise_faults(check: Mapping[str, Any]) -> None:
     source = "them" if faults > 1 else "it"
     others = f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'}"
     raise MlxbertError(
-        f"{faults:,} of {checks:,} checks failed{f', {others} because of {source}' * bool(consequences)}",
+        f"{faults:,} of {checks:,} checks failed{f', {others} from {source}' * bool(consequences)}",
         hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
     )
 

@@ -166,7 +166,7 @@ def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
         ({"lora_layers": "query,keys"}, r"lora_layers names 'keys'.*all-linear.*query \(attention\.self\.query\)"),
         ({"lora_layers": ""}, "lora_layers is ''"),
         ({"lora_layers": ["query"]}, "lora_layers is"),
-        ({"lora": None, "dora": True}, "dora is True without lora"),
+        ({"lora": None, "dora": True}, "dora is True"),
         ({"freeze": 1}, "freeze is 1 with lora"),
         ({"check": True}, "check is True with lora"),
     ],
@@ -267,7 +267,7 @@ def test_the_command_line_takes_adapters(base: Path, adapter: Path, tmp_path: Pa
 
 def test_vectors_are_trained_through_adapters(base: Path, tmp_path: Path) -> None:
     data = [{"text": f"the {word} sat", "pair": f"a {word} went"} for word in ("cat", "dog", "paris", "tokyo") * 10]
-    with pytest.raises(ArgumentError, match="pooling is 'cls' with lora"):
+    with pytest.raises(ArgumentError, match="pooling is 'cls'"):
         list(_run(base, tmp_path / "out", "embed", train=data, pooling="cls"))
     list(_run(base, tmp_path / "out", "embed", train=data))
     assert not any(name.startswith("base_model.model.bert.") for name in _tensors(tmp_path / "out"))

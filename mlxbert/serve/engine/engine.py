@@ -235,7 +235,7 @@ def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
         state.changed.notify_all()
     if threading.current_thread() not in threads:  # a thread cannot join itself, nor can the threads join each other
         for thread in threads:
-            if thread.is_alive():  # a signal may arrive before the thread is started; then it has compiled nothing
+            if thread.ident is not None:  # a signal may arrive before the thread is started
                 _join(thread)
 
 
