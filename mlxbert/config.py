@@ -193,7 +193,8 @@ class Experts:
 
     Attributes:
         count: Number of experts.
-        used: Number of experts per token: those with the highest router scores, weighted by a softmax over all scores.
+        used: Number of experts per token. The router's highest scores choose the experts; a softmax over all scores
+            weights them.
         layers: The indices of the stored layers that have experts.
     """
 

@@ -93,7 +93,7 @@ def is_system_file(name: str) -> bool:
 
 
 def is_from_system(path: Path) -> bool:
-    """Whether a file can be removed because macOS created it by itself, judged by its name and, for `._x`, its content.
+    """Whether macOS created a file, so that it can be removed; the name decides, and for `._x` the content, too.
 
     A `._x` that no longer exists counts as removable, because macOS removes it with `x`. So does an empty one, because
     nothing is lost with it.

@@ -193,6 +193,12 @@ def all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `doctor` multiply small matrices: large ones take a second and more without a BLAS."""
+    monkeypatch.setattr(device, "measure_gflops", functools.partial(device.measure_gflops, 64))
+
+
+@pytest.fixture
 def exact_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes batches as long as their longest text, even on a GPU, where lengths are padded to a fixed set."""
     monkeypatch.setattr("mlxbert.text.batch.on_gpu", lambda: False)

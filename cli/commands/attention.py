@@ -21,7 +21,7 @@ def attention(
     layer: Annotated[
         int | None,
         Option(
-            "Layer, counted from 0; -1 is the last. With all layers, a table shows their mean.",
+            "Layer, counted from 0; -1 is the last. The table of all layers shows their mean.",
             usual="all",
             bounds=Bounds(-1_000, 1_000),
         ),

@@ -65,8 +65,8 @@ def _by_operation(faults: Sequence[Fault]) -> list[tuple[str, list[Fault]]]:
 def _main(faults: Sequence[Fault]) -> Fault:
     """Returns the worst fault of an operation.
 
-    Faults that affect published models are worse than others. Among these, a fault without a finite result is the
-    worst, followed by the fault with the largest error relative to the allowed error.
+    Faults that affect published models are worse than others. Among faults that affect equal models, a fault without a
+    finite result is the worst, followed by the fault with the largest error relative to the allowed error.
     """
 
     def weight(fault: Fault) -> tuple[bool, float]:

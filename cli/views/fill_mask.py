@@ -14,7 +14,7 @@ _OTHER_COLUMNS = 24  # columns of a terminal for bars, scores and the space betw
 def draw(result: FillMask) -> Iterator["rich.RenderableType"]:
     """Draws a table for each mask, with words, probabilities, and the filled sentences.
 
-    If the sentences do not fit, the text is drawn once above the table instead.
+    If the filled sentences do not fit, the original text is drawn above the tables instead.
     """
     for number, mask in enumerate(result.masks, 1):
         sentences = [_sentence(result, mask, fill) for fill in mask.fills]

@@ -153,7 +153,7 @@ class Search:
                     hint=f"choose the column with {role}_column=",
                 )
         if len({*self.found.values()}) < len(self.found):
-            raise ArgumentError(f"one column is named for two purposes: {', '.join(self.found.values())}")
+            raise ArgumentError(f"one column is given for two options: {', '.join(self.found.values())}")
 
     @property
     def rest(self) -> list[str]:

@@ -52,7 +52,7 @@ def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.arra
 
 
 def same_class(vectors: mx.array, classes: mx.array) -> mx.array:
-    """Returns the squared error of all pairs' cosines, whose targets are 1 within a class and 0 between classes.
+    """Returns the squared error of the cosines of all pairs; the target is 1 within a class and 0 between classes.
 
     Both kinds of pairs have the same weight: the loss is the mean over pairs within classes plus the mean over pairs
     between classes, because SetFit (arXiv:2209.11055) draws equally many of both.

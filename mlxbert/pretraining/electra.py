@@ -30,7 +30,7 @@ _EMBEDDINGS = "encoder.embeddings."
 class SharedEmbeddings(nn.Module):
     """The embeddings of an encoder that uses those of another encoder (`lender`).
 
-    Only the projection, if there is one, comes from the encoder's own embeddings (`borrower`).
+    Only the projection, if there is one, comes from the embeddings of the first encoder (`borrower`).
     """
 
     def __init__(self, lender: Embeddings, borrower: Embeddings) -> None:

@@ -50,7 +50,7 @@ class ElectraInputs(TermInputs):
 
     @cached_property
     def replaced(self) -> mx.array:
-        """Flags for the tokens that differ from the original text, bool (B, L); a sample may equal the original."""
+        """Flags for tokens that differ from the original text, bool (B, L). A sampled token can equal the original."""
         return ops.fusion_barrier(self.ids != self.targets.clean)
 
     @cached_property

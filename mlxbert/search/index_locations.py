@@ -1,4 +1,4 @@
-"""Finds the index that covers some paths, in the user's data folder."""
+"""Finds the index, in the user's data folder, that covers some paths."""
 
 import hashlib
 import itertools

@@ -109,11 +109,11 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
         check_question(self.tokenizer, question)
         if not context.strip():
             raise InputError("the context is empty, expected a text")
-        if self.options.overflow == "window":
+        if self.windowed:
             blocks = pair_blocks(self.tokenizer, question, context, stride=self.stride)
             before, encodings = next(blocks)
             return AnswerJob((question, context), encodings, False, before, blocks)
-        encoding = self.tokenizer.encode(question, context, overflow=self.options.overflow)
+        encoding = self.encode(question, context)
         return AnswerJob((question, context), [encoding], encoding.truncated, 0, iter(()))
 
     def texts(self, item: Item) -> tuple[str, str]:

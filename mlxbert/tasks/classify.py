@@ -86,9 +86,9 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         if self._pairs and pair is None:
             self._pairs = False  # warns only once
             _LOG.warning("%s", missing_pair(self.model.source))
-        if self.options.overflow == "window":
+        if self.windowed:
             return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
-        encoding = self.model.tokenizer.encode(text, pair, overflow=self.options.overflow)
+        encoding = self.encode(text, pair)
         return PreparedItem((text, pair), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[ClassifyJob, int]]) -> tuple[mx.array, mx.array]:

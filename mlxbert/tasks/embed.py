@@ -85,11 +85,11 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         before = self.prompt_length if self.prompt else 0
-        if self.options.overflow == "window":
+        if self.windowed:
             windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
             unknown, only = self.tokenizer.unknown(windows, before)
             return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
-        encoding = self.tokenizer.encode(self.prompt + item, overflow=self.options.overflow)
+        encoding = self.encode(self.prompt + item)
         if self.prompt and len(encoding) <= self.prompt_length:
             raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)

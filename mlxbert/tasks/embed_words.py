@@ -49,7 +49,7 @@ class EmbedWordsTask(TokenTask[Words]):
     def units(self, job: TokenJob) -> int:
         """Returns the number of words in the text; for a truncated text, at most the number of its tokens."""
         words = self.count_words(job)
-        return words if self.options.overflow == "window" else min(words, job.tokens)
+        return words if self.windowed else min(words, job.tokens)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[TokenJob, int]]) -> mx.array:
         """Returns the hidden states (B, L, D)."""

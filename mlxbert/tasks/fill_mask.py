@@ -98,10 +98,10 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
         spelled, restore = _respell(item, mask)
-        if self.options.overflow == "window":
+        if self.windowed:
             encodings, places = tokenizer.around(spelled, mask_id)
         else:
-            encodings = [tokenizer.encode(spelled, overflow=self.options.overflow)]
+            encodings = [self.encode(spelled)]
             places = [(0, token) for token, id in enumerate(encodings[0].ids) if id == mask_id]
         if not places:
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
@@ -117,7 +117,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             start, end = restore(start), restore(end)
             masks[number].append(MaskedPlace(encodings[number].positions[token], start, end, token))
         unknown, only = tokenizer.unknown(encodings)
-        truncated = self.options.overflow == "truncate" and encodings[0].truncated
+        truncated = not self.windowed and encodings[0].truncated
         return MaskJob(item, encodings, truncated, masks, unknown=unknown, only_unknown=only)
 
     def texts(self, item: str) -> list[str]:

@@ -32,7 +32,7 @@ class NextSentenceTask(Task[Pair, PairJob, float, NextSentence]):
         if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
             raise InputError(f"expected a pair of texts, found {item!r:.60}", hint="a pair is a tuple: (a, b)")
         first, second = item
-        encoding = self.model.tokenizer.encode(first, second, overflow=self.options.overflow)
+        encoding = self.encode(first, second)
         return PreparedItem((first, second), [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PairJob, int]]) -> mx.array:

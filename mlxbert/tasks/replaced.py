@@ -25,9 +25,9 @@ class ReplacedTask(Task[str, PreparedItem[str], list[float], Replaced]):
     def prepare(self, item: str) -> PreparedItem[str]:
         """Tokenizes a text; windows overlap by a quarter."""
         tokenizer = self.model.tokenizer
-        if self.options.overflow == "window":
+        if self.windowed:
             return PreparedItem(item, tokenizer.windows(item, stride=tokenizer.max_length // 4), False)
-        encoding = tokenizer.encode(item, overflow=self.options.overflow)
+        encoding = self.encode(item)
         return PreparedItem(item, [encoding], encoding.truncated)
 
     @property

@@ -66,9 +66,9 @@ class RerankTask(Task[Pair, PreparedItem[Pair], tuple[float, float], Scored]):
         query, text = item
         if not isinstance(text, str):
             raise InputError(f"expected a text, found {type(text).__name__}")
-        if self.options.overflow == "window":
+        if self.windowed:
             return PreparedItem(item, self.tokenizer.windows(query, text, stride=0), False)
-        encoding = self.tokenizer.encode(query, text, overflow=self.options.overflow)
+        encoding = self.encode(query, text)
         return PreparedItem(item, [encoding], encoding.truncated)
 
     def forward(self, batch: Batch, parts: Sequence[tuple[PreparedItem[Pair], int]]) -> tuple[mx.array, mx.array]:
@@ -111,7 +111,7 @@ def check_one_score(model: Model) -> None:
     if len(model.labels) != 1:
         raise CheckpointError(
             f"{model.source}: {len(model.labels)} scores per pair of texts, expected a cross-encoder, which gives one",
-            hint="classify gives pairs of texts the labels of such a model",
+            hint="to get these labels for pairs of texts, use classify",
         )
 
 

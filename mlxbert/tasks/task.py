@@ -100,6 +100,15 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
         return max(window_size(self.output_bytes) // self.inputs, 1)
 
     @property
+    def windowed(self) -> bool:
+        """Whether texts that are too long for the model are split into windows."""
+        return self.options.overflow == "window"
+
+    def encode(self, text: str, pair: str | None = None) -> Encoding:
+        """Tokenizes a text, or a pair of texts, into one input; raises InputError or truncates if it is too long."""
+        return self.tokenizer.encode(text, pair, overflow=self.options.overflow)
+
+    @property
     def output_bytes(self) -> int:
         """The approximate memory of the outputs of one model input, in bytes; 0 if it is small. See `window_size`."""
         return 0
@@ -124,7 +133,7 @@ class Task(ABC, Generic[Item, AnyJob, Output, Result]):
     def most_bytes(self, item: Item) -> int:
         """Returns the maximum memory of an item that is not tokenized yet: of its tokens and its result, in bytes."""
         tokens = characters_of(item) // 2 + _SPECIAL  # few texts have more
-        if self.options.overflow != "window":
+        if not self.windowed:
             tokens = min(tokens, self.tokenizer.max_length)
         return tokens * self.inputs * _TOKEN_BYTES + self.size(item, self.most_units(item))
 
@@ -294,7 +303,7 @@ def _modules(value: object) -> Iterator[nn.Module]:
 
 
 def characters_of(item: object) -> int:
-    """Returns the number of characters in the texts of an item; 0 if the value is not an item."""
+    """Returns the number of characters in the texts of an item; 0 for anything else."""
     texts = item if isinstance(item, tuple | list) else (item,)
     return sum(len(text) for text in texts if isinstance(text, str))
 

@@ -69,15 +69,15 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
         """Tokenizes a text or its words; windows overlap by a quarter."""
         text = _joined(item)
         tokenizer = self.model.tokenizer
-        if self.options.overflow == "window":
+        if self.windowed:
             windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
-            windows = iter([tokenizer.encode(text, overflow=self.options.overflow)])
+            windows = iter([self.encode(text)])
         judged = judged_places(windows)
         together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
         job = TokenJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
         assert job is not None  # even an empty text has a window
-        return replace(job, truncated=self.options.overflow == "truncate" and job.encodings[0].truncated)
+        return replace(job, truncated=not self.windowed and job.encodings[0].truncated)
 
     def texts(self, item: Item) -> list[str]:
         """Returns the text, or the joined words."""

@@ -169,7 +169,7 @@ def _best_products(
     max_words: int,
     count: int,
 ) -> "Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]":
-    """Finds the spans with the highest scores, for one block of first tokens at a time.
+    """Finds the spans with the highest scores; processes a block of possible first tokens at a time.
 
     Args:
         first: The probability of each token as the first token, (K,).
@@ -180,8 +180,8 @@ def _best_products(
         count: The number of spans per block.
 
     Yields:
-        For each block, three arrays (N,): the first token of each span, the number of tokens from there to its last
-        token, and its score.
+        For each block, three arrays (N,): the first token of each span, the distance from its first to its last token,
+        and its score.
     """
     import numpy as np
 

@@ -29,7 +29,7 @@ def best_windows(windows: Sequence[Encoding], sequence: int = 0) -> list[tuple[i
 
 
 def judged_places(windows: Iterable[Encoding]) -> Iterator[tuple[Encoding, list[int]]]:
-    """Yields each window of a text and the indices of the tokens whose results come from it, as in `best_windows`.
+    """Yields each window of a text, and the indices of the tokens whose results it gives (see `best_windows`).
 
     Keeps only three windows in memory.
 

@@ -422,6 +422,7 @@ def test_a_check_says_which_one_it_was_and_what_was_checked(found: dict[str, Any
     assert "built-in model" in shown and ("training" in shown, "families" in shown) == (not quick, not quick)
 
 
+@pytest.mark.usefixtures("small_products")
 def test_the_facts_are_there_when_a_check_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(device: str, *, quick: bool, on_step: object) -> None:
         raise KeyboardInterrupt

@@ -235,6 +235,7 @@ def test_models_list_shows_the_builtin_model() -> None:
     assert found["bytes"] > found["parameters"] > 1_000_000
 
 
+@pytest.mark.usefixtures("small_products")
 def test_doctor_measures_and_names_versions() -> None:
     outcome = call("doctor")
     (found,) = outcome.lines

@@ -43,7 +43,7 @@ def test_bad_records_and_models_are_told(model: str, tmp_path: Path) -> None:
     outcome.fails(1, "1 of 2 inputs failed")
     assert [line["index"] for line in outcome.lines] == [0, 1] and "error" in outcome.lines[1]
     several = str(save_classifier(tmp_path / "several", EMOTIONS))
-    call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "hint: classify")
+    call("rerank", QUERY, *TEXTS, "--model", several).fails(1, "4 scores", "classify")
     call("rerank", QUERY, *TEXTS).fails(1, "no classification head", "hint: rerank needs a cross-encoder")
     call("rerank", QUERY, "--model", model).fails(1, "no text to rank")
     call("rerank", QUERY, "--model", model, "--input", str(tmp_path / "none.txt")).fails(1, "none.txt")

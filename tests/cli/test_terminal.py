@@ -86,6 +86,7 @@ def test_tokenize_draws_the_sum_of_token_segment_and_position(small: str) -> Non
     assert rows[3] == ["+", "position", *"012345678"]
 
 
+@pytest.mark.usefixtures("small_products")
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [

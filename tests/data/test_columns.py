@@ -83,7 +83,7 @@ def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, A
     [
         ({"text_column": "body"}, "no column 'body', the data have: text, label"),
         ({"label_column": "Label"}, "no column 'Label'"),
-        ({"text_column": "text", "pair_column": "text"}, "two purposes: text, text"),
+        ({"text_column": "text", "pair_column": "text"}, "two options: text, text"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> None:

@@ -139,7 +139,7 @@ def test_columns_that_are_not_there_are_named() -> None:
     assert find_usual_columns(rows, "answer", text_column="q").text == "q"
     with pytest.raises(ArgumentError, match="no column 'x'"):
         find_usual_columns(rows, "answer", text_column="x")
-    with pytest.raises(ArgumentError, match="two purposes"):
+    with pytest.raises(ArgumentError, match="two options"):
         find_usual_columns(rows, "answer", text_column="context", pair_column="context")
 
 

@@ -56,7 +56,7 @@ def test_named_columns_win() -> None:
     assert find_usual_columns(rows, "tag", text_column="4", label_column="3") == ColumnNames("4", None, "3", ())
     with pytest.raises(ArgumentError, match="'5'"):
         find_usual_columns(rows, "tag", label_column="5")
-    with pytest.raises(ArgumentError, match="two purposes"):
+    with pytest.raises(ArgumentError, match="two options"):
         find_usual_columns(rows, "tag", text_column="1", label_column="1")
     with pytest.raises(InputError, match="words, other"):
         find_usual_columns(rows_of({"words": ["a"], "other": ["O"]}), "tag")

@@ -31,14 +31,14 @@ TEXTS = ["the cat sat on the mat", "paris is a city", "a dog", "the largest city
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine({"one": "builtin", "two": "builtin"}) as engine:
+def engine(tiny_folder: Path) -> Iterator[Engine]:
+    with Engine({"one": str(tiny_folder), "two": str(tiny_folder)}) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def model() -> mlxbert.Model:
-    return mlxbert.load()
+def model(tiny_folder: Path) -> mlxbert.Model:
+    return mlxbert.load(tiny_folder)
 
 
 def vectors(answered: Any) -> np.ndarray[Any, Any]:
@@ -56,7 +56,7 @@ def test_vectors_are_those_of_embed(engine: Engine, model: mlxbert.Model) -> Non
 
 
 def test_other_tasks_give_what_their_functions_give(engine: Engine, model: mlxbert.Model) -> None:
-    masked = "Tokyo is the largest city in [MASK]."
+    masked = "tokyo is the largest city in [MASK]."
     found = engine.submit("one", "fill-mask", [masked], top_k=3).result().results[0]
     expected = mlxbert.fill_mask(model, masked, top_k=3)
     assert [fill.token for fill in found.masks[0].fills] == [fill.token for fill in expected.masks[0].fills]
@@ -229,15 +229,15 @@ def test_a_coroutine_that_is_cancelled_frees_the_queue() -> None:
         blocked.set()
 
 
-def test_a_long_text_lets_short_ones_through() -> None:
-    with Engine(options=EngineOptions(max_batch_tokens=128)) as engine:
-        engine.submit("builtin", "embed", ["a"]).result()
-        long = engine.submit("builtin", "embed", ["word and " * 600], overflow="window")
+def test_a_long_text_lets_short_ones_through(tiny_folder: Path) -> None:
+    with Engine({"one": str(tiny_folder)}, EngineOptions(max_batch_tokens=128)) as engine:
+        engine.submit("one", "embed", ["a"]).result()
+        long = engine.submit("one", "embed", ["cat and " * 6000], overflow="window")
         done: dict[str, float] = {}
         long.add_done_callback(lambda _: done.setdefault("long", time.monotonic()))
         for _ in range(2):
             time.sleep(0.01)
-            engine.submit("builtin", "embed", ["short"]).result()
+            engine.submit("one", "embed", ["a dog"]).result()
         done["short"] = time.monotonic()
         assert len(long.result().results) == 1
         assert done["short"] < done["long"]
@@ -374,10 +374,10 @@ def test_closing_computes_what_was_taken() -> None:
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.005, 0.05, 0.2])
-def test_closing_without_draining_leaves_nobody_waiting(pause: float) -> None:
-    engine = Engine({"one": "builtin", "two": "builtin"})
+def test_closing_without_draining_leaves_nobody_waiting(pause: float, tiny_folder: Path) -> None:
+    engine = Engine({"one": str(tiny_folder), "two": str(tiny_folder)})
     asked: list[Any] = [
-        engine.submit(name, "embed", ["some words"] * 200, overflow=overflow)
+        engine.submit(name, "embed", ["the cat"] * 500, overflow=overflow)
         for name in ("one", "two", "one")
         for overflow in ("truncate", "window")
     ]

@@ -95,7 +95,7 @@ def test_evaluation_gives_the_scores_of_rerank(trained: tuple[Path, list[Any]]) 
     assert mlxbert.evaluate("rerank", model, data=data, metric="f1").metric == "f1"
 
 
-def test_equal_probabilities_are_evaluated_in_the_order_of_the_logits(tmp_path: Path) -> None:
+def test_equal_probabilities_are_evaluated_in_the_order_of_the_logits(unit: mlxbert.Model, tmp_path: Path) -> None:
     save_classifier(tmp_path / "plain", SCORE)
     plain = mlxbert.load(tmp_path / "plain", task="classify", dtype="float32")
     model = mlxbert.load(save_saturated(tmp_path / "saturated"), task="classify", dtype="float32")
@@ -104,9 +104,7 @@ def test_equal_probabilities_are_evaluated_in_the_order_of_the_logits(tmp_path: 
         assert {name: found[name] for name in metrics} == pytest.approx(
             {name: expected[name] for name in metrics}, abs=1e-6
         )
-    expected, found = (
-        mlxbert.evaluate_reranking(one, mlxbert.load(), data=groups(8)).metrics for one in (plain, model)
-    )
+    expected, found = (mlxbert.evaluate_reranking(one, unit, data=groups(8)).metrics for one in (plain, model))
     assert found == pytest.approx(expected, abs=1e-9)
 
 

@@ -19,9 +19,9 @@ SCORE = Labels(("LABEL_0",))
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[mlxbert.Model, mlxbert.Model]:
+def models(tmp_path_factory: pytest.TempPathFactory, unit_folder: Path) -> tuple[mlxbert.Model, mlxbert.Model]:
     folder = save_classifier(tmp_path_factory.mktemp("models") / "m", SCORE)
-    return mlxbert.load(folder, task="classify", dtype="float32"), mlxbert.load(dtype="float32")
+    return mlxbert.load(folder, task="classify", dtype="float32"), mlxbert.load(unit_folder, dtype="float32")
 
 
 def test_scores_are_those_of_the_steps_by_hand(models: tuple[mlxbert.Model, mlxbert.Model]) -> None:

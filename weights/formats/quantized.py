@@ -131,8 +131,8 @@ class Quantization:
     def rounding_error(self, array: mx.array) -> mx.array:
         """Returns the maximum rounding error of each number in a matrix (rows, width), given the range of its group.
 
-        MLX shifts the ends of a group's range so that 0 is exactly representable. The error of a number past an end is
-        therefore up to one step, the error of any other number up to half a step.
+        MLX shifts the ends of a group's range so that 0 is exactly representable. Therefore the error is
+        up to one step for a number beyond the shifted range, and up to half a step for any other number.
         """
         groups = array.reshape(array.shape[0], -1, self.group_size)
         ends = groups.max(axis=-1, keepdims=True), groups.min(axis=-1, keepdims=True)

@@ -1,7 +1,7 @@
 """Checks the size of a zip archive's directory before the directory is parsed; finds the offsets of the members.
 
 zipfile trusts the directory, and creates an object for every entry before it can report how many there are. Torch
-(≥ 1.6) stores members uncompressed, one after another, and writes no comment; any other archive is rejected.
+(≥ 1.6) stores members uncompressed, one after another, and writes no comment; this module rejects archives that differ.
 Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 

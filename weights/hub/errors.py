@@ -140,7 +140,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
     page, status = f"{_endpoint()}/{name}", answer.status_code
     if isinstance(problem, errors.GatedRepoError):
         return HubError(
-            f"{name}: access is restricted, and you do not have it",
+            f"{name}: access is restricted, and you have no access yet",
             hint=f"request access at {page}, then {_LOG_IN}",
         )
     if isinstance(problem, errors.RevisionNotFoundError):

@@ -218,9 +218,9 @@ def needed_files(
 
 
 def _own_adapters(listed: Collection[str], read: ReadJson) -> list[str]:
-    """Returns the files of the adapters that a checkpoint has in its own folders (jina-embeddings-v5).
+    """Returns the files of the adapters that a checkpoint keeps in subfolders (jina-embeddings-v5).
 
-    In other models, folders with these names have another purpose.
+    In other models, subfolders of the same names have another purpose.
     """
     files = [
         file

@@ -159,7 +159,7 @@ def check_size(tokenizer: Tokenizer, growth: Growth, text: str) -> None:
                 break
     if size > limit:
         raise InputError(
-            f"the text has more than {limit:,} characters that must be tokenized at once",
+            f"the text has a part of more than {limit:,} characters that can only be tokenized as a whole",
             hint="split the text, or use overflow='truncate', which tokenizes only the beginning",
         )
 

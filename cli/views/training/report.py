@@ -1,4 +1,4 @@
-"""Draws the report on the data before training, and the estimate of time and memory."""
+"""Draws what is shown before training: the report on the data, and the estimate of time and memory."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

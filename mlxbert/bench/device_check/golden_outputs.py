@@ -165,7 +165,7 @@ def without_padding(array: Array, case: Case) -> Array:
 
 
 def difference(ours: NDArray[Any], reference: NDArray[Any]) -> float:
-    """Returns the largest difference as a share of the largest reference value, or of 1 if that is larger.
+    """Returns the largest difference, divided by the largest reference value (or by 1, if this value is smaller).
 
     The result is infinite if a value is not finite or the shapes differ.
     """

@@ -65,7 +65,7 @@ class CorpusPosition:
     problems: tuple[str, ...] = ()
 
     def with_problem(self, text: str, *, skipped: int = 0, empty: int = 0) -> "CorpusPosition":
-        """Returns a copy of the position with one more problem and larger counts."""
+        """Returns a copy of the position that also counts and lists this problem."""
         problems = (*self.problems, text)[:MAX_PROBLEMS]
         return replace(self, skipped=self.skipped + skipped, empty=self.empty + empty, problems=problems)
 

@@ -87,9 +87,9 @@ class EngineState:
         (self.tokens if self.computing else self.changed).notify_all()
 
     def admit(self, request: Request) -> bool:
-        """Claims the memory that a request may need; returns whether it was granted. The caller holds the lock.
+        """Claims the memory that a request may need; returns whether the request got it. The caller holds the lock.
 
-        A request that has to wait is queued again when there is room.
+        A request that gets no memory waits in a queue until there is room.
         """
         if request.claim is None and request.budget is not None:
             task = self.tasks[request.key]

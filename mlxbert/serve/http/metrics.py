@@ -62,7 +62,7 @@ def _lines(service: Service) -> Iterator[str]:
 
 
 def _family(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Yields the lines of a metric. Each key of `values`, a suffix with labels, is appended to the metric's name."""
+    """Yields the lines of a metric. The keys of `values` are suffixes, with labels, of the metric's name."""
     yield f"# HELP mlxbert_{name} {about}"
     yield f"# TYPE mlxbert_{name} {kind}"
     yield from (f"mlxbert_{name}{suffix} {value}" for suffix, value in values.items())

@@ -37,7 +37,7 @@ def copied(arrays: Arrays) -> Arrays:
 
 
 def norm(gradients: Arrays) -> mx.array:
-    """See `adamw.norm`. The arrays must be evaluated."""
+    """See `adamw.norm`. The caller has evaluated the arrays."""
     import numpy as np
 
     flat = [np.asarray(gradients[name]).ravel(order="K") for name in sorted(gradients)]

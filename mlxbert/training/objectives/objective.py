@@ -291,10 +291,10 @@ class ContrastiveObjective(Objective[AnyExample]):
 
     @abstractmethod
     def compare(self, outputs: mx.array, targets: Any) -> tuple[mx.array, float]:
-        """Returns the loss of a batch and its weight (see `loss`).
+        """Returns the loss of a batch and the weight of the batch (see `loss`).
 
         Args:
-            outputs: The outputs for all inputs of the examples, (T, width), in the same order.
+            outputs: The outputs for all inputs of the examples, (T, width), in the order of the inputs.
             targets: The result of `targets` for all examples of the batch.
         """
 

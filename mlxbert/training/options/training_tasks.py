@@ -319,7 +319,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=("spearman", "pearson", "mse", "mae", "r2"),
         problem_type="regression",
         numeric=True,
-        finetune="""Train a model to give each text or pair of texts a number.
+        finetune="""Train a model that predicts a number for each text or pair of texts.
 
         Example: mlxbert finetune regress --train ratings.csv --pair-column answer --output my-model
         """,

@@ -121,10 +121,9 @@ def _info(path: Path, name: str, entry: TensorEntry) -> TensorInfo:
     dtype = _DTYPES[entry.dtype]
     if any(size > MAX_SIZE for size in entry.shape):
         raise CheckpointError(f"{path}: damaged: tensor {name!r} has shape {list(entry.shape)}")
-    if entry.size != math.prod(entry.shape) * BYTES[dtype]:
-        raise CheckpointError(
-            f"{path}: damaged: tensor {name!r} of {dtype} {list(entry.shape)} has {entry.size} bytes of data"
-        )
+    expected = math.prod(entry.shape) * BYTES[dtype]
+    if entry.size != expected:
+        raise CheckpointError(f"{path}: damaged: tensor {name!r} has {entry.size} bytes of data, expected {expected}")
     return TensorInfo(dtype, _model_shape(name, entry), path, name)
 
 

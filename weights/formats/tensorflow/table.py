@@ -81,7 +81,7 @@ def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise MalformedError(f"a block of {len(block)} bytes")
     end = len(block) - 4 - 4 * _U32.unpack_from(block, len(block) - 4)[0]
     if end < 0:
-        raise MalformedError("a block is shorter than its restart points")
+        raise MalformedError("a block is too short for its list of restart points")
     key, at = b"", 0
     while at < end:
         shared, at = varint(block, at, end)
