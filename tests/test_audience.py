@@ -30,6 +30,7 @@ def _texts(path: Path) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
     found = [
         f"{module}:{line}: {text}"
@@ -41,6 +42,7 @@ def test_no_text_of_the_library_names_an_option_of_the_command_line() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     commands = {path.stem.replace("_", "-") for path in MODULES["mlxbert.cli.app"].parent.glob("commands/*.py")}
     commands |= {"index", "vocabulary", "distill", *CATALOGUE}

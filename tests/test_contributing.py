@@ -87,6 +87,7 @@ def _recipe(heading: str, name: str) -> set[str]:
 
 
 @together("example", EXAMPLES)
+@pytest.mark.slow
 def test_a_new_one_stands_in_the_files_of_its_recipe_and_in_no_others(example: Example) -> None:
     recipe = _recipe(example.recipe, example.name)
     own = {path for path in recipe if Path(path).stem == example.name}

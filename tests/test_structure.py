@@ -102,6 +102,7 @@ def _of_ours(module: str) -> list[str]:
     return [imported for imported in _imports(MODULES[module]) if imported.split(".")[0] == "mlxbert"]
 
 
+@pytest.mark.slow
 def test_imports_point_one_way() -> None:
     inner = [module for module in MODULES if module != "mlxbert"]
     arrows = [(module, imported) for module in inner for imported in _of_ours(module)]
