@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.cases import together
 
 ROOT = Path(__file__).parents[1]
@@ -86,8 +88,8 @@ def _recipe(heading: str, name: str) -> set[str]:
     return {path for path in paths if path.startswith(SOURCES)}
 
 
-@together("example", EXAMPLES)
 @pytest.mark.slow
+@together("example", EXAMPLES)
 def test_a_new_one_stands_in_the_files_of_its_recipe_and_in_no_others(example: Example) -> None:
     recipe = _recipe(example.recipe, example.name)
     own = {path for path in recipe if Path(path).stem == example.name}

@@ -182,7 +182,8 @@ def test_gradients_are_those_of_small_steps(family: str, tmp_path: Path) -> None
     assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.5)
 
 
-@pytest.mark.parametrize("weights", fast([False, True], False))
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [False, True])
 def test_far_tokens_keep_their_distances_in_bfloat16(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first token, which attends to the last 64 alone."""
     length, near = 4096, 4096 - 64

@@ -364,13 +364,13 @@ def test_the_threads_of_a_closed_engine_have_ended() -> None:
         assert len(ended) >= 2 and not any(Path(f"/proc/self/task/{thread.native_id}").exists() for thread in ended)
 
 
-def test_closing_computes_what_was_taken() -> None:
-    engine = Engine()
-    asked = [engine.submit("builtin", "embed", [f"text {number}"]) for number in range(40)]
+def test_closing_computes_what_was_taken(tiny_folder: Path) -> None:
+    engine = Engine({"one": str(tiny_folder)})
+    asked = [engine.submit("one", "embed", [f"text {number}"]) for number in range(40)]
     engine.close()
     assert all(len(one.result().results) == 1 for one in asked)
     with pytest.raises(MlxbertError):
-        engine.submit("builtin", "embed", ["x"])
+        engine.submit("one", "embed", ["x"])
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.005, 0.05, 0.2])
