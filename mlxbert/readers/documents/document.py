@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlxbert.errors import InputError, MlxbertError
 
@@ -30,8 +31,23 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadProblem:
+    """Something that a reader could not take over as it stands in the file.
+
+    Attributes:
+        kind: What the reader did: it `left out` a part of the file, `cut` a text, or `guessed`.
+        reason: What it was, and why: `the row has 5 cells, expected 3`, `the encoding, probably cp949`.
+    """
+
+    kind: Literal["left out", "cut", "guessed"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A text from a file, and its place in the file.
+
+    A part of a file that a reader had to leave out is a document without a text, with a problem.
 
     Attributes:
         text: The text.
@@ -42,6 +58,7 @@ class Document:
         pages: The offset of each page in the text; empty if there are no pages.
         first_line: The line of the file on which the text begins; `None` if the file does not consist of lines.
         guessed: The name of the field or column that holds the text, if the name was guessed.
+        problems: What the reader left out, cut or guessed.
     """
 
     text: str
@@ -52,6 +69,7 @@ class Document:
     pages: tuple[int, ...] = ()
     first_line: int | None = None
     guessed: str | None = None
+    problems: tuple[ReadProblem, ...] = ()
 
 
 class UnreadableError(InputError):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from mlxbert.readers.documents.document import Document, Heading, UnreadableError
+from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError
 
 _WORKER = "mlxbert.readers.documents.parser_process"
 _SIZE = 8  # bytes of the size before each answer
@@ -146,8 +146,8 @@ class _ParserProcess:
             answer = json.loads(self._take(size).decode("utf-8", "surrogatepass"))
             if "text" in answer:
                 headings = tuple(Heading(**heading) for heading in answer.pop("headings"))
-                pages = tuple(answer.pop("pages"))
-                documents.append(Document(**answer, headings=headings, pages=pages))
+                pages, problems = tuple(answer.pop("pages")), (ReadProblem(**each) for each in answer.pop("problems"))
+                documents.append(Document(**answer, headings=headings, pages=pages, problems=tuple(problems)))
             elif "memory" in answer:
                 raise _needs_memory(limits)
             elif "problem" in answer:
