@@ -90,6 +90,7 @@ class QueryOptions:
     context: Annotated[int, Option("Show N more lines of the file on each side.", bounds=Bounds(0, 1_000))] = 0
     no_update: Annotated[bool, Option("Search the index as it is.")] = False
     explain: Annotated[bool, Option("Show why a passage has its rank.")] = False
+    duplicates: Annotated[bool, Option("List the places of passages that repeat another one.")] = False
 
 
 @dataclass
@@ -167,6 +168,7 @@ def search(
     Example: mlxbert search "how do refunds work" docs/
     """
     from mlxbert.search.filters import make_filter
+    from mlxbert.search.rank_fusion import CLOSE
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
@@ -186,7 +188,9 @@ def search(
         session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
-        _show(index, hits, out, context=how.context, explain=how.explain)
+        elif reranker is None and all(hit.relevance is not None and hit.relevance < CLOSE for hit in hits):
+            console.say("note", "nothing close was found; these passages are the nearest")
+        _show(index, hits, how, out)
 
 
 def index(
@@ -424,20 +428,22 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
     return False
 
 
-def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:
+def _show(index: "Index", hits: "Sequence[Hit]", how: QueryOptions, out: OutputOptions) -> None:
     """Draws passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
         for hit in hits:
-            line = hit.to_dict(why=explain)
-            around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
+            line = hit.to_dict(why=how.explain)
+            sides = _around(index, hit, how.context) if how.context else ()
+            around = dict(zip(("before", "after"), sides, strict=False))
             json_lines.put_line(to_json(plain(line | {"path": hit.path and view.near(hit.path)} | around)))
         return
     console.require_stdout()
     screen = console.stdout()
-    for passage in _passages(index, hits, context):
+    for passage in _passages(index, hits, how.context):
         if passage.hit.rank > 1:
             screen.print()
-        for part in view.draw(passage, view.QueryWords(passage.hit.query), explain=explain):
+        words = view.QueryWords(passage.hit.query)
+        for part in view.draw(passage, words, explain=how.explain, duplicates=how.duplicates):
             screen.print(part)
 
 
@@ -486,6 +492,8 @@ def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
             view.LINES + 2 * context,
-            hit.score / best_score if best_score > 0 else 0.0,
+            hit.relevance
+            if hit.relevance is not None and hit.rerank_score is None
+            else (hit.score / best_score if best_score > 0 else 0.0),
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )

@@ -40,6 +40,8 @@ class IndexSettings:
         fields: The fields of a record to filter by; `None` for all others.
         created: The time of creation, in ISO 8601.
         updated: The time of the last update.
+        unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
+            yet.
     """
 
     model: str
@@ -57,6 +59,7 @@ class IndexSettings:
     fields: tuple[str, ...] | None = None
     created: str = ""
     updated: str = ""
+    unrelated: tuple[float, float] | tuple[()] = ()
 
 
 @dataclass(frozen=True, slots=True)
