@@ -352,7 +352,7 @@ class Index:
 
         The rankings are made longer until there are `limit` different texts, or no further chunks.
         """
-        scale = Scale(*self.unrelated, self.store.reachable(query)) if mode == "hybrid" else None
+        scale = Scale(*self.unrelated, self.store.complete_score(query)) if mode == "hybrid" else None
         depth, rows = max(_MIN_DEPTH, 4 * limit), dict[int, FoundChunk]()
         while True:
             lists = self._lists(query, vector, mode, only, depth)

@@ -8,10 +8,10 @@ from mlxbert.search.store import Scores
 
 # A logistic regression over questions with and without an answer among the passages, see docs/search.md.
 _VECTORS = 0.65  # per standard deviation between the score and those of unrelated texts
-_WORDS = 8.0  # per share of the words of the query, weighted by how rare they are
+_WORDS = 4.5  # of a passage with all words of the query; rare words count more
 _PHRASE = 3.0  # of a passage that contains the exact phrase
 _OFFSET = -6.2
-CLOSE = 0.25  # relevance below which a passage is probably no answer
+CLOSE = 0.15  # relevance below which a passage is probably no answer
 
 
 @dataclass
@@ -40,16 +40,16 @@ class Scale:
     Attributes:
         mean: The mean score of the vectors of two unrelated texts.
         deviation: The standard deviation of these scores.
-        reachable: The highest BM25 score that a chunk with all words of the query can reach.
+        complete: The BM25 score of a chunk of average length that has each word of the query once.
     """
 
     mean: float
     deviation: float
-    reachable: float
+    complete: float
 
     def evidence(self, scores: Mapping[str, float]) -> float:
         """Returns the logit of the relevance of a chunk, from its scores by vectors, by words and by the phrase."""
-        share = min(scores.get("words", 0.0) / self.reachable, 1.0) if self.reachable else 0.0
+        share = min(scores.get("words", 0.0) / self.complete, 1.0) if self.complete else 0.0
         deviations = (scores.get("vectors", self.mean) - self.mean) / self.deviation
         return _OFFSET + _VECTORS * deviations + _WORDS * share + _PHRASE * ("phrase" in scores)
 

@@ -29,7 +29,7 @@ from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
-from mlxbert.search.word_search import any_word, phrases, reachable
+from mlxbert.search.word_search import any_word, complete_score, phrases
 
 if TYPE_CHECKING:
     import numpy as np
@@ -398,9 +398,9 @@ class SqliteStore:
         return self._matching(any_word(query, self._frequency), count, only)
 
     @guarded
-    def reachable(self, query: str) -> float:
+    def complete_score(self, query: str) -> float:
         """See `IndexStore`."""
-        return reachable(query, self._frequency, self._cache.chunks())
+        return complete_score(query, self._frequency, self._cache.chunks())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:

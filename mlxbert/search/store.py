@@ -218,8 +218,8 @@ class IndexStore(Protocol):
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""
 
-    def reachable(self, query: str) -> float:
-        """Returns the highest BM25 score that a chunk with all words of a query can reach."""
+    def complete_score(self, query: str) -> float:
+        """Returns the BM25 score of a chunk of average length that has each word of a query once."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks that contain all quoted phrases of a query or, if it has none, the query as one phrase."""

@@ -5,7 +5,7 @@ import pytest
 from mlxbert.search.rank_fusion import Scale, fuse
 from mlxbert.search.similar_passages import DistinctTexts
 
-SCALE = Scale(mean=0.1, deviation=0.1, reachable=8.0)
+SCALE = Scale(mean=0.1, deviation=0.1, complete=4.0)
 
 
 def test_a_single_list_keeps_its_scores() -> None:
