@@ -60,7 +60,7 @@ def test_the_first_search_makes_an_index_and_later_ones_read_only_what_changed(r
     first = run("search", "paris", files)
     assert [*first.lines[0]] == KEYS.split() and paths(first)[0] == "b.txt"
     assert "left out: 1 hidden, 1 binary" in first.err.replace("1 binary, 1 hidden", "1 hidden, 1 binary")
-    assert run("search", "paris", files).err == ""
+    assert run("search", "paris", files, "--mode", "words").err == ""
     (files / "g.txt").write_text("paris paris", encoding="utf-8")
     (files / "b.txt").unlink()
     assert paths(run("search", "paris", files, "--no-update"))[0] == "b.txt"

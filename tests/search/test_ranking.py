@@ -39,7 +39,7 @@ def test_scores_are_compared_with_those_of_unrelated_texts() -> None:
     """A model whose vectors are all similar is no surer than another one."""
     lists = {"vectors": [(1, 0.5)], "words": [(1, 2.0)]}
     narrow = {"vectors": [(1, 0.84)], "words": [(1, 2.0)]}
-    (first,), (second,) = fuse(lists, {1: 1}, SCALE), fuse(narrow, {1: 1}, Scale(0.8, 0.01, 8.0))
+    (first,), (second,) = fuse(lists, {1: 1}, SCALE), fuse(narrow, {1: 1}, Scale(0.8, 0.01, 4.0))
     assert first.score == pytest.approx(second.score)
 
 
@@ -47,7 +47,7 @@ def test_a_document_has_the_relevance_of_its_best_chunk() -> None:
     groups = {1: 10, 2: 10, 3: 11, 4: 11}
     lists = {"vectors": [(1, 0.9), (2, 0.8), (3, 0.7)], "words": [(4, 5.0), (2, 4.0)]}
     first, second = fuse(lists, groups, SCALE)
-    assert (first.chunk, second.chunk) == (4, 2)
+    assert (first.chunk, second.chunk) == (2, 4)
     assert [fused.chunk for fused in fuse({"vectors": lists["vectors"]}, groups)] == [1, 3]
     assert [fused.chunk for fused in fuse({"vectors": [(3, -0.1), (1, -0.5), (2, -0.7)]}, groups)] == [3, 1]
 
