@@ -22,7 +22,10 @@ from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, e
 from tests.helpers.screen import Screen
 
 Run = Callable[..., Outcome]
-KEYS = "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score chunk relevance alike"
+KEYS = (
+    "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score "
+    "chunk relevance alike"
+)
 FILES = {
     "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
     "b.txt": "paris , w1 w2 w3\n\nw4 w5 w6\n",
