@@ -6,6 +6,7 @@ The index, queries, phrases and the counts of words all use the same words.
 import re
 import unicodedata
 from collections.abc import Mapping
+from itertools import pairwise
 
 # Scripts that put no spaces between words (Han, kana, Bopomofo, Thai, Lao, Khmer, Myanmar), and Hangul, in which a word
 # has many forms. Without digits.
@@ -33,17 +34,22 @@ _BASE = (
     " -\u02ff\u0370-\u0482\u048a-\u052f\u05d0-\u05f2\u0620-\u064a\u0660-\u06d5\u06ee-\u06ff\u0750-\u077f\u0870-\u08c9"
     "\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2c60-\u2c7f\ua640-\ua66e\ua680-\ua69d\ua720-\ua7ff\uab30-\uab6f"
 )
+_POSSESSIVE = re.compile(r"(?<=\w)['\u2019][sS](?!\w)")  # "Newton's" has to be found with "Newton"
 _MARKS = re.compile(f"(?<=[{_BASE}])[^\\w \ue000-\uf8ff\U00010000-\U0010ffff]+")
 _UNIT = f"[{_UNSPACED}][^\\w {_FUTURE}]*"  # a character with its marks
 _PAIR = re.compile(f"({_UNIT})(?=({_UNIT})?)")
 _SINGLE = re.compile(_UNIT)
 
 
+_MARK = ("Mn", "Mc", "Me")
+_ATTACHED = (*_MARK, "Cf")  # categories of characters that belong to the character before
+
+
 class _Characters(dict[int, int | None]):
     """Maps letters, digits and marks to themselves, and other characters to a space; looks each one up on first use."""
 
     def __missing__(self, code: int) -> int:
-        is_kept = chr(code).isalnum() or unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Co")
+        is_kept = chr(code).isalnum() or unicodedata.category(chr(code)) in (*_MARK, "Co")
         self[code] = value = code if is_kept or 0x20000 <= code < 0x40000 else ord(" ")
         return value
 
@@ -53,15 +59,25 @@ _ASCII: Mapping[int, str] = {code: chr(code).lower() if chr(code).isalnum() else
 
 
 def plain(text: str) -> str:
-    """Returns a text without case, marks and invisible characters, with spaces between the words.
+    """Returns a text without case, marks, invisible characters and `'s`, with spaces between the words.
 
     Marks remain where they are letters of their own, as in kana and in the scripts of India.
     """
+    text = _POSSESSIVE.sub("", text)
     if text.isascii():
         return text.translate(_ASCII)
     decomposed = unicodedata.normalize("NFKD", text).translate(_CHARACTERS)
     folded = _MARKS.sub("", f" {decomposed}").casefold().translate(_PLAIN)
     return unicodedata.normalize("NFC", folded[1:])
+
+
+def plain_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Returns a text as `plain` does, but with `'s`, and where each of its characters begins and ends in the text."""
+    if text.isascii():
+        return text.translate(_ASCII), [(place, place + 1) for place in range(len(text))]
+    starts = [place for place, character in enumerate(text) if unicodedata.category(character) not in _ATTACHED]
+    pieces = [(plain(text[start:end]), (start, end)) for start, end in pairwise([*starts, len(text)])]
+    return "".join(piece for piece, _ in pieces), [place for piece, place in pieces for _ in piece]
 
 
 def folded(text: str) -> str:

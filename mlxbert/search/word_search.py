@@ -68,6 +68,11 @@ def phrases(query: str) -> str:
     return " AND ".join(map(match_of, quoted or [unquoted]))
 
 
+def words_of(query: str) -> list[str]:
+    """Returns the words of a query that the index has; a single character of a script without spaces begins one."""
+    return [word.rstrip("*") for word in _words(_terms(query))]
+
+
 def match_of(term: Sequence[str]) -> str:
     """Returns the FTS5 query for words that follow each other; `*` must be outside of the quotation marks."""
     text = " ".join(term)
