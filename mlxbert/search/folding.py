@@ -40,7 +40,7 @@ _MARK = ("Mn", "Mc", "Me")
 _ATTACHED = (*_MARK, "Cf")  # categories of characters that belong to the character before
 
 
-class _Characters(dict[int, int | None]):
+class _KeptCharacters(dict[int, int | None]):
     """Maps letters, digits and marks to themselves, and other characters to a space; looks each one up on first use."""
 
     def __missing__(self, code: int) -> int:
@@ -49,7 +49,7 @@ class _Characters(dict[int, int | None]):
         return value
 
 
-_CHARACTERS = _Characters(dict.fromkeys(_IGNORABLE))
+_CHARACTERS = _KeptCharacters(dict.fromkeys(_IGNORABLE))
 _ASCII: Mapping[int, str] = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
 
 
