@@ -1,5 +1,7 @@
 """Changes the tables of an index of an older version to those of the present version."""
 
+import re
+
 from mlxbert.search import schema
 from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
@@ -51,8 +53,14 @@ def _create_tables(connection: Database) -> None:
     """Removes the old words, and creates the tables that the older version does not have."""
     connection.execute("DROP TABLE words")
     for table in schema.TABLES:
-        if table not in _TABLES:
-            connection.execute(table)
+        connection.execute(re.sub(" (TABLE|INDEX) ", r" \1 IF NOT EXISTS ", table, count=1))
+
+
+def _move_vectors(connection: Database) -> None:
+    """Moves the only vector of each chunk to the table of windows, as the vector of the chunk's only window."""
+    connection.execute("INSERT INTO windows SELECT id, vector FROM chunks")
+    connection.execute("DROP INDEX chunks_of_vector")
+    connection.execute("ALTER TABLE chunks DROP COLUMN vector")
 
 
 def _read_again(connection: Database) -> None:
@@ -60,4 +68,4 @@ def _read_again(connection: Database) -> None:
     connection.execute("UPDATE files SET mtime = -1, hash = x''")
 
 
-_STEPS = (_create_tables, schema.fill_words, _read_again)
+_STEPS = (_create_tables, _move_vectors, schema.fill_words, _read_again)

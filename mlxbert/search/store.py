@@ -87,7 +87,7 @@ class StoredChunk:
     Attributes:
         text: The text that is shown and searched.
         titles: The titles and headings above the chunk, outermost first.
-        hash: The hash of the text that was embedded, which includes the titles.
+        hashes: The hash of the text that was embedded for each window, which includes the titles.
         first_line: The line on which the chunk begins, if its file has lines.
         last_line: The line on which the chunk ends.
         page: The page on which the chunk begins, if there are pages.
@@ -95,7 +95,7 @@ class StoredChunk:
 
     text: str
     titles: tuple[str, ...]
-    hash: bytes
+    hashes: tuple[bytes, ...]
     first_line: int | None = None
     last_line: int | None = None
     page: int | None = None

@@ -79,7 +79,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
     texts = {f"{name} {again}": planted.text for name, planted in PLANTED.items() for again in (1, 2)}
     with made.writing():
         for path, text in texts.items():
-            chunk = StoredChunk(f"({text})", (path,), path.encode())
+            chunk = StoredChunk(f"({text})", (path,), (path.encode(),))
             made.put(StoredFile(path), [StoredDocument("", path, {}, [chunk])], {path.encode(): np.ones(8, np.float32)})
     made.check()
     yield made

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -636,8 +636,8 @@ def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: 
         def __call__(self, document: Document) -> list[Chunk]:
             return [Chunk(0, len(document.text), (), None, None, None)]
 
-        def embedded(self, document: Document, chunk: Chunk) -> str:
-            return document.text.split()[-1]
+        def embedded(self, document: Document, chunk: Chunk) -> Sequence[str]:
+            return [document.text.split()[-1]]
 
     with open_index(tmp_path / "index.db", model=unit, paths=[folder]) as index:
         index.splitter = Lines()
@@ -657,8 +657,8 @@ def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: 
         def __call__(self, document: Document) -> list[Chunk]:
             return [*usual(document)]
 
-        def embedded(self, document: Document, chunk: Chunk) -> str:
-            return "dog " * 100 if "too" in document.text else usual.embedded(document, chunk)
+        def embedded(self, document: Document, chunk: Chunk) -> Sequence[str]:
+            return ["dog " * 100] if "too" in document.text else usual.embedded(document, chunk)
 
     index.splitter = Long()
     for name in ("d.txt", "e.txt"):

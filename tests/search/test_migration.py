@@ -35,13 +35,21 @@ SqliteStore(path)
 
 
 def make_older(path: Path) -> None:
-    """Changes the tables of an index to those of the older version."""
+    """Changes the tables of an index to those of the older version, in which a chunk has a single vector."""
     connection = connect(str(path), "rwc")
     connection.execute("BEGIN")
+    vector = "(SELECT min(vector) FROM windows WHERE chunk = id) AS vector"
+    connection.execute(f"CREATE TEMP TABLE kept AS SELECT *, {vector} FROM chunks")
+    connection.execute("DROP TABLE chunks")
     for kind, name, sql in connection.rows("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
-        if sql not in migration._TABLES and not name.startswith("words_"):
+        if sql not in migration._TABLES and not name.startswith("words_") and kind == "table":
             connection.execute(f"DROP {kind} {name}")
-    connection.execute(next(sql for sql in migration._TABLES if sql.startswith("CREATE VIRTUAL")))
+    present = {sql for (sql,) in connection.rows("SELECT sql FROM sqlite_master")}
+    for sql in migration._TABLES:
+        if sql not in present and "words_" not in sql:
+            connection.execute(sql)
+    columns = "id, document, vector, titles, text, first_line, last_line, page"
+    connection.execute(f"INSERT INTO chunks ({columns}) SELECT {columns} FROM temp.kept")
     connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
     connection.execute(f"PRAGMA user_version = {migration.OLDER}")
     connection.execute("COMMIT")
@@ -96,7 +104,7 @@ def test_an_older_index_is_converted_when_it_is_opened(
         index.check()
         assert index.search("ΑΘΗΝΑ", mode="words")[0].path == str(folder / "greek.txt")
         last = run(index)
-        assert last.embedded == 0 and last.reused == last.chunks - 1 and last.failed == 0
+        assert last.embedded == 0 and last.reused >= last.chunks - 1 and last.failed == 0
         assert [(hit.path, hit.text) for hit in index.search("lodz", mode="words")] == [(None, "dog in Łódź")]
         assert not [event for event in index.update() if isinstance(event, FileIndexed)]
         index.check()
@@ -143,7 +151,7 @@ def test_a_conversion_that_fails_changes_nothing(older: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", [1, 20, 48])
+@pytest.mark.parametrize("last", [1, 20, 37])
 def test_a_conversion_that_is_killed_changes_nothing(older: Path, tiny: mlxbert.Model, last: int) -> None:
     command = [sys.executable, "-c", CHILD, str(older), str(last)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
