@@ -1,10 +1,13 @@
 """Changes the tables of an index of an older version to those of the present version."""
 
+import json
 import re
 
+from mlxbert.folders.fingerprint import hash_folder
 from mlxbert.search import schema
 from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
+from mlxbert.weights.model_source import BUILTIN, builtin_folder
 
 WRITABLE = "open the index once where it can be written, which converts it"
 OLDER = 2  # the only older version
@@ -68,4 +71,14 @@ def _read_again(connection: Database) -> None:
     connection.execute("UPDATE files SET mtime = -1, hash = x''")
 
 
-_STEPS = (_create_tables, _move_vectors, schema.fill_words, _read_again)
+def _identify_model(connection: Database) -> None:
+    """Stores the fingerprint of the built-in model without the times of its files, which each installation changes.
+
+    All indexes of the older version that have a built-in model have the present one.
+    """
+    where = "name = 'hash' AND (SELECT value FROM about WHERE name = 'model') = ?"
+    values = json.dumps(hash_folder(builtin_folder())), json.dumps(BUILTIN)
+    connection.execute(f"UPDATE about SET value = ? WHERE {where}", values)
+
+
+_STEPS = (_create_tables, _move_vectors, schema.fill_words, _read_again, _identify_model)

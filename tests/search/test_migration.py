@@ -1,6 +1,7 @@
 """An index of an older version is converted when it is opened."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import BusyError, StoreError
+from mlxbert.folders import fingerprint
 from mlxbert.search import migration, schema
 from mlxbert.search.database import Database, connect
 from mlxbert.search.index import Index, open_index
@@ -148,6 +150,21 @@ def test_a_conversion_that_fails_changes_nothing(older: Path, monkeypatch: pytes
     assert version(older) == migration.OLDER
     open_index(older).close()
     assert version(older) == SCHEMA
+
+
+def test_an_installation_changes_the_times_of_the_built_in_model_alone(
+    older: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connect(str(older), "rwc")
+    connection.execute("UPDATE about SET value = '\"builtin\"' WHERE name = 'model'")
+    connection.close()
+    installed = shutil.copytree(tiny_folder, older.parent / "installed")
+    for module in (migration, fingerprint):
+        monkeypatch.setattr(module, "builtin_folder", lambda: installed)
+    for seconds in (1, 2):
+        os.utime(installed / "model.safetensors", (seconds, seconds))
+        with open_index(older) as index:
+            assert index.about.hash == fingerprint.hash_folder(installed)
 
 
 @pytest.mark.slow
