@@ -11,12 +11,13 @@ from urllib.parse import quote_from_bytes
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.hit import Hit
+from mlxbert.search.folding import plain, plain_with_places
+from mlxbert.search.word_search import words_of
 
 LINES = 6  # lines of a passage on the screen
 _INDENT, _MAX_WIDTH, _MIN_WIDTH = 3, 100, 8  # columns: of space on the left, and of a passage
 _SHORT = 3  # words of up to this many letters are marked only if the query has no longer ones
 _STEM = 4  # words of at least this many letters also match with other endings
-_WORD = re.compile(r"\w+")
 # Lines of prose are joined, but not lines of lists, tables and code.
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
 _CODE = 8  # in code, more than one in this many lines is indented
@@ -48,21 +49,22 @@ class QueryWords:
     """Finds the words of a query in texts."""
 
     def __init__(self, query: str) -> None:
-        words = dict.fromkeys(word.casefold() for word in _WORD.findall(query))
-        names = {word.casefold() for word in _WORD.findall(query) if word.isupper()}
+        words = dict.fromkeys([*plain(query).split(), *words_of(query)])
+        names = {part for word in query.split() if word.isupper() for part in plain(word).split()}
         longer = [word for word in words if len(word) > _SHORT or not word.isascii() or word in names]
         self._words = longer or [*words]
-        self._pattern = re.compile("|".join(f"({_form(word)})" for word in self._words) or "(?!)", re.IGNORECASE)
+        self._pattern = re.compile("|".join(f"({_form(word)})" for word in self._words) or "(?!)")
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Returns the start and end of each occurrence of a word in a text."""
-        return [match.span() for match in self._pattern.finditer(text)]
+        folded, places = plain_with_places(text)
+        matches = (match.span() for match in self._pattern.finditer(folded))
+        return [(places[start][0], places[end - 1][1]) for start, end in matches]
 
     def shared(self, text: str) -> int:
         """Returns the total length of the query's words that occur in a text; repeated words count once."""
-        return sum(
-            len(self._words[word - 1]) for word in {match.lastindex or 0 for match in self._pattern.finditer(text)}
-        )
+        numbers = {match.lastindex or 0 for match in self._pattern.finditer(plain(text))}
+        return sum(len(self._words[number - 1]) for number in numbers)
 
 
 def _form(word: str) -> str:

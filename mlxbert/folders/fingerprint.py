@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.durable_files import is_system_file, sha256
 from mlxbert.weights.formats.file_names import TF_STATE, holds_weights
+from mlxbert.weights.model_source import builtin_folder
 
 if TYPE_CHECKING:
     from mlxbert.weights.model_folder import ModelFolder
@@ -22,14 +23,15 @@ def hash_folder(folder: Path) -> str:
     It covers the names and the content of small files. Of weight files, it covers the name, the size, the modification
     time, the header and some blocks, because hashing gigabytes of weights would take longer than some runs. Subfolders
     are included, because sentence-transformers keeps the pooling in one; hidden folders and unfinished output are not.
-    Links are followed, because a snapshot in the hub's cache consists of links.
+    Links are followed, because a snapshot in the hub's cache consists of links. The modification times of the built-in
+    model are left out, because each installation changes them.
     """
-    digest = hashlib.sha256()
+    digest, is_builtin = hashlib.sha256(), folder == builtin_folder()
     for path in sorted(_model_files(folder, frozenset())):
         state = path.stat()
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
         if holds_weights(path.name):
-            digest.update(b"%s\0%d\0%d\0" % (name, state.st_size, state.st_mtime_ns))
+            digest.update(b"%s\0%d\0%d\0" % (name, state.st_size, 0 if is_builtin else state.st_mtime_ns))
             for block in _samples(path, state.st_size):
                 digest.update(block)
         else:

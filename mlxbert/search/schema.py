@@ -1,8 +1,9 @@
 """The tables of an index in a SQLite file, and the conversion of SQLite's errors."""
 
 import functools
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -12,6 +13,7 @@ import apsw
 from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.search.database import Database
+from mlxbert.search.folding import folded
 from mlxbert.search.store import SCHEMA
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
@@ -21,8 +23,10 @@ ENDINGS = ("", "-wal", "-shm", ".lock")  # endings of the names of an index's fi
 BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")
 _INDEXES = "`mlxbert indexes list` shows the existing indexes"
 _AGAIN = "remove it with `mlxbert indexes remove`, then create it again"
-_TOKENIZER = "unicode61 remove_diacritics 2"
-_TABLES = (
+# The words come from `folding`; the tokenizer only splits them at spaces. Stemming of English words found more by words
+# alone, but no more in a hybrid search, and fewer texts that are quoted.
+WORDS = "fts5 (titles, text, content='', contentless_delete=1, tokenize='ascii')"
+TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE files (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, "
     "mtime INTEGER NOT NULL, hash BLOB NOT NULL, problem TEXT, left_out INTEGER NOT NULL)",
@@ -37,13 +41,12 @@ _TABLES = (
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
     "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
     "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page, and a page of zeros passes
-    "CREATE VIRTUAL TABLE words USING fts5 (titles, text, content='chunks', content_rowid='id', "
-    f"tokenize='{_TOKENIZER}')",
+    f"CREATE VIRTUAL TABLE words USING {WORDS}",
 )
 _SHADOWS = (  # the tables that FTS5 creates
     "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
     "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
-    "CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)",
+    "CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB, origin INTEGER)",
     "CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID",
 )
 
@@ -106,23 +109,45 @@ def damaged(path: str, why: str) -> StoreError:
 def create(connection: Database) -> None:
     """Creates the tables of a new index, within the caller's transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    for table in _TABLES:
+    for table in TABLES:
         connection.execute(table)
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
+def put_words(connection: Database, chunk: int, titles: Sequence[str], text: str, table: str = "words") -> None:
+    """Inserts the words of a chunk."""
+    values = chunk, folded("\n".join(titles)), folded(text)
+    connection.execute(f"INSERT INTO {table} (rowid, titles, text) VALUES (?, ?, ?)", values)
+
+
+def fill_words(connection: Database, table: str = "words") -> None:
+    """Inserts the words of all chunks into an empty table."""
+    for chunk, titles, text in connection.execute("SELECT id, titles, text FROM chunks"):
+        put_words(connection, chunk, json.loads(titles), text, table)
+
+
 def check(path: str, connection: Database) -> None:
     """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
-    if _pragma(connection, "application_id") != APPLICATION:
-        raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
-    version = _pragma(connection, "user_version")
+    version = version_of(path, connection)
     if version != SCHEMA:
         message = f"{path}: the index has schema version {version}, this mlxbert supports {SCHEMA}"
         raise StoreError(message, hint="update mlxbert, or create the index again" if version > SCHEMA else _AGAIN)
+    check_tables(path, connection, (*TABLES, *_SHADOWS))
+
+
+def version_of(path: str, connection: Database) -> int:
+    """Returns the version of an index; raises StoreError if the file is not an index."""
+    if _pragma(connection, "application_id") != APPLICATION:
+        raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
+    return _pragma(connection, "user_version")
+
+
+def check_tables(path: str, connection: Database, tables: Iterable[str]) -> None:
+    """Raises StoreError if the pages of a file have no checksums, or if it has other tables, triggers or views."""
     if _pragma(connection, "checksum_verification") != 1:  # a damaged header turns it off
         raise damaged(path, "pages without checksums")
-    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-    if tables - {None} != {*_TABLES, *_SHADOWS}:
+    present = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    if present - {None} != {*tables}:
         raise damaged(path, "unexpected or missing tables")
 
 

@@ -6,6 +6,7 @@ Everything that is read is verified with a checksum.
 """
 
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import apsw
 
 from mlxbert.errors import StoreError
 from mlxbert.paths import file_to_write, replace_file
-from mlxbert.search import schema
+from mlxbert.search import migration, schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, guarded
@@ -29,7 +30,7 @@ from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
-from mlxbert.search.word_search import any_word, complete_score, phrases
+from mlxbert.search.word_search import any_word, complete_score, match_of, phrases
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
+_LOG = logging.getLogger("mlxbert")
 _CHUNK = (
     "chunks.id, document, files.path, place, fields, text, titles, first_line, last_line, page FROM chunks "
     "JOIN documents ON documents.id = document JOIN files ON files.id = file"
@@ -88,11 +90,24 @@ class SqliteStore:
             raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
         self._connection = self._connect()
         try:
+            if migration.is_older(self.path, self._connection):
+                self._migrate()
             schema.check(self.path, self._connection)
             self._read_about()
         except BaseException:
             self._connection.close()
             raise
+
+    def _migrate(self) -> None:
+        """Changes an index of an older version to this version; a process that is killed leaves it as it was."""
+        if not self.writable:
+            raise StoreError(f"{self.path}: the index has an older schema version", hint=migration.WRITABLE)
+        _LOG.warning(
+            "%s: the index is of an older version and is converted; its next update reads all files", self.path
+        )
+        with schema.locked(self.path), self.writing():
+            if migration.is_older(self.path, self._connection):  # another process may have been faster
+                migration.migrate(self._connection)
 
     def _create(self, about: IndexSettings) -> None:
         """Creates the file under a temporary name, so that a killed process leaves no incomplete index."""
@@ -256,7 +271,7 @@ class SqliteStore:
                 number = self._connection.last_insert_rowid()
                 for hash in chunk.hashes:
                     execute("INSERT INTO windows VALUES (?, ?)", (number, self._vector(hash, vectors)))
-                execute("INSERT INTO words (rowid, titles, text) VALUES (?, ?, ?)", (number, titles, chunk.text))
+                schema.put_words(self._connection, number, chunk.titles, chunk.text)
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
         """Returns the number of the vector with a hash; stores the vector if it is new."""
@@ -313,9 +328,8 @@ class SqliteStore:
     def _delete_documents(self, numbers: Iterable[int]) -> None:
         execute = self._connection.execute
         for number in numbers:
-            for row in self._connection.rows("SELECT id, titles, text FROM chunks WHERE document = ?", (number,)):
-                execute("INSERT INTO words (words, rowid, titles, text) VALUES ('delete', ?, ?, ?)", row)
-                execute("DELETE FROM windows WHERE chunk = ?", row[:1])
+            for table, column in (("words", "rowid"), ("windows", "chunk")):
+                execute(f"DELETE FROM {table} WHERE {column} IN (SELECT id FROM chunks WHERE document = ?)", (number,))
             execute("DELETE FROM chunks WHERE document = ?", (number,))
             execute("DELETE FROM documents WHERE id = ?", (number,))
         self._cache.forget()
@@ -408,15 +422,11 @@ class SqliteStore:
         return self._matching(phrases(query), count, only)
 
     def _frequency(self, words: Sequence[str]) -> dict[str, int]:
-        """Returns the number of chunks that contain each word."""
-        self._connection.execute(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab ('main', 'words', 'row')"
-        )
-        query, counts = "SELECT doc FROM temp.vocabulary WHERE term = ?", self._cache.counts()
+        """Returns the number of chunks that contain each word, or a word with the beginning before a `*`."""
+        query, counts = "SELECT count(*) FROM words WHERE words MATCH ?", self._cache.counts()
         for word in words:
             if word not in counts:
-                row = self._connection.row(query, (word,))
-                counts[word] = row[0] if row else 0
+                counts[word] = int(self._connection.row(query, (match_of([word]),))[0])
         return {word: counts[word] for word in words}
 
     def _matching(self, match: str, count: int, only: Filter) -> Scores:
@@ -521,8 +531,7 @@ class SqliteStore:
         problems = [row[0] for row in self._connection.execute("PRAGMA integrity_check")]
         if problems != ["ok"]:
             raise schema.damaged(self.path, "; ".join(problems[:3]))
-        if self.writable:
-            self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        self._check_words()
         complete = self._connection.execute(
             "SELECT count(*) = (SELECT count(*) FROM windows) AND "
             "count(DISTINCT chunk) = (SELECT count(*) FROM chunks) "
@@ -532,6 +541,25 @@ class SqliteStore:
         if complete.fetchone() != (1,):
             raise schema.damaged(self.path, "a chunk without its document or its vector")
         self._cache.check()
+
+    def _check_words(self) -> None:
+        """Compares the words with those of all chunks, which are indexed once more in a temporary table."""
+        terms = "SELECT term, col, doc, cnt FROM temp.{0}_terms UNION ALL SELECT NULL, NULL, rowid, NULL FROM {0}"
+        stored, computed = terms.format("words"), terms.format("checked")
+        with self.reading():
+            try:
+                self._connection.execute(f"CREATE VIRTUAL TABLE temp.checked USING {schema.WORDS}")
+                schema.fill_words(self._connection, "checked")
+                for database, table in (("main", "words"), ("temp", "checked")):
+                    self._connection.execute(
+                        f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab ('{database}', '{table}', 'col')"
+                    )
+                for these, others in ((stored, computed), (computed, stored)):
+                    if self._connection.row(f"SELECT * FROM ({these}) EXCEPT SELECT * FROM ({others}) LIMIT 1"):
+                        raise schema.damaged(self.path, "words that are not those of the chunks")
+            finally:
+                if self._connection.in_transaction:
+                    self._execute("ROLLBACK")  # removes the temporary tables
 
     def close(self) -> None:
         """See `IndexStore`."""

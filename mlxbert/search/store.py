@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 3  # the version of the stored data; other versions are refused
+SCHEMA = 3  # the version of the stored data: `migration` changes older ones, and newer ones are refused
 
 
 @dataclass(frozen=True)

@@ -2,41 +2,41 @@
 
 import math
 import re
-import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from mlxbert.search.folding import folded, is_single, is_unspaced
 
 ROWS = 8_000  # chunks scored per query: FTS5 takes 2.5 µs per chunk, 20 ms in total
 _COMMON = 1e-6  # the weight of a word in more than half of all chunks
 _WORD = re.compile(r"\S+")
-_TOKEN = re.compile(r"[^\W_]+")
-_NOT_QUOTED = re.compile('["\0\ud800-\udfff]')
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
     """Makes the FTS5 query that finds the chunks with at least one word or quoted phrase of a query.
 
-    The words of a quoted phrase must follow each other, and so must the parts of a word such as `read_file`.
+    The words of a quoted phrase must follow each other, and so must the parts of a word such as `read_file`. In scripts
+    without spaces, each pair of characters is a word.
 
     Very frequent words are left out if there are rarer ones: they are the least informative and the most expensive.
 
     Args:
         query: Any text.
-        frequency: Returns the number of chunks that contain each word.
+        frequency: Returns the number of chunks that contain each word. A word may end with `*`: then any word that
+            begins so counts.
     """
-    unquoted = _WORD.findall(_QUOTED.sub(" ", query).replace('"', " "))
-    words = [word for word in dict.fromkeys([*_QUOTED.findall(query), *unquoted]) if _TOKEN.search(word)]
-    parts = {word: [_folded(part) for part in _TOKEN.findall(word)] for word in words}
-    counts = frequency(sorted({part for folded in parts.values() for part in folded}))
-    rows = {word: min(counts.get(part, 0) for part in parts[word]) for word in words}
-    kept: list[str] = []
+    terms = _terms(query)
+    counts = frequency(_words(terms))
+    rows = {term: min(counts.get(word, 0) for word in term) for term in terms}
+    kept: list[tuple[str, ...]] = []
     total = 0
-    for word in sorted(words, key=rows.__getitem__):
-        total += rows[word]
+    for term in sorted(terms, key=rows.__getitem__):
+        total += rows[term]
         if kept and total > ROWS and rows[kept[-1]]:
             break
-        kept.append(word)
-    return " OR ".join(map(_phrase, kept))
+        kept.append(term)
+    return " OR ".join(map(match_of, kept))
 
 
 def complete_score(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
@@ -44,10 +44,10 @@ def complete_score(query: str, frequency: Callable[[Sequence[str]], dict[str, in
 
     Args:
         query: Any text.
-        frequency: Returns the number of chunks that contain each word.
+        frequency: Returns the number of chunks that contain each word, as for `any_word`.
         chunks: The number of chunks.
     """
-    words = sorted({_folded(word) for word in _TOKEN.findall(query)})
+    words = _words(_terms(query))
     numbers = frequency(words)
     counts = [numbers.get(word, 0) for word in words]
     weights = (math.log((max(chunks - count, 0) + 0.5) / (count + 0.5)) for count in counts)
@@ -60,17 +60,56 @@ def phrases(query: str) -> str:
     The result is empty for a query that is a single unquoted word: as a phrase, the word would match the same chunks
     as in the query of `any_word`.
     """
-    quoted = [part for part in _QUOTED.findall(query) if _TOKEN.search(part)]
-    if not quoted and len(_TOKEN.findall(query)) < 2:
+    quoted = [phrase for part in _QUOTED.findall(query) if (phrase := _open_ended(folded(part).split()))]
+    unquoted = _open_ended(folded(query).split())
+    if not quoted and len(unquoted) < 2:
         return ""
-    return " AND ".join(map(_phrase, quoted or [query]))
+    return " AND ".join(map(match_of, quoted or [unquoted]))
 
 
-def _phrase(text: str) -> str:
-    return '"{}"'.format(_NOT_QUOTED.sub(" ", text))
+def words_of(query: str) -> list[str]:
+    """Returns the words of a query that the index has; a single character of a script without spaces begins one."""
+    return [word.rstrip("*") for word in _words(_terms(query))]
 
 
-def _folded(word: str) -> str:
-    """Converts a word to the form of FTS5's tokenizer: lowercase, without diacritics."""
-    decomposed = unicodedata.normalize("NFD", word.lower())
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+def match_of(term: Sequence[str]) -> str:
+    """Returns the FTS5 query for words that follow each other; `*` must be outside of the quotation marks."""
+    text = " ".join(term)
+    return f'"{text[:-1]}"*' if text.endswith("*") else f'"{text}"'
+
+
+def _terms(query: str) -> list[tuple[str, ...]]:
+    """Returns the quoted phrases and the words of a query, each as the words that must follow each other."""
+    quoted = [_open_ended(folded(part).split()) for part in _QUOTED.findall(query)]
+    unquoted = _WORD.findall(_QUOTED.sub(" ", query).replace('"', " "))
+    terms = [*quoted, *(term for word in unquoted for term in _parts(folded(word).split()))]
+    return [term for term in dict.fromkeys(terms) if term]
+
+
+def _parts(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yields the terms for a part of a query that has no space.
+
+    A pair of characters of scripts without spaces is a term of its own.
+    """
+    for unspaced, group in groupby(words, is_unspaced):
+        run = [*group]
+        if unspaced:
+            yield from (_open_ended(run[max(place - 1, 0) : place + 1])[-1:] for place in range(len(run)))
+        else:
+            yield tuple(run)
+
+
+def _open_ended(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the words of a phrase such that, in scripts without spaces, any character may follow the last one.
+
+    In a text, the last character is a word of its own only if no other character follows. The pair before that word
+    has the character too; a character without a pair before it becomes the beginning of a word.
+    """
+    if not words or not is_single(words[-1]):
+        return tuple(words)
+    is_paired = len(words) > 1 and is_unspaced(words[-2]) and not is_single(words[-2])
+    return tuple(words[:-1]) if is_paired else (*words[:-1], f"{words[-1]}*")
+
+
+def _words(terms: Sequence[Sequence[str]]) -> list[str]:
+    return sorted({word for term in terms for word in term})

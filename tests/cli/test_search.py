@@ -299,6 +299,10 @@ def test_watching_follows_changes_until_ctrl_c(
         ("the API", "The api of therapy", ["api"]),
         ("to be", "to be or not to be", ["to", "be", "to", "be"]),
         ("退款", "我们的退款政策", ["退款"]),
+        ("申请退款流程", "退款流程; 申请", ["退款", "流程", "申请"]),
+        ("Αθηνα cafe", "η ΑΘΉΝΑ; two cafés", ["ΑΘΉΝΑ", "cafés"]),
+        ("refund office", "re\xadfunds, o\ufb03ce A\u0301 refund", ["re\xadfunds", "o\ufb03ce", "refund"]),
+        ("Newton", "Newton's laws", ["Newton"]),
         ("?!", "what?!", []),
     ],
 )

@@ -18,7 +18,7 @@ QUERY = st.text() | st.lists(
 def table() -> sqlite3.Connection:
     """A table of words."""
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE words USING fts5 (titles, text, tokenize='unicode61 remove_diacritics 2')")
+    connection.execute("CREATE VIRTUAL TABLE words USING fts5 (titles, text, tokenize='ascii')")
     connection.execute("INSERT INTO words VALUES ('top', 'the dog reads read_file near a cat')")
     return connection
 
@@ -58,7 +58,7 @@ def test_long_queries(table: sqlite3.Connection) -> None:
 
 def test_phrases() -> None:
     assert phrases("dog") == "" == phrases("") == phrases('" "') == phrases('"')
-    assert phrases('"dog"') == '"dog"' and phrases("a dog") == '"a dog"' and phrases("read_file") == '"read_file"'
+    assert phrases('"dog"') == '"dog"' and phrases("a dog") == '"a dog"' and phrases("read_file") == '"read file"'
     assert phrases('find "the dog" and "a cat"') == '"the dog" AND "a cat"'
 
 
