@@ -174,6 +174,14 @@ def test_windows_are_whole_sentences() -> None:
     assert all(len(splitter.tokenizer.pieces(each)) <= 64 for each in shown)
 
 
+def test_a_window_ends_with_its_paragraph_unless_it_would_be_tiny() -> None:
+    splitter = sized(256)
+    parts = [words(10, "dog"), words(9, "cat"), words(3, "mat"), words(12, "milk")]
+    found = document("\n\n".join(parts))
+    (chunk,) = check(splitter, found)
+    assert splitter.embedded(found, chunk) == [parts[0], parts[1], f"{parts[2]}\n\n{parts[3]}"]
+
+
 def test_without_text_there_are_no_chunks() -> None:
     for text in ("", " ", "\n\u3000\t\r\n", "\u200b" * 10, "\x00"):
         assert check(sized(30), document(text)) == []
