@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _TICK = 500  # milliseconds between attempts at an update that another process blocks
 _DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
-_SHOWN = 3  # guessed columns in a note
+_SHOWN = 3  # guessed columns, or reasons of problems, in a note
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
 
 
@@ -206,7 +207,7 @@ def index(
             _watch(target, paths, out)
         else:
             done = _update(target, [*target.about.roots, *paths])
-            _report(done, out)
+            _report(target, done, out)
             _summarize(target, done, out)
             _check_read(done, paths)
 
@@ -303,7 +304,7 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
         console.say("note", "another process is updating this index: it is searched as it is now")
         return
     if done.changed or done.lacks_path or out.verbose:
-        _report(done, out)
+        _report(index, done, out)
     _check_read(done, paths)
 
 
@@ -330,8 +331,8 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
     return done
 
 
-def _report(done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints notes about guessed columns, files that were left out, and files that could not be read."""
+def _report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
+    """Prints notes about guessed columns, files that were left out or could not be read, and other problems."""
     if done.guessed:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
@@ -348,9 +349,35 @@ def _report(done: IndexUpdate, out: OutputOptions) -> None:
     if done.failed:
         count = console.counted(len(done.failed), "file")
         console.say("note", f"{count} could not be read{'' if out.verbose else '; --verbose lists them'}")
+    _report_problems(index, done)
     if out.verbose:
         for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
             console.say("note", f"{view.near(path)}: {reason}")
+
+
+def _report_problems(index: "Index", done: IndexUpdate) -> None:
+    """Prints a note that counts the problems in the updated files, except those that other notes name."""
+    from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
+    from mlxbert.search import index_locations
+    from mlxbert.search.index_problems import grouped
+
+    named = {event.path for events in (done.left_out, done.failed) for event in events}
+    problems = [
+        problem
+        for problem in index.problems()
+        if problem.path is not None
+        and problem.path not in named
+        and not problem.reason.startswith(COLUMN_OF_TEXT)
+        and index_locations.is_under(problem.path, done.paths)
+    ]
+    if problems:
+        groups = grouped(problems)
+        counts = "; ".join(f"{group.kind}, {group.reason} ({group.count:,})" for group in groups[:_SHOWN])
+        more = f"; {len(groups) - _SHOWN:,} other reasons" * (len(groups) > _SHOWN)
+        path = done.paths[0]
+        name = view.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
+        command = f"mlxbert indexes show {shlex.quote(name)} --problems"
+        console.say("note", f"within files: {counts}{more}. Their places:", command)
 
 
 def _check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
@@ -371,7 +398,8 @@ def _summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     if done.finished is None:
         return
     facts = {"index": str(index.path), **vars(done.finished)}
-    facts |= {"failed": [{"path": event.path, "reason": event.reason} for event in done.failed]}
+    facts |= {"problems": view.summarized(index.problems())}
+    del facts["failed"]  # these files are among the problems
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
@@ -398,7 +426,7 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
         except BusyError:  # try again at the next tick
             continue
         if done.changed or first:
-            _report(done, out)
+            _report(index, done, out)
             _summarize(index, done, out)
         due = first = False
 

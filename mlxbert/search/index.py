@@ -29,7 +29,17 @@ from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.rank_fusion import FusedChunk, fuse
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import FoundChunk, IndexSettings, IndexStore, Scores, Stats, StoredFile, now, storable
+from mlxbert.search.store import (
+    FoundChunk,
+    IndexProblem,
+    IndexSettings,
+    IndexStore,
+    Scores,
+    Stats,
+    StoredFile,
+    now,
+    storable,
+)
 from mlxbert.search.update_events import Event, FileLeftOut
 from mlxbert.search.vector_signs import unit
 from mlxbert.tasks.embed import EmbedTask
@@ -125,6 +135,14 @@ class Index:
     def stats(self) -> Stats:
         """Returns the size of the index: its bytes on disk, and its number of files, documents, chunks and vectors."""
         return self.store.stats()
+
+    def problems(self) -> list[IndexProblem]:
+        """Returns what was left out, cut or guessed when the files of the index were read, sorted by path.
+
+        Files that the index does not cover, such as hidden and ignored ones, are not problems. Of each file, the first
+        hundred problems with the same kind and reason are kept; the last one of them counts the others (`more`).
+        """
+        return self.store.problems()
 
     def check(self) -> None:
         """Verifies checksums and the consistency of all tables.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from mlxbert.results.short_repr import Brief
 from mlxbert.search.filters import Filter
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 2  # the version of the stored data; other versions are refused
+SCHEMA = 3  # the version of the stored data; other versions are refused
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,25 @@ class FoundChunk:
 
 
 @dataclass(frozen=True)
+class IndexProblem(Brief):
+    """Something that an index could not take over from a file as it stands.
+
+    Attributes:
+        path: The path of the file; `None` for a record that was added.
+        place: The part of the file: `row 3`, `message 2`, the `id` of a record; empty for the whole file.
+        kind: Whether it was `left out`, `cut` or `guessed`.
+        reason: What it was, and why.
+        more: The number of further problems like this one in the file, whose places are not kept.
+    """
+
+    path: str | None
+    place: str
+    kind: str
+    reason: str
+    more: int = 0
+
+
+@dataclass(frozen=True)
 class Stats:
     """The size of an index.
 
@@ -150,6 +170,7 @@ class Stats:
         vectors: The number of vectors; equal chunks share one.
         size: The size on disk in bytes.
         failed: The paths of files that could not be read, with reasons.
+        problems: The number of problems (see `IndexProblem`), by kind.
     """
 
     files: int
@@ -158,6 +179,7 @@ class Stats:
     vectors: int
     size: int
     failed: tuple[tuple[str, str], ...]
+    problems: Mapping[str, int]
 
 
 class IndexStore(Protocol):
@@ -188,10 +210,21 @@ class IndexStore(Protocol):
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores vectors ahead of their chunks, for a file that is stored later."""
 
-    def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+    def put(
+        self,
+        file: StoredFile,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
         """Stores a file, replacing any file with the same path; `vectors` holds its vectors that are not stored yet."""
 
-    def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+    def put_documents(
+        self,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
         """Stores records; each replaces the record with the same `place`."""
 
     def touch(self, file: StoredFile) -> None:
@@ -238,6 +271,9 @@ class IndexStore(Protocol):
 
     def fields(self) -> list[str]:
         """Returns the names of the fields to filter by."""
+
+    def problems(self) -> list[IndexProblem]:
+        """Returns the problems of all files, sorted by path; a file that could not be read is a problem itself."""
 
     def stats(self) -> Stats:
         """Returns the size of the index."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.delimited import find_separator
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.table_documents import DocumentColumns
@@ -256,6 +257,7 @@ def test_notebooks() -> None:
     assert headings(found) == [(1, "Top"), (2, "Low")] and found.first_line is None
 
 
+Problem = tuple[str, str, str]
 RECORDS = {
     "a.csv": b"id,title,body,n\n1,T,the cat sat,2\n2,,a dog,\n",
     "a.tsv": b"id\ttitle\tbody\tn\n1\tT\tthe cat sat\t2\n2\t\ta dog\t\n",
@@ -264,17 +266,87 @@ RECORDS = {
 }
 
 
+def records(path: Path, data: bytes, columns: DocumentColumns | None = None) -> tuple[list[Document], list[Problem]]:
+    """Returns the documents of a file of records, and its problems with their places."""
+    path.write_bytes(data)
+    documents = [*read_documents(path, b"", "records", columns or DocumentColumns())]
+    problems = [
+        (document.place, problem.kind, problem.reason) for document in documents for problem in document.problems
+    ]
+    return [document for document in documents if document.text or not document.problems], problems
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_records(tmp_path: Path, name: str) -> None:
-    (path := tmp_path / name).write_bytes(RECORDS[name])
-    one, two = read_documents(path, b"", "records")
+    (one, two), problems = records(path := tmp_path / name, RECORDS[name])
+    assert [problem[:2] for problem in problems] == [
+        ("", "guessed"),
+        *[("line 2", "left out"), ("line 5", "left out")] * (name == "a.jsonl"),
+    ]
     assert (one.text, one.title, two.text, two.title) == ("the cat sat", "T", "a dog", "")
     assert dict(one.fields) == {"id": "1", "title": "T", "n": "2"}
     assert (one.place, one.first_line) == ("line 1" if name == "a.jsonl" else "line 2", None)
-    chosen = [*read_documents(path, b"", "records", DocumentColumns("title", ("n",)))]
+    chosen, problems = records(path, RECORDS[name], DocumentColumns("title", ("n",)))
+    assert [place for place, *_ in problems] == ["line 2", "line 5"] * (name == "a.jsonl")
     assert [(one.text, dict(one.fields)) for one in chosen] == [("T", {"n": "2"}), ("", {"n": ""})]
     with pytest.raises(UnreadableError, match="'no'"):
         [*read_documents(path, b"", "records", DocumentColumns("no"))]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_separator_other_than_a_comma_is_guessed(tmp_path: Path, separator: str) -> None:
+    rows = [["id", "text", "lang"], ["1", "a lamp, and a dog, too", "de"], ["2", '"quoted; ""x"" | \t"', "fr"]]
+    data = "".join(f"{separator.join(row)}\n" for row in rows)
+    documents, problems = records(tmp_path / "a.csv", data.encode())
+    assert [document.text for document in documents] == ["a lamp, and a dog, too", 'quoted; "x" | \t']
+    assert dict(documents[1].fields) == {"id": "2", "lang": "fr"}
+    assert [(place, kind) for place, kind, _ in problems] == [("", "guessed")]
+
+
+@together(
+    ("data", "separator"),
+    [
+        ("id,text\n1,a; b; c\n2,d; e; f\n", ","),
+        ("id,text\n1,The lamp is broken, please send another\n", ","),
+        ('id,text\n1,"a; b, c"\n2,"d; e, f"\n', ","),
+        ("text\na; b\nc, d\n", ","), ("", ","), ("\n\n", ","),
+        ('id;text\n1;"a, ""b"", c"\n2;"x;y"\n', ";"),
+        ("id;name, first;text\n1;a;b, c\n2;a;d, e\n", ";"),
+    ],
+)  # fmt: skip
+def test_separators(data: str, separator: str) -> None:
+    assert find_separator(data.splitlines()) == separator
+
+
+def test_a_row_with_too_many_cells_is_read_if_its_last_column_is_the_text(tmp_path: Path) -> None:
+    data = b"id,text\n1,The lamp is broken, please send another\n2,ok, really\n3,short\n4\n"
+    documents, problems = records(tmp_path / "a.csv", data)
+    assert [document.text for document in documents] == [
+        "The lamp is broken, please send another", "ok, really", "short"
+    ]  # fmt: skip
+    assert dict(documents[0].fields) == {"id": "1"}
+    assert [(place, kind) for place, kind, _ in problems] == [
+        ("line 2", "guessed"), ("line 3", "guessed"), ("line 5", "left out")
+    ]  # fmt: skip
+    documents, problems = records(tmp_path / "a.csv", b"text,id\nThe lamp is broken, please,1\nok,2\n")
+    assert [document.text for document in documents] == ["ok"]
+    assert problems == [("line 2", "left out", "3 columns, the header has 2")]
+    documents, problems = records(tmp_path / "a.tsv", b"\tid\ttext\n0\t1\ta cat\tand a dog\n")
+    assert [(document.text, dict(document.fields)) for document in documents] == [("a cat\tand a dog", {"id": "1"})]
+
+
+def test_bytes_of_a_table_that_are_not_utf_8_are_read_as_cp1252(tmp_path: Path) -> None:
+    text = "id,text\n1,café “crème”\n2,plain\n3,naïve\n"
+    documents, problems = records(tmp_path / "a.csv", text.encode("cp1252"))
+    assert [document.text for document in documents] == ["café “crème”", "plain", "naïve"]
+    assert [(place, kind, "cp1252" in reason) for place, kind, reason in problems] == [("line 2", "guessed", True)]
+    one_bad_byte = '{"text": "日本"}\n{"text": "日'.encode() + b'\xe9"}\n'
+    documents, problems = records(tmp_path / "a.jsonl", one_bad_byte)
+    assert [document.text for document in documents] == ["日本", "日é"]
+    assert [(place, kind) for place, kind, _ in problems] == [("line 2", "guessed")]
+    documents, problems = records(tmp_path / "a.csv", b"id,text\n1,a\xe9\x81\n2,b\0\n")
+    assert [document.text for document in documents] == ["aé\ufffd"]
+    assert [(place, kind) for place, kind, _ in problems] == [("line 3", "left out"), ("line 2", "guessed")]
 
 
 @pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])
@@ -292,8 +364,9 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     day = datetime.date(2026, 1, 2)
     columns = {"about": ["the text of a row", None], "day": [day, day], "x": [float("nan"), 2.5], "l": [[1], [2]]}
     pq.write_table(pa.table(columns), path := tmp_path / "a.parquet")
-    (one,) = read_documents(path, b"", "records")
+    (one,), problems = records(path, path.read_bytes())
     assert (one.text, dict(one.fields), one.place) == ("the text of a row", {"day": "2026-01-02", "x": None}, "row 1")
+    assert [(place, kind) for place, kind, _ in problems] == [("", "guessed"), ("row 2", "left out")]
 
 
 def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
