@@ -130,7 +130,7 @@ class IndexUpdate:
                 self.files += isinstance(event, update_events.FileIndexed)
             case update_events.FileRead():
                 self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
-                self.guessed += [event] if event.guessed not in (None, "text") else []
+                self.guessed += [event] if event.guessed is not None else []
             case update_events.Embedded():
                 self.embedded = event.chunks
             case update_events.IndexUpdated():
@@ -332,7 +332,7 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
 
 
 def _report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints notes about guessed columns, files that were left out or could not be read, and other problems."""
+    """Prints notes about guessed columns, files that were left out, and other problems."""
     if done.guessed:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
@@ -346,9 +346,6 @@ def _report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
             console.say("note", f"a file in the cloud is not downloaded: {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
-    if done.failed:
-        count = console.counted(len(done.failed), "file")
-        console.say("note", f"{count} could not be read{'' if out.verbose else '; --verbose lists them'}")
     _report_problems(index, done)
     if out.verbose:
         for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
@@ -356,28 +353,27 @@ def _report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
 
 
 def _report_problems(index: "Index", done: IndexUpdate) -> None:
-    """Prints a note that counts the problems in the updated files, except those that other notes name."""
+    """Prints a note that counts the problems of the updated files by reason, except those that other notes count."""
     from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
     from mlxbert.search import index_locations
-    from mlxbert.search.index_problems import grouped
 
-    named = {event.path for events in (done.left_out, done.failed) for event in events}
+    counted = {event.path for event in done.left_out}
     problems = [
         problem
         for problem in index.problems()
         if problem.path is not None
-        and problem.path not in named
+        and problem.path not in counted
         and not problem.reason.startswith(COLUMN_OF_TEXT)
         and index_locations.is_under(problem.path, done.paths)
     ]
     if problems:
-        groups = grouped(problems)
-        counts = "; ".join(f"{group.kind}, {group.reason} ({group.count:,})" for group in groups[:_SHOWN])
-        more = f"; {len(groups) - _SHOWN:,} other reasons" * (len(groups) > _SHOWN)
+        groups = view.summarized(problems)
+        counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
+        more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
         path = done.paths[0]
         name = view.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
         command = f"mlxbert indexes show {shlex.quote(name)} --problems"
-        console.say("note", f"within files: {counts}{more}. Their places:", command)
+        console.say("note", f"problems: {counts}{more}. To list them:", command)
 
 
 def _check_read(done: IndexUpdate, paths: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from mlxbert.readers.documents.document import ReadProblem
 from mlxbert.search.store import IndexProblem, storable
 
 _PLACES, _PATTERNS = 100, 100  # problems of each kind and pattern, and kinds with patterns, of a file
-_MAX_PLACE, _MAX_REASON = 200, 500  # characters
+_MAX_REASON = 500  # characters
 _VARIABLE = re.compile(r"""'[^']*'|"[^"]*"|\b\w*\d\w*(?:[,.]\d+)*""")
 
 
@@ -29,14 +29,19 @@ class ProblemList:
         self._groups: dict[tuple[str, str], list[IndexProblem]] = {}
 
     def add(self, place: str, problem: ReadProblem) -> None:
-        """Adds a problem, or counts it if enough like it are kept."""
+        """Adds a problem, or counts it if enough like it are kept.
+
+        Args:
+            place: The part of the file, without characters that no database stores.
+            problem: The problem.
+        """
         reason = storable(problem.reason)[:_MAX_REASON]
         key = problem.kind, pattern_of(reason)
         if key not in self._groups and len(self._groups) >= _PATTERNS:
             key = problem.kind, ""
         group = self._groups.setdefault(key, [])
         if self._path is None or len(group) < _PLACES:
-            group.append(IndexProblem(self._path, storable(place)[:_MAX_PLACE], problem.kind, reason))
+            group.append(IndexProblem(self._path, place, problem.kind, reason))
         else:
             group[-1] = replace(group[-1], more=group[-1].more + 1)
 

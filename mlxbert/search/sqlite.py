@@ -246,7 +246,9 @@ class SqliteStore:
         places = [document.place for document in listed]
         before = self._added(number, places)
         self._delete_problems(number, places)
-        self._insert_problems(number, {problem.place: problem for problem in problems}.values())
+        lacking = {document.place for document in listed if not document.chunks}  # the last one with each place counts
+        last = {problem.place: problem for problem in problems if problem.place in lacking}
+        self._insert_problems(number, last.values())
         self._insert(number, listed, vectors)
         self._delete_documents(before)
 

@@ -217,7 +217,10 @@ class IndexStore(Protocol):
         vectors: Mapping[bytes, "Vector"],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """Stores a file, replacing any file with the same path; `vectors` holds its vectors that are not stored yet."""
+        """Stores a file with its documents and problems, replacing any file with the same path.
+
+        `vectors` holds the vectors of the documents that are not stored yet.
+        """
 
     def put_documents(
         self,
@@ -225,7 +228,7 @@ class IndexStore(Protocol):
         vectors: Mapping[bytes, "Vector"],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
-        """Stores records; each replaces the record with the same `place`."""
+        """Stores records and the problems of records without chunks; each replaces the record with the same `place`."""
 
     def touch(self, file: StoredFile) -> None:
         """Updates the size and time of a file whose content has not changed."""

@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> 
     (files / "bad.ipynb").write_bytes(b"{no")
     (line,) = run("index", files).lines
     assert {Path(one["path"]).name for one in line["problems"]} == {"bad.ipynb", "e.bin"} and line["files"] == 3
-    assert "1 file could not be read" in run("index", files, "--index", files.parent / "x.db").err
+    assert "left out: is not valid JSON" in run("index", files, "--index", files.parent / "x.db").err
     assert "bad.ipynb: " in run("index", files, "--index", files.parent / "y.db", "--verbose").err
     (shown,) = run("indexes", "show", files).lines
     assert shown["problems"] == line["problems"]

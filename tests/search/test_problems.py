@@ -117,7 +117,9 @@ def test_problems_of_added_records(index: Index) -> None:
     assert index.add([{"id": "a", "text": ""}, {"id": "b", "text": "milk"}, {"id": "c", "text": " "}]) == 3
     added = [problem for problem in index.problems() if problem.path is None]
     assert [(problem.place, problem.kind) for problem in added] == [("a", "left out"), ("c", "left out")]
-    index.add([{"id": "a", "text": "milk"}])
+    index.add([{"id": "x" * 1000, "text": ""}])
+    assert len(index.problems()) == len(EXPECTED) + 3 and index.remove(["x" * 1000]) == 1
+    index.add([{"id": "a", "text": ""}, {"id": "a", "text": "milk"}])
     assert index.remove(["c"]) == 1 and index.stats().documents == before + 2
     assert not [problem for problem in index.problems() if problem.path is None]
 

@@ -57,17 +57,18 @@ def read_record_documents(
     format = find_format(name, texts=True)
     source = path if opened is None else opened
     separator = _find_separator(source, name) if format is FormatName.csv else ","
-    read = partial(read_records, name=name, format=format, other=_OTHER, separator=separator)
+    read = partial(read_records, name=name, format=format, lenient=True, other=_OTHER, separator=separator)
     if separator != ",":
         yield _guess(f"the separator of the columns, {_SEPARATORS[separator]}")
     names, text = _find_text(source, name, read, columns)
-    if columns.text is None and plain_name(text) != "text":
-        yield _guess(f"{COLUMN_OF_TEXT}, {text!r}")
+    guessed = text if columns.text is None and plain_name(text) != "text" else None
+    if guessed is not None:
+        yield _guess(f"{COLUMN_OF_TEXT}, {guessed!r}")
     fields = [column for column in (names if columns.fields is None else columns.fields) if column != text]
     all_fields = columns.fields is None and FORMATS[format].value == "field"  # later objects may have other fields
     with _open(source, name) as file:
         records = read(file, text, keep=None if all_fields else fields)
-        yield from _documents(records, text, fields, guessed=text if columns.text is None else None)
+        yield from _documents(records, text, fields, guessed)
         lines = records.sources[0].opened
         if isinstance(lines, Lines) and lines.others[0]:
             count, first = lines.others

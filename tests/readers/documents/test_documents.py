@@ -271,7 +271,7 @@ def records(path: Path, data: bytes, columns: DocumentColumns | None = None) -> 
     path.write_bytes(data)
     documents = [*read_documents(path, b"", "records", columns or DocumentColumns())]
     problems = [
-        (document.place, problem.kind, problem.reason) for document in documents for problem in document.problems
+        (document.place, str(problem.kind), problem.reason) for document in documents for problem in document.problems
     ]
     return [document for document in documents if document.text or not document.problems], problems
 
@@ -347,6 +347,15 @@ def test_bytes_of_a_table_that_are_not_utf_8_are_read_as_cp1252(tmp_path: Path) 
     documents, problems = records(tmp_path / "a.csv", b"id,text\n1,a\xe9\x81\n2,b\0\n")
     assert [document.text for document in documents] == ["aé\ufffd"]
     assert [(place, kind) for place, kind, _ in problems] == [("line 3", "left out"), ("line 2", "guessed")]
+
+
+@pytest.mark.parametrize("damaged", [b'{"text": ', b"\0", b'{"text": 3}', b"[]", b"\xff"])
+@pytest.mark.parametrize("line", [1, 3, 5])
+def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damaged: bytes, line: int) -> None:
+    lines = [f'{{"text": "the text {number}"}}'.encode() for number in range(5)]
+    lines[line - 1] = damaged
+    documents, problems = records(tmp_path / "a.jsonl", b"\n".join(lines))
+    assert len(documents) == 4 and ("left out", f"line {line}") in [(kind, place) for place, kind, _ in problems]
 
 
 @pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])
