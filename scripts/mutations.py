@@ -414,7 +414,7 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("a damage ends the checks of an index", "mlxbert/search/schema.py",
      'if _pragma(connection, "checksum_verification") != 1:', "if False:",
      "tests/search/test_damage.py::test_no_byte_of_the_header_ends_the_checks"),
-    ("a document without a chunk is no problem", "mlxbert/search/index_writer.py",
+    ("documents without a chunk are not reported", "mlxbert/search/index_writer.py",
      "problems.add(document.place, _NO_TEXT if empty else _NO_TOKENS)", "pass",
      "tests/search/test_problems.py::test_everything_that_was_left_out_or_guessed_is_a_problem"),
     ("a table to search has commas", "mlxbert/readers/documents/table_documents.py",
