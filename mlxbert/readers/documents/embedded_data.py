@@ -16,7 +16,7 @@ _MORE = rf"(?:(?:{_NEXT_LINE}{_ALPHABET}{{{_LINE},}})+(?:{_NEXT_LINE}{_ALPHABET}
 _RUN = re.compile(rf"(?<!{_ALPHABET}){_ALPHABET}{{{_LINE},}}{_MORE}", re.MULTILINE)
 _TYPE = r"data:[\w.+/-]{0,99}(?:;[\w.+=-]{1,99}){0,9}"
 _DATA_URI = re.compile(
-    rf"{_TYPE};base64,(?:%[0-9A-F]{{2}}|[A-Za-z0-9+/=_-]){{32,}}{_MORE}|{_TYPE},[^\s\"'<>()]{{{_MIN},}}",
+    rf"{_TYPE};base64,[A-Za-z0-9+/=%_-]{{32,}}{_MORE}|{_TYPE},[^\s\"'<>()]{{{_MIN},}}",
     re.MULTILINE | re.IGNORECASE,
 )
 _SEPARATORS = re.compile(rf"{_NEXT_LINE}|=")

@@ -65,7 +65,7 @@ def _decode(data: bytes, declared: str | None, chosen: str | None) -> Decoded:
             return _guessed(decoded, name, declared) if is_guess else decoded
     if fallback := WESTERN if named == WESTERN else chosen:
         return _replaced(data, fallback)
-    return _guessed(_replaced(data, probable := _detect(data)), probable, declared)
+    return _guessed(_replaced(data, probable := detect(data)), probable, declared)
 
 
 def _fits(decoded: Decoded) -> bool:
@@ -140,7 +140,7 @@ def check_encoding(label: str | None) -> str | None:
     return name
 
 
-def _detect(data: bytes) -> str:
+def detect(data: bytes) -> str:
     """Returns the most probable encoding of a text that is not UTF-8: windows-1252 if several are equally probable."""
     from charset_normalizer import from_bytes
 
