@@ -22,6 +22,7 @@ _DETECTED = (
     *("cp1256", "cp874", "cp1257", "koi8_r", "iso8859_2", "iso8859_7", "cp866"),
 )
 _SAMPLE, _BEFORE = 2**15, 2**9  # bytes that are examined from the first that is not ASCII, and before it
+_EVIDENCE = 4  # different bytes that are not ASCII; with fewer, such as those of °C, any encoding is as probable
 _WIDE = ("utf-16", "utf-32")
 _JAPANESE = "iso2022_jp"
 _SHIFTED = re.compile(rb"\x1b\$[@B]([^\x1b\n]*)|\x1b\(I([^\x1b\n]*)|\x1b\([BJ]")  # kanji, kana, ASCII
@@ -141,7 +142,7 @@ def check_encoding(label: str | None) -> str | None:
 
 
 def detect(data: bytes) -> str:
-    """Returns the most probable encoding of a text that is not UTF-8: windows-1252 if several are equally probable."""
+    """Returns the most probable encoding of a text that is not UTF-8, or windows-1252 if several are as probable."""
     from charset_normalizer import from_bytes
 
     first = re.search(rb"[\x80-\xff]", data)
@@ -149,6 +150,8 @@ def detect(data: bytes) -> str:
     sample = data[begin : begin + _SAMPLE]
     if begin + _SAMPLE < len(data):  # whole characters: none of several bytes contains a space or the end of a line
         sample = sample[: max(sample.rfind(b"\n"), sample.rfind(b" ")) + 1] or sample
+    if sum(byte >= 0x80 for byte in {*sample}) < _EVIDENCE:
+        return WESTERN
     matches = [*from_bytes(sample, cp_isolation=[*_DETECTED], preemptive_behaviour=False)]
     best = [match for match in matches if (match.chaos, match.coherence) == (matches[0].chaos, matches[0].coherence)]
     equal = {name for match in best for name in match.could_be_from_charset}

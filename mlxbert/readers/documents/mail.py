@@ -155,7 +155,7 @@ def _joined(documents: Sequence[Document]) -> Document:
             headings += (replace(heading, start=start + heading.start) for heading in document.headings)
             texts.append(document.text)
             start += len(document.text) + len(_BETWEEN)
-    return Document(_BETWEEN.join(texts), headings=tuple(headings), problems=tuple(problems))
+    return Document(_BETWEEN.join(texts), headings=tuple(headings), problems=tuple(dict.fromkeys(problems)))
 
 
 def _header(message: Message, name: str, encoding: str | None) -> str:

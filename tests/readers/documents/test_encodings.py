@@ -33,6 +33,12 @@ def test_an_encoding_without_a_label_is_guessed_and_named(encoding: str) -> None
     assert problem.kind == "guessed" and encoding in problem.reason
 
 
+@together("text", ["10 °C\n20 °C", "£ 12", "¿Qué?", "“it”", "5 µm", "Malmö"])
+def test_a_few_letters_are_western(text: str) -> None:
+    decoded, (problem,) = decode(text.encode("cp1252"))
+    assert decoded == text and problem.kind == "guessed" and "cp1252" in problem.reason
+
+
 @together(
     ("label", "encoding", "text"),
     [
