@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlxbert.readers.documents.document import Document, Heading
 from mlxbert.readers.documents.encodings import decode
@@ -68,6 +68,14 @@ def html_document(source: str) -> Document:
     return Document(text, title_text, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
 
 
+class _Counts(NamedTuple):
+    """The numbers of parts, characters and headings of a text that is being written."""
+
+    parts: int
+    length: int
+    headings: int
+
+
 class _TextWriter:
     """Builds a text from parts, with at least the requested white space between them."""
 
@@ -87,11 +95,21 @@ class _TextWriter:
         self.length += sum(map(len, parts))
         self._gap = _NOTHING
 
-    def take_back(self, parts: int, length: int, headings: int) -> list[Heading]:
-        """Removes what was added after these counts; returns the headings that were removed."""
-        removed = self.headings[headings:]
-        del self.parts[parts:], self.headings[headings:]
-        self.length = length
+    def counts(self) -> _Counts:
+        """Returns what the text consists of so far."""
+        return _Counts(len(self.parts), self.length, len(self.headings))
+
+    def add_heading(self, level: int, before: _Counts) -> None:
+        """Makes a heading of what was added after these counts, unless that is white space."""
+        written = "".join(self.parts[before.parts :])
+        if text := written.lstrip():
+            self.headings.append(Heading.of(before.length + len(written) - len(text), level, text))
+
+    def take_back(self, before: _Counts) -> list[Heading]:
+        """Removes what was added after these counts; returns the headings in it."""
+        removed = self.headings[before.headings :]
+        del self.parts[before.parts :], self.headings[before.headings :]
+        self.length = before.length
         return removed
 
     def words(self, text: str) -> None:
@@ -105,12 +123,17 @@ class _TextWriter:
 
 @dataclass(slots=True)
 class _Element:
-    """An element around the current node, and what was written before it began."""
+    """An element around the current node.
+
+    Attributes:
+        tag: The tag.
+        before: What the writer had before the element.
+        linked: The counter of characters in links before the element (see `_PageWalk`).
+        articles: The number of articles that began before the element.
+    """
 
     tag: str
-    parts: int
-    length: int
-    headings: int
+    before: _Counts
     linked: int
     articles: int
 
@@ -158,9 +181,7 @@ class _PageWalk:
             self._linked += added if any(self._open[tag] for tag in _LINKS) else -added
 
     def _begin(self, tag: str) -> None:
-        writer = self._writer
-        counts = len(writer.parts), writer.length, len(writer.headings), self._linked, self._articles
-        element = _Element(tag, *counts)
+        element = _Element(tag, self._writer.counts(), self._linked, self._articles)
         self._around.append(element)
         self._open[tag] += 1
         self._articles += tag in ("article", "main")
@@ -173,31 +194,22 @@ class _PageWalk:
         self._writer.gap(_gap(tag))
         if element is self._heading:
             self._heading = None
-            self._add_heading(element)
+            self._writer.add_heading(_HEADINGS[tag], element.before)
         elif self._is_navigation(element):
-            headings = self._writer.take_back(element.parts, element.length, element.headings)
+            headings = self._writer.take_back(element.before)
             self._linked = element.linked
-            self._write_headings(headings if tag == "header" else [])
+            for heading in headings if tag == "header" else ():
+                self._writer.gap(_PARAGRAPH)
+                before = self._writer.counts()
+                self._writer.add(heading.text)
+                self._writer.add_heading(heading.level, before)
+                self._writer.gap(_PARAGRAPH)
 
     def _is_navigation(self, element: _Element) -> bool:
         if element.tag == "nav":  # one that is not closed contains the article
             return element.articles == self._articles
         of_article = element.tag != "aside" and any(self._open[tag] for tag in _ARTICLES)
         return element.tag in _MOSTLY_LINKS and not of_article and self._linked > element.linked
-
-    def _add_heading(self, element: _Element) -> None:
-        written = "".join(self._writer.parts[element.parts :])
-        if text := written.lstrip():
-            start = element.length + len(written) - len(text)
-            self._writer.headings.append(Heading.of(start, _HEADINGS[element.tag], text))
-
-    def _write_headings(self, headings: list[Heading]) -> None:
-        for heading in headings:
-            self._writer.gap(_PARAGRAPH)
-            begin = _Element("", len(self._writer.parts), self._writer.length, 0, 0, 0)
-            self._writer.add(heading.text)
-            self._writer.gap(_PARAGRAPH)
-            self._add_heading(replace(begin, tag=f"h{heading.level}"))
 
 
 def _gap(tag: str) -> int:
