@@ -12,17 +12,18 @@ from typing import Any, BinaryIO
 from mlxbert.errors import InputError
 from mlxbert.readers.delimited import SurplusCellsError, find_separator
 from mlxbert.readers.documents.document import Document, Field, ReadProblem, UnreadableError
+from mlxbert.readers.documents.encodings import WESTERN, detect, is_utf8
 from mlxbert.readers.formats import FORMATS, FormatName, find_format, read_records
 from mlxbert.readers.input_files import open_source
 from mlxbert.readers.parsing import placed
 from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.readers.text_column import mean_length, plain_name, text_columns
-from mlxbert.readers.text_lines import Lines
+from mlxbert.readers.text_lines import UTF8, Lines
 
 COLUMN_OF_TEXT = "the column of the text"  # begins the reason of the problem that it was guessed
-_OTHER = "cp1252"  # the encoding of bytes that are not UTF-8, as in browsers
 _SAMPLE = 1000  # records for guessing columns
-_LINES, _LONG_LINE = 100, 2**14  # lines for guessing the separator, and their maximum length in bytes
+_LINES, _FOREIGN = 100, 2**15  # lines for guessing the separator, and bytes of other lines for guessing the encoding
+_LONG_LINE = 2**16  # maximum length in bytes of a line from which something is guessed
 _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 
@@ -41,7 +42,7 @@ class DocumentColumns:
 
 
 def read_record_documents(
-    path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None
+    path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None, encoding: str | None = None
 ) -> Iterator[Document]:
     """Reads the records of a file of any size.
 
@@ -52,14 +53,18 @@ def read_record_documents(
         path: The file.
         columns: The columns to read.
         opened: The file, if it is open already; the caller closes it.
+        encoding: The encoding of a file that is not UTF-8; `None` to guess it.
     """
     name = Path(path).name
     format = find_format(name, texts=True)
     source = path if opened is None else opened
-    separator = _find_separator(source, name) if format is FormatName.csv else ","
-    read = partial(read_records, name=name, format=format, lenient=True, other=_OTHER, separator=separator)
-    if separator != ",":
-        yield _guess(f"the separator of the columns, {_SEPARATORS[separator]}")
+    layout = _Layout() if FORMATS[format].binary else _find_layout(source, name, format, encoding)
+    how = partial(read_records, name=name, format=format, lenient=True, encoding=layout.encoding, other=WESTERN)
+    read = partial(how, separator=layout.separator)
+    if layout.encoding not in (UTF8, encoding):
+        yield _guess(f"the encoding, probably {layout.encoding}")
+    if layout.separator != ",":
+        yield _guess(f"the separator of the columns, {_SEPARATORS[layout.separator]}")
     names, text = _find_text(source, name, read, columns)
     guessed = text if columns.text is None and plain_name(text) != "text" else None
     if guessed is not None:
@@ -72,7 +77,8 @@ def read_record_documents(
         lines = records.sources[0].opened
         if isinstance(lines, Lines) and lines.others[0]:
             count, first = lines.others
-            yield _guess(f"the encoding of bytes that are not UTF-8, {_OTHER} (lines: {count:,})", f"line {first}")
+            reason = f"the encoding of bytes that are not {layout.encoding}, {WESTERN} (lines: {count:,})"
+            yield _guess(reason, f"line {first}")
 
 
 def _guess(reason: str, place: str = "") -> Document:
@@ -106,11 +112,30 @@ def _mended(record: Record, text: str, fields: Sequence[str]) -> tuple[Record, t
     return replace(record, text=problem.values[text], values=values, problem=None), (ReadProblem("guessed", reason),)
 
 
-def _find_separator(source: str | Path | BinaryIO, name: str) -> str:
+@dataclass(frozen=True)
+class _Layout:
+    """The encoding of a file, and the separator of its columns."""
+
+    encoding: str = UTF8
+    separator: str = ","
+
+
+def _find_layout(source: str | Path | BinaryIO, name: str, format: FormatName, chosen: str | None) -> _Layout:
+    """Guesses the layout of a file from its first lines, and from the first ones that are not ASCII."""
+    first, foreign, size = list[bytes](), list[bytes](), 0
     with suppress(InputError), _open(source, name) as file:  # reading the records raises the error again
-        lines = Lines(name, file, lenient=True, most=_LONG_LINE, other=_OTHER)
-        return find_separator([*islice(lines, _LINES)])
-    return ","
+        for line in Lines(name, file, lenient=True, most=_LONG_LINE, encoding="latin-1"):
+            raw = line.encode("latin-1")
+            first += [raw] if len(first) < _LINES else []
+            if not raw.isascii():
+                foreign.append(raw)
+                size += len(raw)
+            if size > _FOREIGN:
+                break
+    sample = b"\n".join(foreign)
+    encoding = UTF8 if is_utf8(sample) else chosen or detect(sample)
+    header = [raw.decode(encoding, "replace") for raw in first]
+    return _Layout(encoding, find_separator(header) if format is FormatName.csv else ",")
 
 
 def _document(record: Record, text: str, guessed: str | None, problems: tuple[ReadProblem, ...]) -> Document:

@@ -104,14 +104,47 @@ def f():
 
 def test_html() -> None:
     found = only("a.html", PAGE)
-    assert found.text == ("The big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow")
+    assert found.text == (
+        "HEAD\n\nThe big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow\n\nSearch\n\n"
+        "ASIDE\n\nFOOT"
+    )
     assert (found.title, dict(found.fields), found.first_line) == ("A page", {"lang": "de"}, None)
     assert headings(found) == [(1, "The big one"), (3, "Low")]
-    assert only("a.html", "<form><p>The page is a form</p></form>").text == "The page is a form"
+
+
+LINKS = "<ul><li><a href=/>Home</a><li><a href=/a>About us</a></ul>"
+
+
+@together(
+    ("body", "text"),
+    [
+        (f"<header><h1>Storm closes port</h1>{LINKS}</header><p>Rain.", "Storm closes port\n\nRain."),
+        (f"<header><a href=/>Shop</a>{LINKS}<p>now</p></header><p>Rain.", "Rain."),
+        (f"<main><header><h1><a href=/>Storm</a></h1>by <a href=/>Ada</a></header><p>Rain.{LINKS}</main>",
+         "Storm\n\nby Ada\n\nRain.\n\nHome\nAbout us"),
+        (f"<p>Rain.<footer>{LINKS} © 2026</footer>", "Rain."),
+        (f"<p>Rain.<footer>Open from nine to six on all days but Sundays. {LINKS}</footer>",
+         "Rain.\n\nOpen from nine to six on all days but Sundays.\n\nHome\nAbout us"),
+        (f"<aside>{LINKS}</aside><aside class=note>Unplug the lamp before you open it.</aside><p>Rain.",
+         "Unplug the lamp before you open it.\n\nRain."),
+        (f"<aside><nav>{LINKS}</nav>Unplug it.</aside><p>Rain.", "Unplug it.\n\nRain."),
+        (f"<nav><h2>Menu</h2>{LINKS}<main><p>The navigation is not closed.</main>",
+         "Menu\n\nHome\nAbout us\n\nThe navigation is not closed."),
+        ("<form id=aspnetForm><input type=hidden><div><span>All of the page</span></div><button>Go</button></form>",
+         "All of the page"),
+        ("<h2><button>Can I return it?</button></h2><p>Yes.", "Can I return it?\n\nYes."),
+        (f"<aside><h2>See also</h2>{LINKS}</aside>", ""),
+        (f"<header><h1>One</h1>{LINKS}<h2>Two</h2></header>", "One\n\nTwo"),
+    ],
+)  # fmt: skip
+def test_only_navigation_is_left_out_of_a_page(body: str, text: str) -> None:
+    found = only("a.html", f"<title>T</title>{body}")
+    assert found.text == text
+    assert len(headings(found)) == body.count("<h") - body.count("<header") - body.count("<h2>See")
 
 
 @pytest.mark.parametrize(
-    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252")]
+    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
 def test_html_in_another_encoding(said: str, encoding: str) -> None:
     text = "日本" if encoding == "shift_jis" else "“é”"
@@ -229,7 +262,9 @@ attached
 
 def test_mail() -> None:
     found = only("a.eml", MAIL)
-    assert (found.text, found.title, found.place) == ("plain ü", "Grüße and more", "")
+    assert (found.text, found.title, found.place) == ("Hello\n\nhtml\n\nplain ü", "Grüße and more", "")
+    assert headings(found) == [(1, "Hello")]
+    assert [(problem.kind, "a.txt" in problem.reason) for problem in found.problems] == [("left out", True)]
     assert dict(found.fields) == {
         "from": "Jürgen <j@x.org>", "to": "a@x.org, b@x.org", "date": "2026-01-07T01:30:00+00:00",
     }  # fmt: skip
@@ -335,18 +370,39 @@ def test_a_row_with_too_many_cells_is_read_if_its_last_column_is_the_text(tmp_pa
     assert [(document.text, dict(document.fields)) for document in documents] == [("a cat\tand a dog", {"id": "1"})]
 
 
-def test_bytes_of_a_table_that_are_not_utf_8_are_read_as_cp1252(tmp_path: Path) -> None:
+def test_bytes_of_a_table_that_are_not_utf_8_are_decoded(tmp_path: Path) -> None:
     text = "id,text\n1,café “crème”\n2,plain\n3,naïve\n"
     documents, problems = records(tmp_path / "a.csv", text.encode("cp1252"))
     assert [document.text for document in documents] == ["café “crème”", "plain", "naïve"]
-    assert [(place, kind, "cp1252" in reason) for place, kind, reason in problems] == [("line 2", "guessed", True)]
+    assert [(place, kind, "cp1252" in reason) for place, kind, reason in problems] == [("", "guessed", True)]
     one_bad_byte = '{"text": "日本"}\n{"text": "日'.encode() + b'\xe9"}\n'
     documents, problems = records(tmp_path / "a.jsonl", one_bad_byte)
     assert [document.text for document in documents] == ["日本", "日é"]
     assert [(place, kind) for place, kind, _ in problems] == [("line 2", "guessed")]
     documents, problems = records(tmp_path / "a.csv", b"id,text\n1,a\xe9\x81\n2,b\0\n")
     assert [document.text for document in documents] == ["aé\ufffd"]
-    assert [(place, kind) for place, kind, _ in problems] == [("line 3", "left out"), ("line 2", "guessed")]
+    assert [(place, kind) for place, kind, _ in problems] == [
+        ("", "guessed"), ("line 3", "left out"), ("line 2", "guessed")
+    ]  # fmt: skip
+
+
+@together(
+    ("encoding", "text"),
+    [
+        ("gb18030", "我们的退款政策是三十天之内可以退货"),
+        ("cp1251", "Лампа разбита, пришлите другую, пожалуйста"),
+        ("cp932", "ランプが壊れています①、別のものを送ってください"),
+    ],
+)  # fmt: skip
+def test_the_encoding_of_a_table_is_detected(tmp_path: Path, encoding: str, text: str) -> None:
+    documents, problems = records(tmp_path / "a.csv", f"id;text\n1;{text}\n2;{text * 2}\n".encode(encoding))
+    assert [document.text for document in documents] == [text, text * 2]
+    assert [(place, kind, encoding in reason) for place, kind, reason in problems] == [
+        ("", "guessed", True), ("", "guessed", False)
+    ]  # fmt: skip
+    (tmp_path / "b.jsonl").write_bytes(f'{{"text": "ascii"}}\n{{"text": "{text[:3]}"}}\n'.encode(encoding))
+    documents = [*read_documents(tmp_path / "b.jsonl", b"", "records", encoding=encoding)]
+    assert [(document.text, document.problems) for document in documents] == [("ascii", ()), (text[:3], ())]
 
 
 @pytest.mark.parametrize("damaged", [b'{"text": ', b"\0", b'{"text": 3}', b"[]", b"\xff"])
