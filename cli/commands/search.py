@@ -271,7 +271,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     """Rejects options that differ from the options with which the index was made."""
-    from mlxbert.readers.documents.encodings import check_encoding
+    from mlxbert.readers.documents.encodings import check_chosen_encoding
 
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
@@ -280,7 +280,7 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
         ("exclude", chosen.exclude, [*about.exclude]),
         ("text_column", chosen.text_column, about.text),
         ("field", chosen.field, [*(about.fields or ())]),
-        ("encoding", check_encoding(chosen.encoding), about.encoding),
+        ("encoding", check_chosen_encoding(chosen.encoding), about.encoding),
     )
     for name, value, actual in pairs:
         if value is not None and value != actual:

@@ -19,7 +19,7 @@ from mlxbert.model import Model
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
-from mlxbert.readers.documents.encodings import check_encoding
+from mlxbert.readers.documents.encodings import check_chosen_encoding
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.short_repr import Brief
@@ -496,7 +496,7 @@ def open_index(
         return _open_existing(path, model)
     if missing := [path for path in paths if not os.path.exists(path)]:
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
-    encoding = check_encoding(encoding)
+    encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
     about = replace(
         _about(embedder, tokens, titles),

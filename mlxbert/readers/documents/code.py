@@ -12,8 +12,6 @@ _DEFINITION = re.compile(
     r"(?:class|def|func|fn|function|struct|interface|trait|enum|impl|module|namespace)\b[^\n]*)",
     re.MULTILINE,
 )
-
-
 _ENCODING = re.compile(rb"coding[:=][ \t]*([\w.-]{1,40})")  # as in `# -*- coding: latin-1 -*-`
 _HEAD = 400  # bytes of the first two lines within which a file names its encoding
 

@@ -128,7 +128,7 @@ def find_codec(label: str) -> str | None:
     return _SUPERSETS.get(codec.name, codec.name)
 
 
-def check_encoding(label: str | None) -> str | None:
+def check_chosen_encoding(label: str | None) -> str | None:
     """Returns Python's name of the encoding that a user chose for texts without a label.
 
     Raises:

@@ -68,7 +68,7 @@ def html_document(source: str) -> Document:
     return Document(text, title_text, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
 
 
-class _Counts(NamedTuple):
+class _TextState(NamedTuple):
     """The numbers of parts, characters and headings of a text that is being written."""
 
     parts: int
@@ -95,18 +95,18 @@ class _TextWriter:
         self.length += sum(map(len, parts))
         self._gap = _NOTHING
 
-    def counts(self) -> _Counts:
-        """Returns what the text consists of so far."""
-        return _Counts(len(self.parts), self.length, len(self.headings))
+    def state(self) -> _TextState:
+        """Returns how much is written so far."""
+        return _TextState(len(self.parts), self.length, len(self.headings))
 
-    def add_heading(self, level: int, before: _Counts) -> None:
-        """Makes a heading of what was added after these counts, unless that is white space."""
+    def add_heading(self, level: int, before: _TextState) -> None:
+        """Makes a heading of what was added after this state, unless that is white space."""
         written = "".join(self.parts[before.parts :])
         if text := written.lstrip():
             self.headings.append(Heading.of(before.length + len(written) - len(text), level, text))
 
-    def take_back(self, before: _Counts) -> list[Heading]:
-        """Removes what was added after these counts; returns the headings in it."""
+    def take_back(self, before: _TextState) -> list[Heading]:
+        """Removes what was added after this state; returns the headings in it."""
         removed = self.headings[before.headings :]
         del self.parts[before.parts :], self.headings[before.headings :]
         self.length = before.length
@@ -133,7 +133,7 @@ class _Element:
     """
 
     tag: str
-    before: _Counts
+    before: _TextState
     linked: int
     articles: int
 
@@ -181,7 +181,7 @@ class _PageWalk:
             self._linked += added if any(self._open[tag] for tag in _LINKS) else -added
 
     def _begin(self, tag: str) -> None:
-        element = _Element(tag, self._writer.counts(), self._linked, self._articles)
+        element = _Element(tag, self._writer.state(), self._linked, self._articles)
         self._around.append(element)
         self._open[tag] += 1
         self._articles += tag in ("article", "main")
@@ -200,7 +200,7 @@ class _PageWalk:
             self._linked = element.linked
             for heading in headings if tag == "header" else ():
                 self._writer.gap(_PARAGRAPH)
-                before = self._writer.counts()
+                before = self._writer.state()
                 self._writer.add(heading.text)
                 self._writer.add_heading(heading.level, before)
                 self._writer.gap(_PARAGRAPH)

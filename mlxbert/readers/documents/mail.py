@@ -13,7 +13,7 @@ from mlxbert.readers.documents.html import declared_encoding, html_document
 
 _BEGIN = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))From [^\n]*\n(?=[!-9;-~]+:)")
 _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
-_ADDRESS = re.compile(r"\S*://\S*")
+_ADDRESS = re.compile(r"://\S*")
 _SHOWN, _NAME = 5, 60  # names of attachments in a problem, and characters of each
 _BETWEEN = "\n\n"
 
@@ -107,7 +107,7 @@ class _Contents:
         elif part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment":
             return self._text(part, kind)
         else:
-            self.skipped.append(" ".join(str(part.get_filename() or kind).split())[:_NAME])
+            self.skipped.append((_decoded(part.get_filename() or "", self.encoding) or kind)[:_NAME])
         return Document("")
 
     def _richest(self, parts: Sequence[Message]) -> Document:
@@ -116,10 +116,10 @@ class _Contents:
         By RFC 2046 the last is the best, but it may be an invitation for a calendar; the first is usually plain text,
         but it may only say that the message needs another program.
         """
-        shown = [part for part in parts if part.get_content_maintype() == "multipart" or _is_usual(part)] or parts
-        richest = max((self.read(part) for part in reversed(shown)), key=_letters, default=Document(""))
-        if not _letters(richest):
-            self.skipped += (part.get_content_type()[:_NAME] for part in parts if part not in shown)
+        usual = [part for part in parts if _is_usual(part)]
+        richest = max((self.read(part) for part in reversed(usual or parts)), key=_letters, default=Document(""))
+        if usual and not _letters(richest):
+            self.skipped += (part.get_content_type()[:_NAME] for part in parts if not _is_usual(part))
         return richest
 
     def _text(self, part: Message, kind: str) -> Document:
@@ -138,7 +138,7 @@ def _parts(part: Message) -> list[Message]:
 
 
 def _is_usual(part: Message) -> bool:
-    return part.get_content_type() in ("text/plain", "text/html")
+    return part.get_content_maintype() == "multipart" or part.get_content_type() in ("text/plain", "text/html")
 
 
 def _letters(document: Document) -> int:
@@ -160,9 +160,13 @@ def _joined(documents: Sequence[Document]) -> Document:
 
 def _header(message: Message, name: str, encoding: str | None) -> str:
     """The value of a header, decoded."""
+    return _decoded(str(message.get(name, "")), encoding)
+
+
+def _decoded(raw: str, encoding: str | None) -> str:
+    """Decodes the words of a header that name their encoding."""
     from email.header import decode_header
 
-    raw = str(message.get(name, ""))
     with suppress(Exception):  # the library raises various errors for damaged headers
         parts = [
             decode(part, charset or encoding or WESTERN).text if isinstance(part, bytes) else part

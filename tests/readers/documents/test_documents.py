@@ -154,6 +154,8 @@ def test_html_in_another_encoding(said: str, encoding: str) -> None:
 def test_pdf() -> None:
     found = only("a.pdf", pdf("One", "", "Three", title="A  title"))
     assert (found.text, found.title, found.pages) == ("One\n\n\n\nThree", "A title", (0, 5, 7))
+    (problem,) = found.problems
+    assert problem.kind == "left out" and problem.reason.startswith("1 of") and problem.reason.endswith("page 2")
     assert only("a.pdf", pdf("Large", box="0 0 1000000000 1000000000")).text == "Large"
 
 

@@ -76,7 +76,7 @@ def test_lines_of_data_leave_their_line_ends(block: list[str]) -> None:
     "text",
     [
         "中文" * 500, "Donaudampfschifffahrt" * 20, "-" * 500, "_" * 300 + "=" * 300, "1234567890" * 40, "ACGT" * 100,
-        "a" * 400, "https://example.org/" + "a-long-title-of-2024/" * 20, "/home/me/some_long_folder1/" * 20,
+        "a" * 400, "https://example.org/" + "a-long-title-of-2024/" * 20, "/opt/some_long_folder1/" * 20,
         "https://click.example.org/f/" + picture(300) + "?q=1", "sha512: " + Random(1).randbytes(64).hex(),
         "ThisIsACamelCaseName2" * 20, "data:text/plain,hello", "data: none; data:,", "中文1a" * 200,
     ],

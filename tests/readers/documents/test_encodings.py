@@ -6,7 +6,7 @@ import pytest
 
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document_kinds import read_documents
-from mlxbert.readers.documents.encodings import check_encoding, decode, find_codec
+from mlxbert.readers.documents.encodings import check_chosen_encoding, decode, find_codec
 from tests.helpers.cases import together
 from tests.readers.documents.test_documents import only, read
 
@@ -113,9 +113,9 @@ def test_an_encoding_that_the_user_chose_replaces_the_guess() -> None:
 @together("label", ["no-such", "", "utf-16", "utf-32-le", "idna"])
 def test_an_encoding_that_cannot_be_chosen_is_refused(label: str) -> None:
     with pytest.raises(ArgumentError, match="encoding") as problem:
-        check_encoding(label)
+        check_chosen_encoding(label)
     assert problem.value.hint
-    assert check_encoding("GB2312") == "gb18030" and check_encoding(None) is None
+    assert check_chosen_encoding("GB2312") == "gb18030" and check_chosen_encoding(None) is None
 
 
 def test_marks_tell_the_encoding() -> None:

@@ -100,8 +100,18 @@ def test_names_of_many_attachments_are_counted() -> None:
     assert problem.reason.startswith("9 attachments") and "4 more" in problem.reason and len(problem.reason) < 400
 
 
+def test_names_of_attachments_are_decoded_and_long_words_counted_quickly() -> None:
+    mail = (
+        "Subject: s\nContent-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: image/png; "
+        'name="=?utf-8?q?Gr=C3=B6=C3=9Fe=2Epng?="\n\nx\n--B\nContent-Type: multipart/alternative; boundary=C\n\n'
+        f"--C\nContent-Type: text/plain; charset=utf-8\n\n{'退款' * 10**5}\n--C\nContent-Type: text/html\n\nx\n--C--\n"
+    )
+    found = only("a.eml", mail)
+    assert "Größe.png" in found.problems[0].reason and len(found.text) == 200_000
+
+
 def test_a_message_that_cannot_be_read_is_a_problem_with_its_place() -> None:
-    deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(2000))
+    deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(1000))
     box = b"lost words\n\nFrom a\nSubject: 1\n\none\n\nFrom b\n" + deep + b"\n\nFrom c\nSubject: 3\n\nthree\n"
     found = read("a.mbox", box)
     assert [(one.place, one.text) for one in found] == [
