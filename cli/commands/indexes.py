@@ -12,11 +12,12 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
-from mlxbert.cli.views import console, search as view
+from mlxbert.cli.views import console, json_lines, search as view
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
 from mlxbert.paths import open_regular
+from mlxbert.results.json import to_json
 
 _MAGIC = b"SQLite format 3\0"  # the first bytes of an index's file
 
@@ -49,13 +50,38 @@ def indexes_list(out: OutputOptions) -> None:
             console.say("note", facts["problem"])
 
 
-def indexes_show(out: OutputOptions, index: Name = ".") -> None:
-    """Show an index: what it covers, its model, its size, and the files that could not be read.
+def indexes_show(
+    out: OutputOptions,
+    index: Name = ".",
+    problems: Annotated[bool, Option("List what was left out, cut or guessed, with its place and the reason.")] = False,
+) -> None:
+    """Show an index: what it covers, its model, its size, and its problems.
 
-    Example: mlxbert indexes show docs/
+    With --problems, list what was left out, cut or guessed when the files were read: one problem per line in a pipe.
+
+    Example: mlxbert indexes show docs/ --problems
     """
-    facts = _facts(_file(index))
-    session.show_object(facts, lambda: view.draw_index(facts), out)
+    if problems:
+        _show_problems(_file(index), out)
+    else:
+        facts = _facts(_file(index))
+        session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _show_problems(file: Path, out: OutputOptions) -> None:
+    from mlxbert.search.index import open_index
+
+    with open_index(file) as opened:
+        listed = opened.problems()
+    if console.draws(out.json):
+        console.require_stdout()
+        for part in view.draw_problems(listed):
+            console.stdout().print(part)
+    else:
+        for problem in listed:
+            json_lines.put_line(to_json(vars(problem)))
+    if not listed:
+        console.say("note", "no problems")
 
 
 def indexes_remove(
@@ -173,7 +199,7 @@ def _facts(file: Path) -> dict[str, Any]:
     from mlxbert.search.index import open_index
 
     with open_index(file) as opened:
-        stats, about = opened.stats(), opened.about
+        stats, about, problems = opened.stats(), opened.about, view.summarized(opened.problems())
     return {
         "index": opened.path,
         "covers": list(about.roots),
@@ -185,7 +211,7 @@ def _facts(file: Path) -> dict[str, Any]:
         "bytes": stats.size,
         "created": about.created,
         "updated": about.updated,
-        "failed": [{"path": path, "reason": reason} for path, reason in stats.failed],
+        "problems": problems,
     }
 
 

@@ -69,4 +69,5 @@ def _update(index: "Index", paths: Sequence[str] | None) -> None:
         console.say("note", "another process is updating this index: it is served as it is now")
         return
     assert isinstance(done, IndexUpdated)
-    console.say("note", f"{console.counted(done.files, 'file')} in the index, {done.failed:,} could not be read")
+    problems = console.counted(sum(done.problems.values()), "problem")
+    console.say("note", f"{console.counted(done.files, 'file')} in the index, {problems}")

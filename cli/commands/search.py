@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _TICK = 500  # milliseconds between attempts at an update that another process blocks
 _DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
-_SHOWN = 3  # guessed columns in a note
+_SHOWN = 3  # guessed columns, or reasons of problems, in a note
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)]
 
 
@@ -66,6 +67,9 @@ class IndexOptions:
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
     text_column: Annotated[str | None, Option("Column with the text, in tables.", usual="guessed")] = None
     field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
+    encoding: Annotated[
+        str | None, Option("Encoding of files that neither name theirs nor are UTF-8.", "NAME", usual="guessed")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class IndexUpdate:
                 self.files += isinstance(event, update_events.FileIndexed)
             case update_events.FileRead():
                 self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
-                self.guessed += [event] if event.guessed not in (None, "text") else []
+                self.guessed += [event] if event.guessed is not None else []
             case update_events.Embedded():
                 self.embedded = event.chunks
             case update_events.IndexUpdated():
@@ -210,7 +214,7 @@ def index(
             _watch(target, paths, out)
         else:
             done = _update(target, [*target.about.roots, *paths])
-            _report(done, out)
+            _report(target, done, out)
             _summarize(target, done, out)
             _check_read(done, paths)
 
@@ -256,6 +260,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
         include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
+        encoding=chosen.encoding,
     ) as opened:  # fmt: skip
         if not new:
             _check_same(opened.about, chosen)
@@ -270,6 +275,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     """Rejects options that differ from the options with which the index was made."""
+    from mlxbert.readers.documents.encodings import check_chosen_encoding
+
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
@@ -277,6 +284,7 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
         ("exclude", chosen.exclude, [*about.exclude]),
         ("text_column", chosen.text_column, about.text),
         ("field", chosen.field, [*(about.fields or ())]),
+        ("encoding", check_chosen_encoding(chosen.encoding), about.encoding),
     )
     for name, value, actual in pairs:
         if value is not None and value != actual:
@@ -307,7 +315,7 @@ def _bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) 
         console.say("note", "another process is updating this index: it is searched as it is now")
         return
     if done.changed or done.lacks_path or out.verbose:
-        _report(done, out)
+        _report(index, done, out)
     _check_read(done, paths)
 
 
@@ -334,8 +342,8 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
     return done
 
 
-def _report(done: IndexUpdate, out: OutputOptions) -> None:
-    """Prints notes about guessed columns, files that were left out, and files that could not be read."""
+def _report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
+    """Prints notes about guessed columns, files that were left out, and other problems."""
     if done.guessed:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
@@ -349,12 +357,34 @@ def _report(done: IndexUpdate, out: OutputOptions) -> None:
             console.say("note", f"a file in the cloud is not downloaded: {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
-    if done.failed:
-        count = console.counted(len(done.failed), "file")
-        console.say("note", f"{count} could not be read{'' if out.verbose else '; --verbose lists them'}")
+    _report_problems(index, done)
     if out.verbose:
         for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
             console.say("note", f"{view.near(path)}: {reason}")
+
+
+def _report_problems(index: "Index", done: IndexUpdate) -> None:
+    """Prints a note that counts the problems of the updated files by reason, except those that other notes count."""
+    from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
+    from mlxbert.search import index_locations
+
+    counted = {event.path for event in done.left_out}
+    problems = [
+        problem
+        for problem in index.problems()
+        if problem.path is not None
+        and problem.path not in counted
+        and not problem.reason.startswith(COLUMN_OF_TEXT)
+        and index_locations.is_under(problem.path, done.paths)
+    ]
+    if problems:
+        groups = view.summarized(problems)
+        counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
+        more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
+        path = done.paths[0]
+        name = view.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
+        command = f"mlxbert indexes show {shlex.quote(name)} --problems"
+        console.say("note", f"problems: {counts}{more}. To list them:", command)
 
 
 def _check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
@@ -375,7 +405,8 @@ def _summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     if done.finished is None:
         return
     facts = {"index": str(index.path), **vars(done.finished)}
-    facts |= {"failed": [{"path": event.path, "reason": event.reason} for event in done.failed]}
+    facts |= {"problems": view.summarized(index.problems())}
+    del facts["failed"]  # these files are among the problems
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
@@ -402,7 +433,7 @@ def _watch(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
         except BusyError:  # try again at the next tick
             continue
         if done.changed or first:
-            _report(done, out)
+            _report(index, done, out)
             _summarize(index, done, out)
         due = first = False
 
@@ -435,7 +466,9 @@ def _show(index: "Index", hits: "Sequence[Hit]", how: QueryOptions, out: OutputO
             line = hit.to_dict(why=how.explain)
             sides = _around(index, hit, how.context) if how.context else ()
             around = dict(zip(("before", "after"), sides, strict=False))
-            json_lines.put_line(to_json(plain(line | {"path": hit.path and view.near(hit.path)} | around)))
+            for place in (line, *line["alike"]):
+                place["path"] = place["path"] and view.near(place["path"])
+            json_lines.put_line(to_json(plain(line | around)))
         return
     console.require_stdout()
     screen = console.stdout()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,8 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.hit import Hit
 from mlxbert.search.folding import plain, plain_with_places
+from mlxbert.search.index_problems import grouped
+from mlxbert.search.store import IndexProblem
 from mlxbert.search.word_search import words_of
 
 LINES = 6  # lines of a passage on the screen
@@ -190,12 +192,35 @@ def draw_indexes(listing: dict[str, Any]) -> Iterator["rich.RenderableType"]:
 
 
 def draw_index(facts: dict[str, Any]) -> Iterator["rich.RenderableType"]:
-    """Draws the facts about an index, and the files that could not be read."""
-    rows = [(name.replace("_", " "), _as_text(name, value)) for name, value in facts.items() if name != "failed"]
+    """Draws the facts about an index, and the numbers of its problems by reason."""
+    rows = [(name.replace("_", " "), _as_text(name, value)) for name, value in facts.items() if name != "problems"]
     yield from console.facts(facts["index"], [row for row in rows if row[0] != "index"])
-    if facts.get("failed"):
+    if facts.get("problems"):
+        counts = [(f"{group['count']:,}", f"{group['kind']}: {group['reason']}") for group in facts["problems"]]
+        yield from console.facts("problems", counts)
+
+
+def summarized(problems: Iterable[IndexProblem]) -> list[dict[str, Any]]:
+    """Returns, for each group of problems, their kind, reason and number, and the place of the first one."""
+    return [
+        {"kind": group.kind, "reason": group.reason, "count": group.count, "path": first.path, "place": first.place}
+        for group in grouped(problems)
+        for first in group.problems[:1]
+    ]
+
+
+def draw_problems(problems: Iterable[IndexProblem]) -> Iterator["rich.RenderableType"]:
+    """Draws problems by reason: under each reason, the files with their places, or with what differs in the reasons."""
+    for group in grouped(problems):
+        rows: dict[tuple[str, str], list[str]] = {}
+        for problem in group.problems:
+            path = "" if problem.path is None else near(problem.path)
+            reason = "" if problem.reason == group.reason else problem.reason
+            more = f"and {problem.more:,} more" if problem.more else ""
+            rows.setdefault((path, reason), []).extend(filter(None, (problem.place, more)))
         yield from console.facts(
-            "could not be read", [(near(file["path"]), file["reason"]) for file in facts["failed"]]
+            f"{group.kind}: {group.reason} ({group.count:,})",
+            [(path, ": ".join(filter(None, (", ".join(places), reason)))) for (path, reason), places in rows.items()],
         )
 
 

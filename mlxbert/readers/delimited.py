@@ -4,7 +4,7 @@ import csv
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,14 +15,49 @@ from mlxbert.readers.quotes import MAX_LINES, as_data, encloses
 from mlxbert.readers.text_lines import Lines, too_long
 
 _LOG = logging.getLogger("mlxbert")
+_CANDIDATES = ",;\t|"  # for the separator
 _MAX_LOOKAHEAD = 2**20  # characters
 _SEPARATOR = re.compile(r"sep=.?,?", re.IGNORECASE)
 _Rows = Iterator[tuple[int, list[str] | InputError]]
 
 
+class SurplusCellsError(InputError):
+    """A row has more cells than its table has columns, for example because a text with a comma is not in quotes.
+
+    Attributes:
+        values: The values by column; that of the last column is the rest of the row.
+    """
+
+    def __init__(self, message: str, values: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.values = values
+
+
+def find_separator(lines: Sequence[str]) -> str:
+    """Finds the separator of the columns of a .csv.
+
+    It is the one that divides the most lines into as many cells as the header, or the header into the most cells if
+    several divide equally many; a comma if none divides the header. (`csv.Sniffer` takes quadratic time, and is wrong
+    about commas within quotes.)
+
+    Args:
+        lines: The first lines of the file.
+    """
+    best, most = ",", (0, 1)
+    for separator in _CANDIDATES:
+        try:
+            widths = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            continue
+        header = widths[0] if widths else 0
+        if header > 1 and (widths.count(header), header) > most:
+            best, most = separator, (widths.count(header), header)
+    return best
+
+
 def read_csv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
     """Reads the rows of a .csv (RFC 4180), in which quotes enclose fields."""
-    return _read(lines, wanted, "csv", {"strict": True})
+    return _read(lines, wanted, "csv", {"strict": True, "delimiter": wanted.separator})
 
 
 def read_tsv(lines: Lines, wanted: Wanted) -> Iterator[Item]:
@@ -46,8 +81,20 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
         place = f"line {number}"
         if isinstance(row, InputError):
             yield place, placed(row, place)
-        else:
+        elif len(row) == len(header):
             yield place, {name: row[index] for name, index in indices}
+        else:
+            yield place, _other_length(row, header, place, reader.dialect.delimiter, named=wanted.header)
+
+
+def _other_length(row: Sequence[str], header: Sequence[str], place: str, separator: str, *, named: bool) -> InputError:
+    """Returns the error for a row with more or fewer cells than there are columns."""
+    counts = f"{counted_columns(len(row))}, the {'header' if named else 'first row'} has {len(header)}"
+    if len(row) < len(header):
+        return placed(InputError(counts), place)
+    last = len(header) - 1
+    values = dict(zip(header, [*row[:last], separator.join(row[last:])], strict=True))
+    return SurplusCellsError(f"{place}: {counts}", values)
 
 
 def _all(source: str, header: Sequence[str]) -> list[str]:
@@ -138,7 +185,7 @@ class _RowLines:
 
 
 def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list[str], _Rows]:
-    """Returns the column names, and the rows; an error replaces each row with more or fewer values than columns."""
+    """Returns the column names, and the rows; an error replaces each row that cannot be parsed."""
     name, first_row = text.lines.name, "header" if named else "first row"
     try:
         start, first, damage = _first_row(reader, text, named)
@@ -156,7 +203,7 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
         )
     if damage is not None and (named or not first):
         raise InputError(f"{name}, {damage.message}", hint=damage.hint)
-    rest = _rows(reader, text, len(first), format, first_row)
+    rest = _rows(reader, text, format)
     if named:
         return first, rest
     return [str(number) for number in range(1, len(first) + 1)], chain([(start, damage or first)], rest)
@@ -177,7 +224,7 @@ def _first_row(reader: Any, text: _RowLines, named: bool) -> tuple[int, list[str
     return start, None, None
 
 
-def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -> _Rows:
+def _rows(reader: Any, text: _RowLines, format: str) -> _Rows:
     """Yields the remaining rows, each with the number of the line in which it begins."""
     while True:
         start = reader.line_num + 1
@@ -191,8 +238,6 @@ def _rows(reader: Any, text: _RowLines, columns: int, format: str, first: str) -
             continue
         if (damage := text.lines.problem()) is not None:
             yield start, damage
-        elif row and len(row) != columns:
-            yield start, InputError(f"{counted_columns(len(row))}, the {first} has {columns}")
         elif row:
             yield start, row
 

@@ -165,6 +165,9 @@ def read_records(
     choose: str = "text= and pair=",
     most: int = LONGEST,
     encoding: str = UTF8,
+    lenient: bool = False,
+    other: str | None = None,
+    separator: str = ",",
 ) -> RecordStream:
     """Opens a file of records. The file is read once, in constant memory, and closed at the end.
 
@@ -181,6 +184,9 @@ def read_records(
         choose: The names of the arguments `text` and `pair` in hints.
         most: Maximum size of a line in bytes; a longer line is an unusable record.
         encoding: The encoding of a text file.
+        lenient: Whether a damaged line is an unusable record even without `text`, when it otherwise ends the reading.
+        other: The encoding of bytes that are not valid in `encoding`; by default, they make a record unusable.
+        separator: The separator of the columns of a .csv.
     """
     file_name = name or str(source if isinstance(source, str | Path) else getattr(source, "name", "input"))
     format_name = format_of(source, file_name, texts=text is not None) if format is None else check_format(format)
@@ -188,7 +194,7 @@ def read_records(
     _check_texts(file_name, format_name, texts)
     value = FORMATS[format_name].value
     kept = None if text is None else keep if value else ()
-    wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding)
+    wanted = Wanted(texts, kept, with_id and bool(value), header, choose, most, encoding, lenient, other, separator)
     file = open_source(source, file_name)
     size = size_of(file)
     try:
@@ -222,8 +228,8 @@ def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tupl
     if record_format.binary:
         binary = Binary(name, file)
         return record_format.read(binary, wanted), binary
-    limit, lenient = max(record_format.most, wanted.most), bool(wanted.texts)
-    lines = Lines(name, file, lenient=lenient, most=limit, encoding=wanted.encoding)
+    limit, lenient = max(record_format.most, wanted.most), bool(wanted.texts or wanted.lenient)
+    lines = Lines(name, file, lenient=lenient, most=limit, encoding=wanted.encoding, other=wanted.other)
     return record_format.read(lines, wanted), lines
 
 

@@ -31,6 +31,9 @@ class Wanted:
         choose: The name, in hints, of the argument or option that chooses `texts`.
         most: Maximum size of a line in bytes.
         encoding: The encoding of a text file.
+        lenient: Whether only the record has the error of a damaged line, even if there are no `texts`.
+        other: The encoding of bytes that are not valid in `encoding`; by default, they make a record unusable.
+        separator: The separator of the columns of a .csv.
     """
 
     texts: tuple[str, ...] = ()
@@ -40,6 +43,9 @@ class Wanted:
     choose: str = "text="
     most: int = LONGEST
     encoding: str = UTF8
+    lenient: bool = False
+    other: str | None = None
+    separator: str = ","
 
     def kept(self, names: Sequence[str]) -> Sequence[str]:
         """Returns the fields or columns to keep from a record or table that has these names."""

@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import re
 from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
@@ -11,6 +12,7 @@ from mlxbert.readers.pipes import LONGEST, Opened, Pipe
 UTF8 = "utf-8"
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16  # bytes of an overlong line dropped at a time
+_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not valid in the encoding
 _COMPRESSED = (".gz", ".xz")
 _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
 # The first bytes of files that are not UTF-8 text, with the name of their format and a hint.
@@ -61,12 +63,25 @@ class Lines(Opened):
         lenient: Whether `problem` returns the error of a line (encoding, zero byte, length); otherwise it is raised.
         most: Maximum size of a line in bytes.
         encoding: The encoding of the text.
+        other: The encoding of bytes that are not valid in `encoding`; by default, they are an error of their line.
+
+    Attributes:
+        others: The number of lines with such bytes so far, and the number of the first one of these lines.
     """
 
     def __init__(
-        self, name: str, file: BinaryIO, *, lenient: bool = False, most: int = LONGEST, encoding: str = UTF8
+        self,
+        name: str,
+        file: BinaryIO,
+        *,
+        lenient: bool = False,
+        most: int = LONGEST,
+        encoding: str = UTF8,
+        other: str | None = None,
     ) -> None:
         self.name, self._max_bytes, self._encoding = name, most, check_encoding(encoding)
+        self._other = other
+        self.others = 0, 0
         self._line = 0
         self._offset = 0  # bytes into the uncompressed text
         self._lenient = lenient
@@ -140,6 +155,10 @@ class Lines(Opened):
         try:
             return _decode(raw, f"line {self._line}", start, self._encoding)
         except InputError as problem:
+            if self._other is not None and b"\0" not in raw:
+                count, first = self.others
+                self.others = count + 1, first or self._line
+                return _decode_both(raw, self._encoding, self._other)
             self.refuse(problem)
             return raw.decode(self._encoding, "replace")
 
@@ -183,6 +202,12 @@ def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
             f"{place}: byte 0x{byte:02x} at offset {start + problem.start} is not {encoding.upper()}",
             hint=f"name the encoding of the file, for example encoding='{likely}'",
         ) from None
+
+
+def _decode_both(raw: bytes, encoding: str, other: str) -> str:
+    """Decodes bytes; those that are not valid in the encoding are decoded with the other one, or else replaced."""
+    text = raw.decode(encoding, "surrogateescape")
+    return _ESCAPED.sub(lambda match: match[0].encode("ascii", "surrogateescape").decode(other, "replace"), text)
 
 
 class _Counted(io.RawIOBase):

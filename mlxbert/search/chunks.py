@@ -21,7 +21,7 @@ _PER_TOKEN = 16  # maximum characters per token: a word of any length may be one
 _MAX_LEVELS = 8  # maximum number of headings above a chunk
 _SPACE = re.compile(r"\s+")
 _BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first
-_FEW = 8  # a paragraph with less than this share of a window is embedded with the next one
+_FEW = 8  # tokens: a paragraph with fewer is embedded with the next one
 _GROUP = 64  # windows that are tokenized at once
 
 _Span = tuple[int, int]
@@ -206,7 +206,7 @@ def _packed(text: str, span: _Span, tokens: "array[int]", room: int) -> Iterator
         start, end = span[0] + first, span[0] + last
         ends = count(begin, end) > room
         if not ends and BLANK_LINE.search(text, max(stop - 1, begin), start):  # a paragraph is about something else
-            ends = count(begin, stop) >= room // _FEW
+            ends = count(begin, stop) >= _FEW
         if stop > begin and ends:
             yield begin, stop
             begin = start

@@ -18,14 +18,15 @@ from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.errors import InputError, StoreError
-from mlxbert.readers.documents.document import Document, UnreadableError
+from mlxbert.readers.documents.document import Document, ReadProblem, UnreadableError
 from mlxbert.results.result import Failure
 from mlxbert.search import update_events
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.file_walk import WalkedFile, WalkOptions, walk
 from mlxbert.search.index_locations import is_under, spelled
+from mlxbert.search.index_problems import ProblemList
 from mlxbert.search.schema import ENDINGS
-from mlxbert.search.store import IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
+from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
 from mlxbert.search.update_events import Event
 from mlxbert.search.vector_signs import unit
 
@@ -43,6 +44,8 @@ _START = 2**13  # bytes at the start of a file from which its kind is recognized
 _SETTLED = 2 * 10**9  # nanoseconds after which the next change of a file is sure to have another time
 _GROUP = 500  # files removed in one transaction, or vectors written before their file
 _SPOOL_BYTES = 2**20  # bytes of the chunks of a file that stay in memory
+_NO_TEXT = ReadProblem("left out", "no text")
+_NO_TOKENS = ReadProblem("left out", "a text that the model's tokenizer drops")
 # Reasons for which a file or folder is unreadable but may be unchanged: it stays in the index.
 _CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
 
@@ -93,6 +96,7 @@ class Pending:
         documents: The number of documents.
         chunks: The number of chunks.
         guessed: The field of the records that was guessed to hold the text.
+        problems: What was left out, cut or guessed.
         missing: The hashes, in order, of the texts that are not embedded yet.
         vectors: The vectors that are computed but not yet stored, by the hashes of their texts.
     """
@@ -102,6 +106,7 @@ class Pending:
     documents: int = 0
     chunks: int = 0
     guessed: str | None = None
+    problems: Sequence[IndexProblem] = ()
     missing: deque[bytes] = field(default_factory=deque)
     vectors: dict[bytes, "Vector"] = field(default_factory=dict)
 
@@ -144,7 +149,7 @@ class IndexWriter:
                 self._store.set_about(replace(self._store.about, updated=now()))
         stats = self._store.stats()
         counts = stats.files, stats.chunks, self._embedded, self._reused, len(stats.failed)
-        yield update_events.IndexUpdated(*counts, dict(self._left_out), time.perf_counter() - started)
+        yield update_events.IndexUpdated(*counts, dict(self._left_out), stats.problems, time.perf_counter() - started)
 
     def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
         """Embeds pending files, and writes each file as soon as all of its vectors are computed.
@@ -185,11 +190,17 @@ class IndexWriter:
         pending.vectors = {}
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
-        """Splits the documents of a file, and collects the texts that still have to be embedded."""
+        """Splits the documents of a file, and collects the texts that still have to be embedded, and the problems."""
         held, new = _Spool(os.path.dirname(os.path.abspath(self._store.path))), set[bytes]()
-        result = Pending(file, held)
+        result, problems = Pending(file, held), ProblemList(file.path or None)
         _, splitter = self._loaded_tools
         for document in map(_cleaned, documents):
+            for problem in document.problems:
+                problems.add(document.place, problem)
+            empty = not document.text.strip()
+            if empty and document.problems:
+                continue  # not a document
+            result.guessed = document.guessed
             chunks, texts = list[StoredChunk](), list[str]()
             for chunk in splitter(document):
                 hashes = dict[bytes, str]()
@@ -204,9 +215,15 @@ class IndexWriter:
                 new.update(missing)
                 result.missing.extend(missing)
                 texts += [hashes[hash] for hash in missing]
+            if not chunks:
+                problems.add(document.place, _NO_TEXT if empty else _NO_TOKENS)
+                if file.path:
+                    continue
             held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
             result.documents, result.chunks = result.documents + 1, result.chunks + len(chunks)
-            result.guessed = document.guessed
+        if file.path and not result.documents and not problems.kept():
+            problems.add("", _NO_TEXT)
+        result.problems = problems.kept()
         return result
 
     def _scan(
@@ -300,7 +317,8 @@ class IndexWriter:
             return Pending(replace(file, problem="binary" if kind is None else "too large", left_out=True))
         about = self._store.about
         columns = DocumentColumns(about.text, about.fields)
-        pending = self.pending(file, read_documents(entry.path, data, kind, columns, file=stream))
+        documents = read_documents(entry.path, data, kind, columns, file=stream, encoding=about.encoding)
+        pending = self.pending(file, documents)
         if os.stat(entry.path).st_mtime_ns != entry.mtime:
             file = replace(file, mtime=-1)  # changed while it was read: the next update reads it again
         return replace(pending, file=file)
@@ -321,9 +339,9 @@ class IndexWriter:
         file, documents = pending.file, (document for document, _ in held)
         self._changed = True
         if not file.path:
-            self._store.put_documents(documents, pending.vectors)
+            self._store.put_documents(documents, pending.vectors, pending.problems)
             return
-        self._store.put(file, documents, pending.vectors)
+        self._store.put(file, documents, pending.vectors, pending.problems if file.problem is None else ())
         self._events.extend(self._problem_events(file))
         if not file.problem:
             self._events.append(update_events.FileIndexed(file.path, pending.documents, pending.chunks))

@@ -41,6 +41,9 @@ TABLES = (
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
     "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
     "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page, and a page of zeros passes
+    "CREATE TABLE problems (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, "
+    "reason TEXT NOT NULL, more INTEGER NOT NULL)",
+    "CREATE INDEX problems_of_file ON problems (file, place)",
     f"CREATE VIRTUAL TABLE words USING {WORDS}",
 )
 _SHADOWS = (  # the tables that FTS5 creates

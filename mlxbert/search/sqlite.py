@@ -27,7 +27,17 @@ from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
-from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.store import (
+    FoundChunk,
+    IndexProblem,
+    IndexSettings,
+    Scores,
+    Stats,
+    StoredChunk,
+    StoredDocument,
+    StoredFile,
+    storable,
+)
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
 from mlxbert.search.word_search import any_word, complete_score, match_of, phrases
@@ -48,6 +58,12 @@ _DOCUMENTS = "files CROSS JOIN documents ON files.id = file"
 # The order of chunks: by file, record and position. Their numbers depend on the order of the updates.
 _PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id"
 _WINDOWS = 4  # windows of a chunk, usually: as many times more vectors than chunks are compared
+# A file that could not be read has its problem in its own row.
+_PROBLEMS = (
+    "SELECT 0 AS id, path, '' AS place, 'left out' AS kind, problem AS reason, 0 AS more FROM files "
+    "WHERE problem IS NOT NULL UNION ALL "
+    "SELECT problems.id, path, place, kind, reason, more FROM problems JOIN files ON files.id = file"
+)
 _PAGE_OVERHEAD = 128  # the minimum number of bytes of a page that are not available for vectors
 
 
@@ -219,31 +235,59 @@ class SqliteStore:
             self._vector(hash, vectors)
 
     @guarded
-    def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+    def put(
+        self,
+        file: StoredFile,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
         """See `IndexStore`."""
         number = self._file(file)
+        self._connection.execute("DELETE FROM problems WHERE file = ?", (number,))
+        self._insert_problems(number, problems)
         before = [row[0] for row in self._connection.execute("SELECT id FROM documents WHERE file = ?", (number,))]
         self._insert(number, documents, vectors)
         self._delete_documents(before)
 
     @guarded
-    def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+    def put_documents(
+        self,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
         """See `IndexStore`."""
         number, listed = self._file(StoredFile("")), [*{document.place: document for document in documents}.values()]
-        before = self._added(number, [document.place for document in listed])
+        places = [document.place for document in listed]
+        before = self._added(number, places)
+        self._delete_problems(number, places)
+        lacking = {document.place for document in listed if not document.chunks}  # the last one with each place counts
+        last = {problem.place: problem for problem in problems if problem.place in lacking}
+        self._insert_problems(number, last.values())
         self._insert(number, listed, vectors)
         self._delete_documents(before)
 
     def _file(self, file: StoredFile) -> int:
         """Inserts or updates the row of a file; returns its number."""
-        values = (os.fsencode(file.path), file.size, file.mtime, file.hash, file.problem, file.left_out)
+        values = (os.fsencode(file.path), file.size, file.mtime, file.hash)
+        problem = None if file.problem is None else storable(file.problem)
         row = self._connection.row(
             "INSERT INTO files (path, size, mtime, hash, problem, left_out) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (path) DO UPDATE SET size = excluded.size, mtime = excluded.mtime, hash = excluded.hash, "
             "problem = excluded.problem, left_out = excluded.left_out RETURNING id",
-            values,
+            (*values, problem, file.left_out),
         )
         return int(row[0])
+
+    def _insert_problems(self, file: int, problems: Iterable[IndexProblem]) -> None:
+        rows = [(file, problem.place, problem.kind, problem.reason, problem.more) for problem in problems]
+        command = "INSERT INTO problems (file, place, kind, reason, more) VALUES (?, ?, ?, ?, ?)"
+        self._connection.executemany(command, rows)
+
+    def _delete_problems(self, file: int, places: Iterable[str]) -> None:
+        rows = [(file, place) for place in places]
+        self._connection.executemany("DELETE FROM problems WHERE file = ? AND place = ?", rows)
 
     def _added(self, file: int, places: Sequence[str]) -> list[int]:
         query = "SELECT id FROM documents WHERE file = ? AND place = ?"
@@ -355,13 +399,16 @@ class SqliteStore:
             if row:
                 documents = self._connection.rows("SELECT id FROM documents WHERE file = ?", row)
                 self._delete_documents(document for (document,) in documents)
+                self._connection.execute("DELETE FROM problems WHERE file = ?", row)
                 self._connection.execute("DELETE FROM files WHERE id = ?", row)
 
     @guarded
     def remove_documents(self, places: Iterable[str]) -> int:
         """See `IndexStore`."""
-        numbers = self._added(self._file(StoredFile("")), [*places])
+        file, places = self._file(StoredFile("")), [*places]
+        numbers = self._added(file, places)
         self._delete_documents(numbers)
+        self._delete_problems(file, places)
         return len(numbers)
 
     @guarded
@@ -513,6 +560,12 @@ class SqliteStore:
         return [*COLUMNS, *(str(key) for (key,) in rows if key not in COLUMNS)]
 
     @guarded
+    def problems(self) -> list[IndexProblem]:
+        """See `IndexStore`."""
+        rows = self._connection.execute(f"SELECT path, place, kind, reason, more FROM ({_PROBLEMS}) ORDER BY path, id")
+        return [_problem(row) for row in rows]
+
+    @guarded
     def stats(self) -> Stats:
         """See `IndexStore`."""
         counts = self._connection.row(
@@ -522,8 +575,9 @@ class SqliteStore:
         query = "SELECT path, problem FROM files WHERE problem IS NOT NULL AND NOT left_out ORDER BY path"
         failed = tuple((os.fsdecode(path), problem) for path, problem in self._connection.execute(query))
         size = sum(os.stat(path).st_size for path in (self.path, f"{self.path}-wal") if schema.exists(path))
+        problems = dict(self._connection.execute(f"SELECT kind, sum(1 + more) FROM ({_PROBLEMS}) GROUP BY kind"))
         files, documents, chunks, vectors = counts
-        return Stats(files, documents, chunks, vectors, size, failed)
+        return Stats(files, documents, chunks, vectors, size, failed, problems)
 
     @guarded
     def check(self) -> None:
@@ -540,6 +594,8 @@ class SqliteStore:
         )
         if complete.fetchone() != (1,):
             raise schema.damaged(self.path, "a chunk without its document or its vector")
+        if self._connection.row("SELECT 1 FROM problems WHERE file NOT IN (SELECT id FROM files)"):
+            raise schema.damaged(self.path, "a problem without its file")
         self._cache.check()
 
     def _check_words(self) -> None:
@@ -579,7 +635,8 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
     about = IndexSettings(**{**read, **lists})
     texts = (
-        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated, about.text or ""),
+        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated),
+        *(about.text or "", about.encoding or ""),
         *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
     )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
@@ -597,3 +654,10 @@ def _found_chunk(row: Sequence[Any]) -> FoundChunk:
         raise ValueError("a text contains NUL characters")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), (), *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)
+
+
+def _problem(row: Sequence[Any]) -> IndexProblem:
+    path, place, kind, reason, more = row
+    if not all(isinstance(text, str) and "\0" not in text for text in (place, kind, reason)) or type(more) is not int:
+        raise ValueError("an invalid problem of a file")
+    return IndexProblem(os.fsdecode(path) or None, place, kind, reason, more)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from mlxbert.results.short_repr import Brief
 from mlxbert.search.filters import Filter
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class IndexSettings:
         exclude: Patterns of files to leave out.
         text: The field or column of a record to search in; `None` to guess it.
         fields: The fields of a record to filter by; `None` for all others.
+        encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.
         created: The time of creation, in ISO 8601.
         updated: The time of the last update.
         unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
@@ -57,6 +59,7 @@ class IndexSettings:
     exclude: tuple[str, ...] = ()
     text: str | None = None
     fields: tuple[str, ...] | None = None
+    encoding: str | None = None
     created: str = ""
     updated: str = ""
     unrelated: tuple[float, float] | tuple[()] = ()
@@ -143,6 +146,25 @@ class FoundChunk:
 
 
 @dataclass(frozen=True)
+class IndexProblem(Brief):
+    """Something that an index could not take over from a file as it stands.
+
+    Attributes:
+        path: The path of the file; `None` for a record that was added.
+        place: The part of the file: `row 3`, `message 2`, the `id` of a record; empty for the whole file.
+        kind: Whether it was `left out`, `cut` or `guessed`.
+        reason: What it was, and why.
+        more: The number of further problems like this one in the file, whose places are not kept.
+    """
+
+    path: str | None
+    place: str
+    kind: str
+    reason: str
+    more: int = 0
+
+
+@dataclass(frozen=True)
 class Stats:
     """The size of an index.
 
@@ -153,6 +175,7 @@ class Stats:
         vectors: The number of vectors; equal chunks share one.
         size: The size on disk in bytes.
         failed: The paths of files that could not be read, with reasons.
+        problems: The number of problems (see `IndexProblem`), by kind.
     """
 
     files: int
@@ -161,6 +184,7 @@ class Stats:
     vectors: int
     size: int
     failed: tuple[tuple[str, str], ...]
+    problems: Mapping[str, int]
 
 
 class IndexStore(Protocol):
@@ -191,11 +215,25 @@ class IndexStore(Protocol):
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores vectors ahead of their chunks, for a file that is stored later."""
 
-    def put(self, file: StoredFile, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Stores a file, replacing any file with the same path; `vectors` holds its vectors that are not stored yet."""
+    def put(
+        self,
+        file: StoredFile,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
+        """Stores a file with its documents and problems, replacing any file with the same path.
 
-    def put_documents(self, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
-        """Stores records; each replaces the record with the same `place`."""
+        `vectors` holds the vectors of the documents that are not stored yet.
+        """
+
+    def put_documents(
+        self,
+        documents: Iterable[StoredDocument],
+        vectors: Mapping[bytes, "Vector"],
+        problems: Iterable[IndexProblem] = (),
+    ) -> None:
+        """Stores records and the problems of records without chunks; each replaces the record with the same `place`."""
 
     def touch(self, file: StoredFile) -> None:
         """Updates the size and time of a file whose content has not changed."""
@@ -241,6 +279,9 @@ class IndexStore(Protocol):
 
     def fields(self) -> list[str]:
         """Returns the names of the fields to filter by."""
+
+    def problems(self) -> list[IndexProblem]:
+        """Returns the problems of all files, sorted by path; a file that could not be read is a problem itself."""
 
     def stats(self) -> Stats:
         """Returns the size of the index."""

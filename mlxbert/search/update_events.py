@@ -117,6 +117,7 @@ class IndexUpdated(Brief):
         reused: The number of chunks of new or changed files that already had a vector.
         failed: The number of files of the index that could not be read, now or earlier.
         left_out: The number of files and folders that were left out, by reason.
+        problems: The number of problems of the index (see `Index.problems`), by kind: `left out`, `cut`, `guessed`.
         seconds: The duration of the update.
     """
 
@@ -126,6 +127,7 @@ class IndexUpdated(Brief):
     reused: int
     failed: int
     left_out: Mapping[str, int]
+    problems: Mapping[str, int]
     seconds: float
 
 

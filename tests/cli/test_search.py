@@ -119,8 +119,22 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "made with *.md\n")
     run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "with none\n")
     run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
+    run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "with none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
+
+
+def test_the_encoding_of_files_without_a_label_is_chosen(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes("возврат".encode("cp866"))
+    (folder / "b.txt").write_bytes("возврат".encode())
+    run("index", folder, "--encoding", "nosuch").fails(2, "--encoding is 'nosuch', expected", "hint: ")
+    run("index", folder, "--encoding", "IBM866")
+    assert {line["text"] for line in run("search", "возврат", folder).lines} == {"возврат"}
+    (line,) = run("search", "возврат", folder, "--encoding", "cp866").lines
+    assert {Path(place["path"]).name for place in (line, *line["alike"])} == {"a.txt", "b.txt"}
+    run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "with cp866\n")
 
 
 def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
@@ -148,11 +162,70 @@ def test_what_reranks_is_a_cross_encoder(run: Run, files: Path) -> None:
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
     (files / "bad.ipynb").write_bytes(b"{no")
     (line,) = run("index", files).lines
-    assert [Path(one["path"]).name for one in line["failed"]] == ["bad.ipynb"] and line["files"] == 3
-    assert "1 file could not be read" in run("index", files, "--index", files.parent / "x.db").err
+    assert {Path(one["path"]).name for one in line["problems"]} == {"bad.ipynb", "e.bin"} and line["files"] == 3
+    assert "left out: is not valid JSON" in run("index", files, "--index", files.parent / "x.db").err
     assert "bad.ipynb: " in run("index", files, "--index", files.parent / "y.db", "--verbose").err
     (shown,) = run("indexes", "show", files).lines
-    assert len(shown["failed"]) == 1
+    assert shown["problems"] == line["problems"]
+
+
+@pytest.fixture
+def lossy(files: Path) -> Path:
+    """The files, and a few of which parts are left out or guessed."""
+    (files / "c" / "five.jsonl").write_text('{"text": "w1"}\n' * 2 + '{"text": \n' + '{"text": "w2"}\n' * 2)
+    (files / "c" / "semi.csv").write_text("id;text\n1;the cat, and a dog\n")
+    (files / "c" / "lost.csv").write_text("text,id\n" + "the lamp, please,1\nmilk, please, 2\n" + "w3,3\n")
+    (files / "c" / "empty.md").write_text("")
+    return files
+
+
+LOST = [
+    ("c/e.bin", "", "left out"), ("c/empty.md", "", "left out"), ("c/five.jsonl", "line 3", "left out"),
+    ("c/lost.csv", "line 2", "left out"), ("c/lost.csv", "line 3", "left out"), ("c/semi.csv", "", "guessed"),
+]  # fmt: skip
+
+
+def test_what_was_left_out_is_the_same_everywhere(run: Run, lossy: Path, variables: dict[str, str]) -> None:
+    made = run("index", lossy)
+    (summary,) = made.lines
+    listed = run("indexes", "show", lossy, "--problems").lines
+    assert [(str(Path(line["path"]).relative_to(lossy)), line["place"], line["kind"]) for line in listed] == LOST
+    with open_index(summary["index"]) as index:
+        assert [vars(problem) for problem in index.problems()] == listed
+        assert index.stats().problems == {"left out": 5, "guessed": 1}
+    assert sum(group["count"] for group in summary["problems"]) == len(LOST) and "failed" not in summary
+    assert summary["problems"] == run("indexes", "show", lossy).lines[0]["problems"]
+    assert summary["problems"][0] == {
+        "kind": "left out", "reason": listed[3]["reason"], "count": 2, "path": listed[3]["path"], "place": "line 2",
+    }  # fmt: skip
+    assert f"mlxbert indexes show {lossy} --problems" in made.err and f"{listed[3]['reason']} (2)" in made.err
+    _, shown = terminal("indexes", "show", str(lossy), "--problems", **variables)
+    text = "\n".join(plain(shown))
+    for path, place, _ in LOST:
+        assert path in text and place in text
+    assert all(line["reason"] in text for line in listed) and text.count(listed[3]["reason"]) == 1
+
+
+def test_problems_are_noted_after_an_update_that_changed_something(run: Run, lossy: Path) -> None:
+    assert "--problems" in run("search", "paris", lossy).err
+    assert run("search", "paris", lossy, "--mode", "words").err == ""
+    (lossy / "b.txt").write_text("paris")
+    assert "--problems" not in run("search", "paris", lossy / "b.txt").err  # the problems are elsewhere
+    own = run("index", lossy, "--index", lossy.parent / "own.db")
+    assert f"mlxbert indexes show {lossy.parent / 'own.db'} --problems" in own.err
+    clean = run("index", lossy / "a.md", "--index", lossy.parent / "clean.db")
+    assert clean.err == "" and clean.lines[0]["problems"] == []
+    none = run("indexes", "show", lossy.parent / "clean.db", "--problems")
+    assert none.lines == [] and "no problems" in none.err
+
+
+def test_a_problem_of_a_file_with_any_name_is_shown(run: Run, files: Path, variables: dict[str, str]) -> None:
+    (files / "x\x1b[5A\udcff.txt").write_text("")
+    run("index", files)
+    (line,) = [line for line in run("indexes", "show", files, "--problems").lines if line["path"].endswith(".txt")]
+    assert line["path"] == f"{files}/x\x1b[5A\udcff.txt"
+    _, shown = terminal("indexes", "show", str(files), "--problems", **variables)
+    assert "x␛[5A" in shown and "\x1b[5A" not in shown
 
 
 def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, variables: dict[str, str]) -> None:
@@ -206,9 +279,9 @@ def test_a_column_that_was_guessed_is_named_once(run: Run, files: Path) -> None:
 
 
 def test_what_is_wrong_with_the_only_file_is_said(run: Run, files: Path) -> None:
-    (files / "c" / "f.csv").write_text("id;text\n1;w7 w8\n")
+    (files / "c" / "f.csv").write_text("text,text\nw7,w8\n")
     for _ in range(2):
-        run("index", files / "c" / "f.csv").fails(1, "f.csv: ", "only one column", "semicolons")
+        run("index", files / "c" / "f.csv").fails(1, "f.csv: ", "'text' occurs twice")
 
 
 def test_a_damaged_index_is_listed_with_its_problem_and_can_be_removed(run: Run, files: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from mlxbert.model import Model
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import IndexProblem
 from tests.helpers.tiny import WORDS
 
 if TYPE_CHECKING:
@@ -61,10 +62,12 @@ class Contents:
     Attributes:
         vectors: The vectors of all chunks, by the hash of their text.
         hits: The hits for each query and mode: the place and text of each hit, and its score.
+        problems: The problems.
     """
 
     vectors: "dict[bytes, NDArray[np.float16]]"
     hits: _Hits
+    problems: list[IndexProblem]
 
 
 def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
@@ -80,7 +83,7 @@ def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
         for query in queries
         for mode in MODES
     }
-    return Contents({hash: np.frombuffer(vector, np.float16) for hash, vector in rows}, hits)
+    return Contents({hash: np.frombuffer(vector, np.float16) for hash, vector in rows}, hits, index.problems())
 
 
 def check_same(now: Contents, before: Contents) -> None:
@@ -92,7 +95,7 @@ def check_same(now: Contents, before: Contents) -> None:
     and by rounding in float32. Scores of word searches must be equal. Hits may change places if their scores are closer
     than these differences. Scores of hybrid searches are not compared, because hits with close scores may change ranks.
     """
-    assert now.vectors.keys() == before.vectors.keys()
+    assert now.vectors.keys() == before.vectors.keys() and now.problems == before.problems
     apart = 0.0
     for hash, vector in before.vectors.items():
         difference = np.abs(now.vectors[hash].astype(np.float32) - vector.astype(np.float32))

@@ -29,6 +29,7 @@ def whole(model: mlxbert.Model, tmp_path_factory: pytest.TempPathFactory) -> byt
     folder = tmp_path_factory.mktemp("whole")
     docs = write_files(folder / "docs", 40)
     (docs / "long.txt").write_text("the cat sat on the mat . " * 1000)
+    (docs / "spoiled.jsonl").write_text('{"text": "a dog"}\n{"text": \n' * 200)
     index = build(folder / "index.db", docs, model)
     index.add([{"id": "long", "text": "milk", "about": "paris " * 4000}])  # in pages that have nothing else
     index.close()
@@ -71,7 +72,7 @@ def everything(path: Path, model: mlxbert.Model) -> Any:
             for hit in index.search(query, mode=mode, top_k=60, all_chunks=True)
         ]
         some = [hit.to_dict() for hit in index.search("a dog", where=["year>=2000"])]
-        return hits, some, index.about, index.store.files(), index.store.fields()
+        return hits, some, index.about, index.store.files(), index.store.fields(), index.problems()
 
 
 def outcomes(whole: bytes, model: mlxbert.Model, folder: Path, count: int) -> Iterator[tuple[str, str]]:

@@ -59,12 +59,20 @@ def model(place: Path) -> Path:
     return save(place / "model")
 
 
+def spoil(folder: Path) -> Path:
+    """Adds files of which parts are left out; returns the folder."""
+    (folder / "spoiled.jsonl").write_text('{"text": "the dog"}\n{"text": \n' * 20)
+    (folder / "empty.txt").write_text("")
+    return folder
+
+
 def change_files(folder: Path) -> None:
     """Changes, moves, copies, adds and removes files."""
     for number in range(0, FILES, 4):
         (folder / f"{number:03}.md").write_text(f"# New\n\n{passage(('changed', number))}\n")
     (folder / "001.md").rename(folder / "moved.md")
     shutil.copy(folder / "002.md", folder / "copy.md")
+    (folder / "spoiled.jsonl").write_text('{"text": "the dog"}\n{"text": 3}\n' * 9)
     for number in (3, 5, 6):
         (folder / f"{number:03}.md").unlink()
     for number in range(4):
@@ -154,7 +162,7 @@ def finish(path: Path, folder: Path, model: Path, expected: Contents, stats: tup
 
 @pytest.mark.parametrize("kind", ["build", "update"])
 def test_kills(place: Path, model: Path, kind: str) -> None:
-    folder, before, path = write_files(place / kind, FILES), place / f"{kind}-before.db", place / f"{kind}.db"
+    folder, before, path = spoil(write_files(place / kind, FILES)), place / f"{kind}-before.db", place / f"{kind}.db"
     if kind == "update":
         build(before, folder, model).close()
         change_files(folder)

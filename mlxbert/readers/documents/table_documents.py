@@ -1,23 +1,30 @@
 """Tables and JSON lines: each record is a document, whose fields are the values other than the text."""
 
-import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mlxbert.errors import InputError
-from mlxbert.readers.documents.document import Document, Field, UnreadableError
+from mlxbert.readers.delimited import SurplusCellsError, find_separator
+from mlxbert.readers.documents.document import Document, Field, ReadProblem, UnreadableError
+from mlxbert.readers.documents.encodings import WESTERN, detect, is_utf8
 from mlxbert.readers.formats import FORMATS, FormatName, find_format, read_records
 from mlxbert.readers.input_files import open_source
 from mlxbert.readers.parsing import placed
-from mlxbert.readers.stream import Record
+from mlxbert.readers.stream import Record, RecordStream
 from mlxbert.readers.text_column import mean_length, plain_name, text_columns
+from mlxbert.readers.text_lines import UTF8, Lines
 
-_LOG = logging.getLogger("mlxbert")
+COLUMN_OF_TEXT = "the column of the text"  # begins the reason of the problem that it was guessed
 _SAMPLE = 1000  # records for guessing columns
+_LINES, _FOREIGN = 100, 2**15  # lines for guessing the separator, and bytes of other lines for guessing the encoding
+_LONG_LINE = 2**16  # maximum length in bytes of a line from which something is guessed
+_SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 
 @dataclass(frozen=True)
@@ -35,46 +42,108 @@ class DocumentColumns:
 
 
 def read_record_documents(
-    path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None
+    path: str | Path, columns: DocumentColumns, opened: BinaryIO | None = None, encoding: str | None = None
 ) -> Iterator[Document]:
-    """Reads the records of a file of any size; skips unusable records, and logs how many were skipped.
+    """Reads the records of a file of any size.
+
+    An unusable record is a document without a text, whose problem says what is wrong. So are the separator, the column
+    of the text and the encoding, if they had to be guessed.
 
     Args:
         path: The file.
         columns: The columns to read.
         opened: The file, if it is open already; the caller closes it.
+        encoding: The encoding of a file that is not UTF-8; `None` to guess it.
     """
     name = Path(path).name
     format = find_format(name, texts=True)
     source = path if opened is None else opened
-    names, text = _find_text(source, name, format, columns)
-    fields: list[str] | None = [
-        column for column in (names if columns.fields is None else columns.fields) if column != text
-    ]
-    if columns.fields is None and FORMATS[format].value == "field":
-        fields = None  # later objects may have other fields than the sample
-    read = skipped = 0
-    problem: InputError | None = None
+    layout = _Layout() if FORMATS[format].binary else _find_layout(source, name, format, encoding)
+    how = partial(read_records, name=name, format=format, lenient=True, encoding=layout.encoding, other=WESTERN)
+    read = partial(how, separator=layout.separator)
+    if layout.encoding not in (UTF8, encoding):
+        yield _guess(f"the encoding, probably {layout.encoding}")
+    if layout.separator != ",":
+        yield _guess(f"the separator of the columns, {_SEPARATORS[layout.separator]}")
+    names, text = _find_text(source, name, read, columns)
+    guessed = text if columns.text is None and plain_name(text) != "text" else None
+    if guessed is not None:
+        yield _guess(f"{COLUMN_OF_TEXT}, {guessed!r}")
+    fields = [column for column in (names if columns.fields is None else columns.fields) if column != text]
+    all_fields = columns.fields is None and FORMATS[format].value == "field"  # later objects may have other fields
     with _open(source, name) as file:
-        for record in read_records(file, text, name=name, format=format, keep=fields):
-            if record.problem is not None:
-                problem = placed(record.problem, record.place)
-                skipped += 1
-                continue
-            read += 1
-            document = _document(record, [column for column in record.values if column != text])
-            yield document if columns.text is not None else replace(document, guessed=text)
-    if problem and not read:
+        records = read(file, text, keep=None if all_fields else fields)
+        yield from _documents(records, text, fields, guessed)
+        lines = records.sources[0].opened
+        if isinstance(lines, Lines) and lines.others[0]:
+            count, first = lines.others
+            reason = f"the encoding of bytes that are not {layout.encoding}, {WESTERN} (lines: {count:,})"
+            yield _guess(reason, f"line {first}")
+
+
+def _guess(reason: str, place: str = "") -> Document:
+    return Document("", place=place, problems=(ReadProblem("guessed", reason),))
+
+
+def _documents(records: RecordStream, text: str, fields: Sequence[str], guessed: str | None) -> Iterator[Document]:
+    """Yields a document for each record; if none of them is usable, raises the problem of the last one."""
+    problem: InputError | None = None
+    usable = False
+    for record in records:
+        record, problems = _mended(record, text, fields)
+        if record.problem is None:
+            usable = True
+            yield _document(record, text, guessed, problems)
+        else:
+            problem = placed(record.problem, record.place)
+            reason = problem.message.removeprefix(f"{record.place}: ")
+            yield Document("", place=record.place, problems=(ReadProblem("left out", reason),))
+    if problem is not None and not usable:
         raise problem
-    if skipped:
-        _LOG.info("%s: skipped %d unusable records of %d", path, skipped, skipped + read)
 
 
-def _document(record: Record, fields: Sequence[str]) -> Document:
+def _mended(record: Record, text: str, fields: Sequence[str]) -> tuple[Record, tuple[ReadProblem, ...]]:
+    """Returns a usable record for a row with too many cells if they can only belong to the text, its last column."""
+    problem = record.problem
+    if not isinstance(problem, SurplusCellsError) or [*problem.values][-1] != text:
+        return record, ()
+    reason = f"{problem.message.removeprefix(f'{record.place}: ')}: the text is the rest of the row"
+    values = {name: problem.values[name] for name in fields}
+    return replace(record, text=problem.values[text], values=values, problem=None), (ReadProblem("guessed", reason),)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The encoding of a file, and the separator of its columns."""
+
+    encoding: str = UTF8
+    separator: str = ","
+
+
+def _find_layout(source: str | Path | BinaryIO, name: str, format: FormatName, chosen: str | None) -> _Layout:
+    """Guesses the layout of a file from its first lines, and from the first ones that are not ASCII."""
+    first, foreign, size = list[bytes](), list[bytes](), 0
+    with suppress(InputError), _open(source, name) as file:  # reading the records raises the error again
+        for line in Lines(name, file, lenient=True, most=_LONG_LINE, encoding="latin-1"):
+            raw = line.encode("latin-1")
+            first += [raw] if len(first) < _LINES else []
+            if not raw.isascii():
+                foreign.append(raw)
+                size += len(raw)
+            if size > _FOREIGN:
+                break
+    sample = b"\n".join(foreign)
+    encoding = UTF8 if is_utf8(sample) else chosen or detect(sample)
+    header = [raw.decode(encoding, "replace") for raw in first]
+    return _Layout(encoding, find_separator(header) if format is FormatName.csv else ",")
+
+
+def _document(record: Record, text: str, guessed: str | None, problems: tuple[ReadProblem, ...]) -> Document:
     values = record.values
+    fields = [name for name in values if name != text]
     title = next((values[key] for key in fields if plain_name(key) == "title" and isinstance(values[key], str)), "")
     kept = {name: _field(values[name]) for name in fields if not isinstance(values[name], list | dict)}
-    return Document(record.text, title, kept, record.place)
+    return Document(record.text, title, kept, record.place, guessed=guessed, problems=problems)
 
 
 def _field(value: Any) -> Field:
@@ -92,14 +161,14 @@ def _open(source: str | Path | BinaryIO, name: str) -> BinaryIO:
 
 
 def _find_text(
-    source: str | Path | BinaryIO, name: str, format: FormatName, columns: DocumentColumns
+    source: str | Path | BinaryIO, name: str, read: Callable[..., RecordStream], columns: DocumentColumns
 ) -> tuple[list[str], str]:
     """Returns the column names of the first records, and the name of the column with the text."""
     sample: list[Mapping[str, Any]] = []
     with _open(source, name) as file:
-        records = islice(read_records(file, None, name=name, format=format), _SAMPLE)
+        records = islice(read(file, None), _SAMPLE)
         try:
-            sample += (record.values for record in records if record.problem is None)
+            sample += filter(None, map(_values, records))
         except InputError as problem:  # a damaged record, which is skipped later; or a damaged header
             if not sample and columns.text is None:
                 reason = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
@@ -113,3 +182,10 @@ def _find_text(
             f"no column has texts; the file has: {', '.join(names) or 'nothing'}", hint="name the column"
         )
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)
+
+
+def _values(record: Record) -> Mapping[str, Any]:
+    """Returns the values of a record for a sample; empty if the record is unusable."""
+    if isinstance(record.problem, SurplusCellsError):
+        return {name: value for name, value in record.problem.values.items() if name}
+    return record.values

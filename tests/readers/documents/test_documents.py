@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mlxbert.errors import ArgumentError
+from mlxbert.readers.delimited import find_separator
 from mlxbert.readers.documents.document import Document, UnreadableError
 from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.table_documents import DocumentColumns
@@ -103,14 +104,47 @@ def f():
 
 def test_html() -> None:
     found = only("a.html", PAGE)
-    assert found.text == ("The big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow")
+    assert found.text == (
+        "HEAD\n\nThe big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow\n\nSearch\n\n"
+        "ASIDE\n\nFOOT"
+    )
     assert (found.title, dict(found.fields), found.first_line) == ("A page", {"lang": "de"}, None)
     assert headings(found) == [(1, "The big one"), (3, "Low")]
-    assert only("a.html", "<form><p>The page is a form</p></form>").text == "The page is a form"
+
+
+LINKS = "<ul><li><a href=/>Home</a><li><a href=/a>About us</a></ul>"
+
+
+@together(
+    ("body", "text"),
+    [
+        (f"<header><h1>Storm closes port</h1>{LINKS}</header><p>Rain.", "Storm closes port\n\nRain."),
+        (f"<header><a href=/>Shop</a>{LINKS}<p>now</p></header><p>Rain.", "Rain."),
+        (f"<main><header><h1><a href=/>Storm</a></h1>by <a href=/>Ada</a></header><p>Rain.{LINKS}</main>",
+         "Storm\n\nby Ada\n\nRain.\n\nHome\nAbout us"),
+        (f"<p>Rain.<footer>{LINKS} © 2026</footer>", "Rain."),
+        (f"<p>Rain.<footer>Open from nine to six on all days but Sundays. {LINKS}</footer>",
+         "Rain.\n\nOpen from nine to six on all days but Sundays.\n\nHome\nAbout us"),
+        (f"<aside>{LINKS}</aside><aside class=note>Unplug the lamp before you open it.</aside><p>Rain.",
+         "Unplug the lamp before you open it.\n\nRain."),
+        (f"<aside><nav>{LINKS}</nav>Unplug it.</aside><p>Rain.", "Unplug it.\n\nRain."),
+        (f"<nav><h2>Menu</h2>{LINKS}<main><p>The navigation is not closed.</main>",
+         "Menu\n\nHome\nAbout us\n\nThe navigation is not closed."),
+        ("<form id=aspnetForm><input type=hidden><div><span>All of the page</span></div><button>Go</button></form>",
+         "All of the page"),
+        ("<h2><button>Can I return it?</button></h2><p>Yes.", "Can I return it?\n\nYes."),
+        (f"<aside><h2>See also</h2>{LINKS}</aside>", ""),
+        (f"<header><h1>One</h1>{LINKS}<h2>Two</h2></header>", "One\n\nTwo"),
+    ],
+)  # fmt: skip
+def test_only_navigation_is_left_out_of_a_page(body: str, text: str) -> None:
+    found = only("a.html", f"<title>T</title>{body}")
+    assert found.text == text
+    assert len(headings(found)) == body.count("<h") - body.count("<header") - body.count("<h2>See")
 
 
 @pytest.mark.parametrize(
-    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252")]
+    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
 def test_html_in_another_encoding(said: str, encoding: str) -> None:
     text = "日本" if encoding == "shift_jis" else "“é”"
@@ -120,6 +154,8 @@ def test_html_in_another_encoding(said: str, encoding: str) -> None:
 def test_pdf() -> None:
     found = only("a.pdf", pdf("One", "", "Three", title="A  title"))
     assert (found.text, found.title, found.pages) == ("One\n\n\n\nThree", "A title", (0, 5, 7))
+    (problem,) = found.problems
+    assert problem.kind == "left out" and problem.reason.startswith("1 of") and problem.reason.endswith("page 2")
     assert only("a.pdf", pdf("Large", box="0 0 1000000000 1000000000")).text == "Large"
 
 
@@ -228,7 +264,9 @@ attached
 
 def test_mail() -> None:
     found = only("a.eml", MAIL)
-    assert (found.text, found.title, found.place) == ("plain ü", "Grüße and more", "")
+    assert (found.text, found.title, found.place) == ("Hello\n\nhtml\n\nplain ü", "Grüße and more", "")
+    assert headings(found) == [(1, "Hello")]
+    assert [(problem.kind, "a.txt" in problem.reason) for problem in found.problems] == [("left out", True)]
     assert dict(found.fields) == {
         "from": "Jürgen <j@x.org>", "to": "a@x.org, b@x.org", "date": "2026-01-07T01:30:00+00:00",
     }  # fmt: skip
@@ -256,6 +294,7 @@ def test_notebooks() -> None:
     assert headings(found) == [(1, "Top"), (2, "Low")] and found.first_line is None
 
 
+Problem = tuple[str, str, str]
 RECORDS = {
     "a.csv": b"id,title,body,n\n1,T,the cat sat,2\n2,,a dog,\n",
     "a.tsv": b"id\ttitle\tbody\tn\n1\tT\tthe cat sat\t2\n2\t\ta dog\t\n",
@@ -264,17 +303,117 @@ RECORDS = {
 }
 
 
+def records(path: Path, data: bytes, columns: DocumentColumns | None = None) -> tuple[list[Document], list[Problem]]:
+    """Returns the documents of a file of records, and its problems with their places."""
+    path.write_bytes(data)
+    documents = [*read_documents(path, b"", "records", columns or DocumentColumns())]
+    problems = [
+        (document.place, str(problem.kind), problem.reason) for document in documents for problem in document.problems
+    ]
+    return [document for document in documents if document.text or not document.problems], problems
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_records(tmp_path: Path, name: str) -> None:
-    (path := tmp_path / name).write_bytes(RECORDS[name])
-    one, two = read_documents(path, b"", "records")
+    (one, two), problems = records(path := tmp_path / name, RECORDS[name])
+    assert [problem[:2] for problem in problems] == [
+        ("", "guessed"),
+        *[("line 2", "left out"), ("line 5", "left out")] * (name == "a.jsonl"),
+    ]
     assert (one.text, one.title, two.text, two.title) == ("the cat sat", "T", "a dog", "")
     assert dict(one.fields) == {"id": "1", "title": "T", "n": "2"}
     assert (one.place, one.first_line) == ("line 1" if name == "a.jsonl" else "line 2", None)
-    chosen = [*read_documents(path, b"", "records", DocumentColumns("title", ("n",)))]
+    chosen, problems = records(path, RECORDS[name], DocumentColumns("title", ("n",)))
+    assert [place for place, *_ in problems] == ["line 2", "line 5"] * (name == "a.jsonl")
     assert [(one.text, dict(one.fields)) for one in chosen] == [("T", {"n": "2"}), ("", {"n": ""})]
     with pytest.raises(UnreadableError, match="'no'"):
         [*read_documents(path, b"", "records", DocumentColumns("no"))]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_separator_other_than_a_comma_is_guessed(tmp_path: Path, separator: str) -> None:
+    rows = [["id", "text", "lang"], ["1", "a lamp, and a dog, too", "de"], ["2", '"quoted; ""x"" | \t"', "fr"]]
+    data = "".join(f"{separator.join(row)}\n" for row in rows)
+    documents, problems = records(tmp_path / "a.csv", data.encode())
+    assert [document.text for document in documents] == ["a lamp, and a dog, too", 'quoted; "x" | \t']
+    assert dict(documents[1].fields) == {"id": "2", "lang": "fr"}
+    assert [(place, kind) for place, kind, _ in problems] == [("", "guessed")]
+
+
+@together(
+    ("data", "separator"),
+    [
+        ("id,text\n1,a; b; c\n2,d; e; f\n", ","),
+        ("id,text\n1,The lamp is broken, please send another\n", ","),
+        ('id,text\n1,"a; b, c"\n2,"d; e, f"\n', ","),
+        ("text\na; b\nc, d\n", ","), ("", ","), ("\n\n", ","),
+        ('id;text\n1;"a, ""b"", c"\n2;"x;y"\n', ";"),
+        ("id;name, first;text\n1;a;b, c\n2;a;d, e\n", ";"),
+    ],
+)  # fmt: skip
+def test_separators(data: str, separator: str) -> None:
+    assert find_separator(data.splitlines()) == separator
+
+
+def test_a_row_with_too_many_cells_is_read_if_its_last_column_is_the_text(tmp_path: Path) -> None:
+    data = b"id,text\n1,The lamp is broken, please send another\n2,ok, really\n3,short\n4\n"
+    documents, problems = records(tmp_path / "a.csv", data)
+    assert [document.text for document in documents] == [
+        "The lamp is broken, please send another", "ok, really", "short"
+    ]  # fmt: skip
+    assert dict(documents[0].fields) == {"id": "1"}
+    assert [(place, kind) for place, kind, _ in problems] == [
+        ("line 2", "guessed"), ("line 3", "guessed"), ("line 5", "left out")
+    ]  # fmt: skip
+    documents, problems = records(tmp_path / "a.csv", b"text,id\nThe lamp is broken, please,1\nok,2\n")
+    assert [document.text for document in documents] == ["ok"]
+    assert problems == [("line 2", "left out", "3 columns, the header has 2")]
+    documents, problems = records(tmp_path / "a.tsv", b"\tid\ttext\n0\t1\ta cat\tand a dog\n")
+    assert [(document.text, dict(document.fields)) for document in documents] == [("a cat\tand a dog", {"id": "1"})]
+
+
+def test_bytes_of_a_table_that_are_not_utf_8_are_decoded(tmp_path: Path) -> None:
+    text = "id,text\n1,café “crème”\n2,plain\n3,naïve\n"
+    documents, problems = records(tmp_path / "a.csv", text.encode("cp1252"))
+    assert [document.text for document in documents] == ["café “crème”", "plain", "naïve"]
+    assert [(place, kind, "cp1252" in reason) for place, kind, reason in problems] == [("", "guessed", True)]
+    one_bad_byte = '{"text": "日本"}\n{"text": "日'.encode() + b'\xe9"}\n'
+    documents, problems = records(tmp_path / "a.jsonl", one_bad_byte)
+    assert [document.text for document in documents] == ["日本", "日é"]
+    assert [(place, kind) for place, kind, _ in problems] == [("line 2", "guessed")]
+    documents, problems = records(tmp_path / "a.csv", b"id,text\n1,a\xe9\x81\n2,b\0\n")
+    assert [document.text for document in documents] == ["aé\ufffd"]
+    assert [(place, kind) for place, kind, _ in problems] == [
+        ("", "guessed"), ("line 3", "left out"), ("line 2", "guessed")
+    ]  # fmt: skip
+
+
+@together(
+    ("encoding", "text"),
+    [
+        ("gb18030", "我们的退款政策是三十天之内可以退货"),
+        ("cp1251", "Лампа разбита, пришлите другую, пожалуйста"),
+        ("cp932", "ランプが壊れています①、別のものを送ってください"),
+    ],
+)  # fmt: skip
+def test_the_encoding_of_a_table_is_detected(tmp_path: Path, encoding: str, text: str) -> None:
+    documents, problems = records(tmp_path / "a.csv", f"id;text\n1;{text}\n2;{text * 2}\n".encode(encoding))
+    assert [document.text for document in documents] == [text, text * 2]
+    assert [(place, kind, encoding in reason) for place, kind, reason in problems] == [
+        ("", "guessed", True), ("", "guessed", False)
+    ]  # fmt: skip
+    (tmp_path / "b.jsonl").write_bytes(f'{{"text": "ascii"}}\n{{"text": "{text[:3]}"}}\n'.encode(encoding))
+    documents = [*read_documents(tmp_path / "b.jsonl", b"", "records", encoding=encoding)]
+    assert [(document.text, document.problems) for document in documents] == [("ascii", ()), (text[:3], ())]
+
+
+@pytest.mark.parametrize("damaged", [b'{"text": ', b"\0", b'{"text": 3}', b"[]", b"\xff"])
+@pytest.mark.parametrize("line", [1, 3, 5])
+def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damaged: bytes, line: int) -> None:
+    lines = [f'{{"text": "the text {number}"}}'.encode() for number in range(5)]
+    lines[line - 1] = damaged
+    documents, problems = records(tmp_path / "a.jsonl", b"\n".join(lines))
+    assert len(documents) == 4 and ("left out", f"line {line}") in [(kind, place) for place, kind, _ in problems]
 
 
 @pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])
@@ -292,8 +431,9 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     day = datetime.date(2026, 1, 2)
     columns = {"about": ["the text of a row", None], "day": [day, day], "x": [float("nan"), 2.5], "l": [[1], [2]]}
     pq.write_table(pa.table(columns), path := tmp_path / "a.parquet")
-    (one,) = read_documents(path, b"", "records")
+    (one,), problems = records(path, path.read_bytes())
     assert (one.text, dict(one.fields), one.place) == ("the text of a row", {"day": "2026-01-02", "x": None}, "row 1")
+    assert [(place, kind) for place, kind, _ in problems] == [("", "guessed"), ("row 2", "left out")]
 
 
 def test_a_reader_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
