@@ -1,0 +1,76 @@
+"""Spreadsheets (.xlsx, .ods), read with calamine."""
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from itertools import zip_longest
+
+from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError
+from mlxbert.readers.documents.zipped_parts import opened, properties, refuse_document_types
+
+_HEADER_CELLS = 3  # at least; a sheet of two columns reads well without its header
+_HEADER_LENGTH = 100  # characters of a header cell, at most
+
+
+def read_spreadsheet(data: bytes, name: str) -> Iterator[Document]:
+    """Reads each sheet, also a hidden one, as a document: its name, and a line for each row."""
+    import python_calamine as calamine
+
+    ending = ".ods" if name.lower().endswith(".ods") else ".xlsx"
+    with opened(data, ending) as archive:
+        refuse_document_types(archive)
+        title, fields = properties(archive)
+    try:
+        book = calamine.load_workbook(BytesIO(data))
+    except calamine.CalamineError as problem:
+        raise UnreadableError(f"is not a readable {ending} ({problem})") from None
+    has_text = False
+    for sheet in book.sheets_metadata:
+        text, reason = "", ""
+        if sheet.typ == calamine.SheetTypeEnum.WorkSheet:
+            try:
+                text = "\n".join(_lines(book.get_sheet_by_name(sheet.name).iter_rows())).strip("\n")
+            except (calamine.CalamineError, OSError, ValueError) as problem:  # other sheets may be readable
+                reason = f"the sheet is damaged ({problem})"
+        else:
+            reason = f"the sheet has no cells, it is a {str(sheet.typ).rpartition('.')[2]}"
+        place = f"sheet {sheet.name}"
+        if text:
+            has_text, heading = True, Heading.of(0, 1, sheet.name)
+            headings = (heading,) if heading.text else ()
+            yield Document(f"{heading.text}\n\n{text}".lstrip("\n"), title, fields, place, headings=headings)
+        elif reason:
+            yield Document("", title, fields, place, problems=(ReadProblem("left out", reason),))
+    if not has_text:
+        raise UnreadableError("has no sheet with text")
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The rows as lines. In those below a header each cell begins with it, because a passage may begin at any row."""
+    header, last = list[str](), ""
+    for row in rows:
+        cells = [_shown(cell) for cell in row]
+        names = header or [""] * len(cells)
+        named = zip_longest(names, cells, fillvalue="")
+        line = ("; " if header else " | ").join(f"{name}: {cell}" if name else cell for name, cell in named if cell)
+        if line or last:  # of empty rows, the first
+            yield line
+        header, last = header or (cells if _is_header(row) else []), line
+
+
+def _is_header(row: Sequence[object]) -> bool:
+    """Whether a row names columns: the first row of several short texts that differ."""
+    texts = [cell for cell in row if cell != ""]
+    short = all(isinstance(text, str) and len(text) <= _HEADER_LENGTH for text in texts)
+    return short and len(texts) >= _HEADER_CELLS and len({*texts}) == len(texts)
+
+
+def _shown(cell: object) -> str:
+    """A value as it is written, without the format of its cell."""
+    if isinstance(cell, bool):
+        return str(cell).upper()
+    if isinstance(cell, float):
+        return f"{cell:.15g}"  # as many digits as spreadsheets have
+    if isinstance(cell, datetime.datetime):
+        return cell.isoformat(" ", "minutes" if not cell.second else "seconds")
+    return " ".join(str(cell).split())

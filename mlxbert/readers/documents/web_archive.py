@@ -1,0 +1,28 @@
+"""Web pages that a browser saved with their pictures (.mhtml): the text of the page."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from mlxbert.readers.documents.document import Document, Field, UnreadableError, utc
+from mlxbert.readers.documents.html import html_document, read_html
+from mlxbert.readers.documents.plain import decode
+
+
+def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
+    """Reads the page, which is the first part of HTML, as one document."""
+    from email import message_from_bytes
+    from email.utils import parsedate_to_datetime
+
+    message = message_from_bytes(data)
+    part = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
+    payload = part.get_payload(decode=True) if part is not None else None
+    if part is None or not isinstance(payload, bytes):
+        raise UnreadableError("contains no page of HTML")
+    charset = part.get_content_charset()
+    page = html_document(decode(payload, charset)) if charset else next(read_html(payload, name))
+    address = message["Snapshot-Content-Location"] or part["Content-Location"]
+    fields: dict[str, Field] = {**page.fields, "url": str(address or "").strip()}
+    with suppress(Exception):  # the library raises various errors for damaged dates
+        fields["date"] = utc(parsedate_to_datetime(str(message["Date"])).isoformat())
+    yield replace(page, fields={key: value for key, value in fields.items() if value})
