@@ -131,7 +131,7 @@ def malicious_archives() -> Iterator[tuple[str, str, bytes]]:
     yield "elements in elements", "opendocument", open_document("<text:span>" * 10**5 + "</text:span>" * 10**5)
     yield "elements in elements", "slides", pptx("<p:grpSp>" * 10**5 + "</p:grpSp>" * 10**5)
     items = '<manifest><item id="c" href="a.html" media-type="text/html"/></manifest>'
-    spine = f"<spine>{"<itemref idref='c'/>" * 10**5}</spine>"
+    spine = "<spine>" + '<itemref idref="c"/>' * 10**5 + "</spine>"
     package = f'<package xmlns="http://www.idpf.org/2007/opf">{items}{spine}</package>'
     yield "a chapter 10⁵ times", "epub", replaced(epub({"a.html": "text " * 10**4}), book_opf=package)
     yield "a missing chapter 10⁵ times", "epub", replaced(epub({"b.html": "text"}), book_opf=package)
