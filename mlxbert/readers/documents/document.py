@@ -92,7 +92,7 @@ def unreadable(problem: Exception) -> UnreadableError:
 
 
 def utc(text: str) -> str:
-    """Converts a date to UTC, in ISO format, so that dates can be compared as strings; returns "" if it is none."""
+    """Converts a date to UTC, in ISO format, so that dates can be compared as strings; returns "" for another text."""
     with suppress(ValueError, OverflowError):
         date = datetime.fromisoformat(text)
         return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).isoformat(timespec="seconds")

@@ -28,6 +28,8 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
     with opened(data, ".epub") as archive:
         package_file = next(part_xml(archive, _CONTAINER).iter(_CONTAINER_FILE), None)
         package_name = "" if package_file is None else package_file.get("full-path", "")
+        if not package_name:
+            raise UnreadableError(f"{_CONTAINER} is damaged (it has no rootfile)")
         package = part_xml(archive, package_name)
         title, fields = stated_properties(package)
         folder = posixpath.dirname(package_name)

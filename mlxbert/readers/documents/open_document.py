@@ -41,7 +41,7 @@ def _page(element: Element, inside: str, notes: list[Element]) -> Iterator[str]:
 
     Args:
         element: The element.
-        inside: The tag that contains its paragraphs, `li` or `td`; there, they are no paragraphs of the page.
+        inside: The tag around its paragraphs, `li` or `td`, in which they are written as `span`; or "".
         notes: Gets the notes.
     """
     yield escape(element.text or "")

@@ -4,10 +4,15 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError
 from mlxbert.readers.documents.zipped_parts import opened, properties, refuse_document_types
 
+if TYPE_CHECKING:
+    import python_calamine as calamine
+
+_MAX_ROWS = 2**20  # as in every program for spreadsheets; calamine makes a row of each number below the last
 _HEADER_CELLS = 3  # at least; a sheet of two columns reads well without its header
 _HEADER_LENGTH = 100  # characters of a header cell, at most
 
@@ -25,24 +30,34 @@ def read_spreadsheet(data: bytes, name: str) -> Iterator[Document]:
     except calamine.CalamineError as problem:
         raise UnreadableError(f"is not a readable {ending} ({problem})") from None
     has_text = False
-    for sheet in book.sheets_metadata:
-        text, reason = "", ""
-        if sheet.typ == calamine.SheetTypeEnum.WorkSheet:
-            try:
-                text = "\n".join(_lines(book.get_sheet_by_name(sheet.name).iter_rows())).strip("\n")
-            except (calamine.CalamineError, OSError, ValueError) as problem:  # other sheets may be readable
-                reason = f"the sheet is damaged ({problem})"
-        else:
-            reason = f"the sheet has no cells, it is a {str(sheet.typ).rpartition('.')[2]}"
-        place = f"sheet {sheet.name}"
+    for number, sheet in enumerate(book.sheets_metadata):
+        place, heading = f"sheet {sheet.name}", Heading.of(0, 1, sheet.name)
+        try:
+            text = _text(book, number)
+        except UnreadableError as problem:  # other sheets may be readable
+            yield Document("", title, fields, place, problems=(ReadProblem("left out", problem.message),))
+            continue
         if text:
-            has_text, heading = True, Heading.of(0, 1, sheet.name)
-            headings = (heading,) if heading.text else ()
+            has_text, headings = True, (heading,) if heading.text else ()
             yield Document(f"{heading.text}\n\n{text}".lstrip("\n"), title, fields, place, headings=headings)
-        elif reason:
-            yield Document("", title, fields, place, problems=(ReadProblem("left out", reason),))
     if not has_text:
         raise UnreadableError("has no sheet with text")
+
+
+def _text(book: "calamine.CalamineWorkbook", number: int) -> str:
+    """The text of a sheet; an error says why it cannot be read."""
+    import python_calamine as calamine
+
+    kind = book.sheets_metadata[number].typ
+    if kind != calamine.SheetTypeEnum.WorkSheet:
+        raise UnreadableError(f"the sheet has no cells, it is a {str(kind).rpartition('.')[2]}")
+    try:
+        sheet = book.get_sheet_by_index(number)
+    except (calamine.CalamineError, OSError, ValueError) as problem:
+        raise UnreadableError(f"the sheet is damaged ({problem})") from None
+    if sheet.end is not None and sheet.end[0] >= _MAX_ROWS:
+        raise UnreadableError(f"the sheet has {sheet.end[0] + 1:,} rows, the maximum is {_MAX_ROWS:,}")
+    return "\n".join(_lines(sheet.iter_rows())).strip("\n")
 
 
 def _lines(rows: Iterable[Sequence[object]]) -> Iterator[str]:

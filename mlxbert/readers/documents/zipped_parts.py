@@ -41,7 +41,7 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
         raise UnreadableError("is in the format of Office 97, or encrypted", hint=f"save it as {ending}")
     try:
         archive = ZipFile(BytesIO(data))
-    except (BadZipFile, NotImplementedError):
+    except (BadZipFile, RuntimeError, ValueError):
         raise UnreadableError(f"is not a readable {ending}") from None
     with archive:
         parts = archive.infolist()

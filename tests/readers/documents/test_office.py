@@ -109,6 +109,12 @@ def test_a_damaged_sheet_leaves_the_others() -> None:
     assert (bad.text, bad.place, [problem.kind for problem in bad.problems]) == ("", "sheet Low", ["left out"])
 
 
+def test_a_row_of_a_number_that_no_sheet_has_leaves_the_other_sheets() -> None:
+    far = '<worksheet><sheetData><row r="1000000000"><c><v>1</v></c></row></sheetData></worksheet>'
+    good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml=far))
+    assert good.text and not bad.text and "1,000,000,000 rows" in bad.problems[0].reason
+
+
 def test_slides() -> None:
     deck = only("a.pptx", PPTX)
     assert deck.text == "First one\na point\n\nsay this\n\n\n\na b\nin a group"
