@@ -1,5 +1,6 @@
 """The documents that readers extract from files: texts with their headings, pages and lines."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from mlxbert.errors import InputError, MlxbertError
 Field = str | int | float | bool | None
 _MAX_LENGTH = 200  # characters of a heading
 _BETWEEN = "\n\n"
+_PARTIAL_DATE = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,13 @@ def unreadable(problem: Exception) -> UnreadableError:
     return UnreadableError(f"is damaged ({type(problem).__name__}{reason and ': '}{reason})")
 
 
-def utc(text: str) -> str:
-    """Converts a date to UTC, in ISO format, so that dates can be compared as strings; returns "" for another text."""
+def iso_date(text: str) -> str:
+    """Converts a date to UTC, in ISO format, so that dates can be compared as strings; returns "" for another text.
+
+    A year, or a year and a month, stays as it is.
+    """
+    if _PARTIAL_DATE.fullmatch(text):
+        return text
     with suppress(ValueError, OverflowError):
         date = datetime.fromisoformat(text)
         return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).isoformat(timespec="seconds")

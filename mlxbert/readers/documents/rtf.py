@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from mlxbert.readers.documents.document import Document, Field, ReadProblem, UnreadableError, utc
+from mlxbert.readers.documents.document import Document, Field, ReadProblem, UnreadableError, iso_date
 
 _INFO = r"\{\\%s ([^{}]{1,1000})\}"
 _DATE = re.compile(r"\\(?:revtim|creatim)\\yr(\d{4})\\mo(\d\d?)\\dy(\d\d?)")
@@ -33,7 +33,7 @@ def _date(source: str) -> str:
     """The date of the last change, or of the creation."""
     dates = [*_DATE.finditer(source)]
     date = next((date for date in dates if date[0].startswith("\\rev")), dates[0] if dates else None)
-    return utc("{}-{:0>2}-{:0>2}".format(*date.groups())) if date else ""
+    return iso_date("{}-{:0>2}-{:0>2}".format(*date.groups())) if date else ""
 
 
 def _text(source: str) -> str:

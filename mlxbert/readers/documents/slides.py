@@ -85,7 +85,8 @@ def _slide(archive: "ZipFile", part: str) -> tuple[Document, str]:
     text = "\n\n".join(filter(None, ("\n".join([*titles, *texts]), "\n".join(notes))))
     if not text and not reason and next(root.iter(f"{_A}blip"), None) is not None:
         reason = "only pictures, no text"
-    return Document(text, headings=(Heading.of(0, 1, " ".join(titles)),) if titles else ()), reason
+    heading = " ".join(titles) or text.partition("\n")[0]  # a slide does not belong to the title of an earlier one
+    return Document(text, headings=(Heading.of(0, 1, heading),) if heading else ()), reason
 
 
 def _lines(element: Element, kind: str = "") -> Iterator[tuple[str, str]]:

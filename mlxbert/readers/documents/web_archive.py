@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from mlxbert.readers.documents.document import Document, Field, UnreadableError, utc
+from mlxbert.readers.documents.document import Document, Field, UnreadableError, iso_date
 from mlxbert.readers.documents.html import html_document, read_html
 from mlxbert.readers.documents.plain import decode
 
@@ -24,5 +24,5 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     address = message["Snapshot-Content-Location"] or part["Content-Location"]
     fields: dict[str, Field] = {**page.fields, "url": str(address or "").strip()}
     with suppress(Exception):  # the library raises various errors for damaged dates
-        fields["date"] = utc(parsedate_to_datetime(str(message["Date"])).isoformat())
+        fields["date"] = iso_date(parsedate_to_datetime(str(message["Date"])).isoformat())
     yield replace(page, fields={key: value for key, value in fields.items() if value})

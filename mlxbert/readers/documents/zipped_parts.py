@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from mlxbert.readers.documents.document import Field, UnreadableError, utc
+from mlxbert.readers.documents.document import Field, UnreadableError, iso_date
 
 if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
@@ -128,7 +128,7 @@ def stated_properties(root: Element) -> tuple[str, dict[str, Field]]:
         values = [[" ".join("".join(element.itertext()).split()) for element in root.iter(tag)] for tag in tags]
         return next((present for each in values if (present := [*filter(None, each)])), [])
 
-    dates = (date for tag in _DATES for text in texts(tag) if (date := utc(text)))
+    dates = (date for tag in _DATES for text in texts(tag) if (date := iso_date(text)))
     values = {
         "author": ", ".join(texts(*_AUTHORS)),
         "date": next(dates, ""),

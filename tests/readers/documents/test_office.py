@@ -61,6 +61,7 @@ ODT = open_document(
     title="T &amp; U", author="Ann",
 )  # fmt: skip
 DC = "<dc:title>The book</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bo</dc:creator><dc:language>en</dc:language>"
+DC += "<dc:date>in spring</dc:date><dc:date>2009</dc:date>"
 PAGE = "<html><head><title/></head><body>{}</body></html>"
 EPUB = epub(
     {"b.xhtml": PAGE.format("<h1>One</h1><p>text"), "a%20b.xhtml": PAGE.format("<h2>Two</h2>more")}, metadata=DC
@@ -119,7 +120,8 @@ def test_slides() -> None:
     deck = only("a.pptx", PPTX)
     assert deck.text == "First one\na point\n\nsay this\n\n\n\na b\nin a group"
     assert [deck.text[page:].split("\n")[0] for page in deck.pages] == ["First one", "", "a b"]
-    assert (headings(deck), deck.title, dict(deck.fields)) == ([(1, "First one")], "T", AUTHOR_AND_DATE)
+    assert (headings(deck), deck.title) == ([(1, "First one"), (1, "a b")], "T")
+    assert dict(deck.fields) == AUTHOR_AND_DATE
     assert [(problem.kind, problem.reason[:7]) for problem in deck.problems] == [("left out", "slide 2")]
 
 
@@ -154,7 +156,11 @@ def test_texts_of_open_document() -> None:
 def test_books() -> None:
     book = only("a.epub", EPUB)
     assert (book.text, headings(book)) == ("One\n\ntext\n\nTwo\n\nmore", [(1, "One"), (2, "Two")])
-    assert (book.title, dict(book.fields), book.problems) == ("The book", {"author": "Ann, Bo", "lang": "en"}, ())
+    assert (book.title, dict(book.fields), book.problems) == (
+        "The book",
+        {"author": "Ann, Bo", "date": "2009", "lang": "en"},
+        (),
+    )
 
 
 def test_a_chapter_that_is_missing_encrypted_or_a_picture_is_said() -> None:
