@@ -40,7 +40,7 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
             part = id if item is None else posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
             try:
                 if item is not None and item.get("media-type") not in _PAGES:
-                    raise UnreadableError(f"{part} is not a page, but {item.get('media-type')}")
+                    raise UnreadableError(f"{part} is not a page of text ({item.get('media-type')})")
                 if part in encrypted:
                     raise UnreadableError(f"{part} is encrypted")
                 chapters.append(_chapter(archive, part))

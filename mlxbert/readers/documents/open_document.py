@@ -33,7 +33,10 @@ def read_open_document(data: bytes, name: str) -> Iterator[Document]:
     parts = [*_page(body, "", notes)]
     for note in notes:  # a note of a note comes last
         parts += _page(note, "", notes)
-    yield replace(html_document("".join(parts)), title=title, fields=fields)
+    page = html_document("".join(parts))
+    if not page.text.strip():
+        raise UnreadableError("has no text")
+    yield replace(page, title=title, fields=fields)
 
 
 def _page(element: Element, inside: str, notes: list[Element]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from mlxbert.readers.documents.document import Document, Field, ReadProblem, UnreadableError, iso_date
+from mlxbert.readers.documents.document import Document, ReadProblem, UnreadableError, iso_date
 
 _INFO = r"\{\\%s ([^{}]{1,1000})\}"
 _DATE = re.compile(r"\\(?:revtim|creatim)\\yr(\d{4})\\mo(\d\d?)\\dy(\d\d?)")
@@ -22,11 +22,14 @@ def read_rtf(data: bytes, name: str) -> Iterator[Document]:
         value = re.search(_INFO % name, source)
         return " ".join(_text(f"{{\\rtf1{code_page[0] if code_page else ''} {value[1]}}}").split()) if value else ""
 
-    fields: dict[str, Field] = {"author": stated("author"), "date": _date(source)}
+    text = _text(source).strip()
+    if not text:
+        raise UnreadableError("has no text")
+    fields = {"author": stated("author"), "date": _date(source)}
     omissions = [what for word, what in _DESTINATIONS.items() if f"\\{word}" in source]
     problems = tuple(ReadProblem("left out", f"the {what} of the document") for what in omissions)
-    fields = {key: value for key, value in fields.items() if value}
-    yield Document(_text(source).strip(), stated("title"), fields, problems=problems)
+    present = {key: value for key, value in fields.items() if value}
+    yield Document(text, stated("title"), present, problems=problems)
 
 
 def _date(source: str) -> str:
@@ -41,5 +44,5 @@ def _text(source: str) -> str:
 
     # Without the space, the library searches fields for links, in a time that grows with the square of a line.
     text: str = rtf_to_text(source.replace("{\\field{", "{\\field {"), errors="replace")
-    # The file has the two halves of a character such as an emoji.
+    # RTF writes a character such as an emoji as two halves.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import python_calamine as calamine
 
 _MAX_ROWS = 2**20  # as in every program for spreadsheets; calamine makes a row of each number below the last
-_HEADER_CELLS = 3  # at least; a sheet of two columns reads well without its header
+_HEADER_CELLS = 3  # the first row of so many cells may be a header; two columns read well without one
 _HEADER_LENGTH = 100  # characters of a header cell, at most
 
 
@@ -29,19 +29,20 @@ def read_spreadsheet(data: bytes, name: str) -> Iterator[Document]:
         book = calamine.load_workbook(BytesIO(data))
     except calamine.CalamineError as problem:
         raise UnreadableError(f"is not a readable {ending} ({problem})") from None
-    has_text = False
+    has_text, reasons = False, list[str]()
     for number, sheet in enumerate(book.sheets_metadata):
         place, heading = f"sheet {sheet.name}", Heading.of(0, 1, sheet.name)
         try:
             text = _text(book, number)
         except UnreadableError as problem:  # other sheets may be readable
+            reasons.append(problem.message)
             yield Document("", title, fields, place, problems=(ReadProblem("left out", problem.message),))
             continue
         if text:
             has_text, headings = True, (heading,) if heading.text else ()
             yield Document(f"{heading.text}\n\n{text}".lstrip("\n"), title, fields, place, headings=headings)
     if not has_text:
-        raise UnreadableError("has no sheet with text")
+        raise UnreadableError(f"has no sheet with text ({reasons[0]})" if reasons else "has no sheet with text")
 
 
 def _text(book: "calamine.CalamineWorkbook", number: int) -> str:
@@ -62,22 +63,23 @@ def _text(book: "calamine.CalamineWorkbook", number: int) -> str:
 
 def _lines(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """The rows as lines. In those below a header each cell begins with it, because a passage may begin at any row."""
-    header, last = list[str](), ""
+    header: list[str] | None = None
+    last = ""
     for row in rows:
         cells = [_shown(cell) for cell in row]
-        names = header or [""] * len(cells)
-        named = zip_longest(names, cells, fillvalue="")
+        named = zip_longest(header or (), cells, fillvalue="")
         line = ("; " if header else " | ").join(f"{name}: {cell}" if name else cell for name, cell in named if cell)
         if line or last:  # of empty rows, the first
             yield line
-        header, last = header or (cells if _is_header(row) else []), line
+        last = line
+        if header is None and len([*filter(None, cells)]) >= _HEADER_CELLS:
+            header = cells if _is_header(row) else []
 
 
 def _is_header(row: Sequence[object]) -> bool:
-    """Whether a row names columns: the first row of several short texts that differ."""
+    """Whether a row names columns: it has short texts that differ, and nothing else."""
     texts = [cell for cell in row if cell != ""]
-    short = all(isinstance(text, str) and len(text) <= _HEADER_LENGTH for text in texts)
-    return short and len(texts) >= _HEADER_CELLS and len({*texts}) == len(texts)
+    return len({*texts}) == len(texts) and all(isinstance(text, str) and len(text) <= _HEADER_LENGTH for text in texts)
 
 
 def _shown(cell: object) -> str:

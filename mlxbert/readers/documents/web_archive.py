@@ -21,6 +21,8 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
         raise UnreadableError("contains no page of HTML")
     charset = part.get_content_charset()
     page = html_document(decode(payload, charset)) if charset else next(read_html(payload, name))
+    if not page.text.strip():
+        raise UnreadableError("has no text")
     address = message["Snapshot-Content-Location"] or part["Content-Location"]
     fields: dict[str, Field] = {**page.fields, "url": str(address or "").strip()}
     with suppress(Exception):  # the library raises various errors for damaged dates

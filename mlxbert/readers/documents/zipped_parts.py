@@ -27,7 +27,7 @@ _DATES = (f"{_TERMS}modified", f"{_DC}date", f"{_TERMS}created", f"{_META}creati
 def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
     """Opens an archive that is neither encrypted nor a zip bomb.
 
-    The sizes that the archive states can be trusted, because reading a part stops at its stated size.
+    The sizes that the archive states can be trusted, because `zipfile` stops reading a part at its stated size.
 
     Args:
         data: The bytes of the file.

@@ -104,6 +104,12 @@ def test_a_sheet_without_headers_reads_as_it_stands() -> None:
     assert only("a.xlsx", xlsx({"A": rows})).text == "A\n\nName | Ann\nPhone | 5551234567\nShare | 0.3"
 
 
+@pytest.mark.parametrize("first", [["Lamp", "red", 12], ["red", "red", "blue"], ["a", "b", "c" * 101]])
+def test_rows_below_one_that_names_no_columns_have_no_header(first: list[object]) -> None:
+    rows: list[list[object]] = [first, ["Desk", "blue", "Oslo"], ["Chair", "green", "Bern"]]
+    assert only("a.xlsx", xlsx({"A": rows})).text.endswith("\nDesk | blue | Oslo\nChair | green | Bern")
+
+
 def test_a_damaged_sheet_leaves_the_others() -> None:
     good, bad = read("a.xlsx", replaced(XLSX, sheet2_xml="<worksheet><sheetData><row><c"))
     assert good.text and not good.problems
@@ -259,7 +265,9 @@ def test_a_document_type_is_refused(name: str, declared: str) -> None:
 @together(
     ("name", "data", "reason"),
     [
-        ("a.xlsx", xlsx({"A": []}), "no sheet with text"), ("a.ods", ODT, "not a readable .ods"),
+        ("a.xlsx", xlsx({"A": []}), "no sheet with text"),
+        ("a.xlsx", replaced(xlsx({"A": []}), sheet1_xml="<x"), "no sheet with text .the sheet is damaged"),
+        ("a.ods", ODT, "not a readable .ods"),
         ("a.pptx", pptx(PICTURE), "only pictures"), ("a.pptx", pptx(), "no text"),
         ("a.pptx", replaced(PPTX, presentation_xml=None), "ppt/presentation.xml is missing"),
         ("a.odt", ODS, "not an OpenDocument text"),
@@ -267,7 +275,9 @@ def test_a_document_type_is_refused(name: str, declared: str) -> None:
         ("a.odt", open_document("<text:span>" * 5000 + "</text:span>" * 5000), "nested too deeply"),
         ("a.epub", epub({"a.html": None}), "a.html is missing"),
         ("a.epub", zipped({"a": "b"}), "container.xml is missing"),
-        ("a.rtf", b"plain", "not RTF"), ("a.mhtml", b"Subject: a\n\ntext", "no page of HTML"),
+        ("a.odt", open_document("<text:p> </text:p>"), "has no text"), ("a.rtf", rb"{\rtf1 \par}", "has no text"),
+        ("a.mhtml", b"Content-Type: text/html\n\n<p>", "has no text"), ("a.rtf", b"plain", "not RTF"),
+        ("a.mhtml", b"Subject: a\n\ntext", "no page of HTML"),
     ],
 )  # fmt: skip
 def test_files_without_text_say_why(name: str, data: bytes, reason: str) -> None:
