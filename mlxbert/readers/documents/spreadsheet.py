@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import python_calamine as calamine
 
 _MAX_ROWS = 2**20  # as in every program for spreadsheets; calamine makes a row of each number below the last
-_HEADER_CELLS = 3  # the first row of so many cells may be a header; two columns read well without one
+_HEADER_CELLS = 3  # a header has at least three; two columns read well without one
 _HEADER_LENGTH = 100  # characters of a header cell, at most
 
 
