@@ -44,6 +44,7 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
                 if part in encrypted:
                     raise UnreadableError(f"{part} is encrypted")
                 chapters.append(_chapter(archive, part))
+                problems += chapters[-1].problems
             except UnreadableError as problem:  # other chapters may be readable
                 problems.append(ReadProblem("left out", problem.message))
     text, headings, _ = joined(chapters)

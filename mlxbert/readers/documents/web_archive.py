@@ -5,8 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mlxbert.readers.documents.document import Document, Field, UnreadableError, iso_date
-from mlxbert.readers.documents.html import html_document, read_html
-from mlxbert.readers.documents.plain import decode
+from mlxbert.readers.documents.html import read_html
 
 
 def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
@@ -19,8 +18,10 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     payload = part.get_payload(decode=True) if part is not None else None
     if part is None or not isinstance(payload, bytes):
         raise UnreadableError("contains no page of HTML")
-    charset = part.get_content_charset()
-    page = html_document(decode(payload, charset)) if charset else next(read_html(payload, name))
+    if charset := part.get_content_charset():
+        with suppress(LookupError):  # the page may name another; a byte-order mark comes before what it names
+            payload = payload.decode(charset, "replace").encode("utf-8-sig")
+    (page,) = read_html(payload, name)
     if not page.text.strip():
         raise UnreadableError("has no text")
     address = message["Snapshot-Content-Location"] or part["Content-Location"]

@@ -198,6 +198,13 @@ def test_web_archives() -> None:
     assert dict(page.fields) == {"url": "https://x.org/page", "date": "2024-05-06T07:08:09+00:00"}
 
 
+@pytest.mark.parametrize("charset", ["koi8-r", "unknown"])
+def test_the_encoding_of_a_web_archive_is_that_of_its_header(charset: str) -> None:
+    text = "возврат" if charset == "koi8-r" else "return"
+    head = f"Content-Type: text/html; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n<meta charset=utf-8><p>"
+    assert only("a.mht", head.encode() + text.encode("koi8-r")).text == text
+
+
 def test_word_states_its_author_and_date() -> None:
     document = only("a.docx", docx(paragraph("text"), more={"docProps/core.xml": core("T", "Ann").encode()}))
     assert (document.title, dict(document.fields)) == ("T", AUTHOR_AND_DATE)
