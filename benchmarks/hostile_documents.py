@@ -1,4 +1,4 @@
-"""Checks that damaged and malicious documents do no harm: PDF, Word, spreadsheets, slides, books and others.
+"""Checks that damaged and malicious files do no harm: PDF, Word, office documents, books, mail, pages and texts.
 
 `python benchmarks/hostile_documents.py [FILE.pdf FILE.docx …] [--count 2000] [--seconds 10] [--seed 1]`: mutations of
 the files, and of a generated file of each kind, are read with limits in the process for parsers, and so are malicious
@@ -7,6 +7,7 @@ slowest. Anything else is a failure, and so is a valid file whose contents chang
 """
 
 import argparse
+import base64
 import re
 import sys
 import time
@@ -31,6 +32,7 @@ from tests.helpers.office import (
     xlsx,
 )
 from tests.helpers.papers import docx, paragraph, pdf, pdf_of
+from tests.readers.documents.test_documents import MAIL, PAGE
 from tests.readers.documents.test_office import FILES
 
 NUMBERS = (
@@ -66,9 +68,20 @@ def change_parts(rng: Random, data: bytes) -> bytes:
     return data
 
 
+TEXTS = {
+    "markdown": b"---\ntitle: a\n---\n# A\n![](data:image/png;base64," + b"iVBORw0KGgo9" * 40 + b")\n```\nx\n```\n",
+    "text": "Größe <1> 退款 <2> ①\r\n".encode() * 5,
+    "code": "# coding: cp1251\nclass A: <1> возврат\n".encode("cp1251") * 3,
+    "html": PAGE.encode(),
+    "mail": b"From a\n" + MAIL + b"\nFrom b\n" + MAIL,
+    "notebook": b'{"cells": [{"cell_type": "markdown", "source": ["# A <1> 2"]}, {"source": 1}, {}]}',
+}
 CHANGE_ZIP = change_zip(dict.fromkeys((".xml", ".rels", ".opf", ".xhtml"), change_parts))
 ZIPPED = ("word", "spreadsheet", "slides", "opendocument", "epub")
 MUTATE = {"pdf": change_parts, "rtf": change_parts, "mhtml": change_parts, **dict.fromkeys(ZIPPED, CHANGE_ZIP)}
+
+
+MUTATE |= dict.fromkeys(TEXTS, change_parts)
 
 
 def malicious() -> Iterator[tuple[str, str, bytes]]:
@@ -97,6 +110,28 @@ def malicious() -> Iterator[tuple[str, str, bytes]]:
         "mail",
         b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(10**4)),
     )
+    yield from malicious_texts_and_mail()
+
+
+def malicious_texts_and_mail() -> Iterator[tuple[str, str, bytes]]:
+    """Names, kinds and files with much embedded data, many attachments, or bytes in no encoding."""
+    picture = base64.b64encode(Random(1).randbytes(3 * 10**7))
+    yield "a picture of 40 MB", "markdown", b"# A\n![](data:image/png;base64," + picture + b")\n"
+    yield "a picture in lines", "text", b"\n".join(re.findall(b".{76}", picture[: 2**24]))
+    yield "10⁵ runs of base64", "text", b"\n\n".join(re.findall(b".{210}", picture[: 210 * 10**5]))
+    yield "runs that are too short", "code", b" ".join(re.findall(b".{59}", picture[: 2**24]))
+    yield "beginnings of data URIs", "markdown", b"data:;a;a;a;a;a;a;a;a,data:" * 10**6
+    yield "bytes in no encoding", "text", Random(1).randbytes(2**24).replace(b"\0", b"\x80")
+    yield "a late letter", "text", b"words " * 10**7 + "Größe".encode("cp1252")
+    yield "no space after it", "text", "退款".encode("gb18030") * 10**7
+    attached = b"Content-Type: message/rfc822\n\nSubject: a\n\ntext\n--b\n" * 10**5
+    yield "10⁵ attached messages", "mail", b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" + attached
+    parts = b"Content-Type: text/html\n\n<p>text\n--b\n" * 10**4
+    yield "10⁴ alternatives", "mail", b"Content-Type: multipart/alternative; boundary=b\n\n--b\n" + parts
+    nested = b"".join(b"Content-Type: message/rfc822\n\nSubject: %d\n" % n for n in range(10**4))
+    yield "messages in messages", "mail", nested
+    yield "navigations in navigations", "html", b"<nav><aside><header><a>x" * 5000
+    yield "asides of headings", "html", b"<header><h1>x</h1><a>y</a></header>" * 10**5
 
 
 def document_types() -> Iterator[tuple[str, str, bytes]]:
@@ -181,6 +216,7 @@ def main() -> int:
     word_file = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
     seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", word_file)]
     seeds += [(kind_of(name, data) or "", data) for name, data in FILES.items()]
+    seeds += TEXTS.items()
     seeds += [(kind, data) for path in args.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
     limits, outcomes, slowest = ParserLimits(args.seconds), Counter[str](), list[tuple[float, str, str]]()
     good = [[*read_documents("file", data, kind)] for kind, data in seeds]

@@ -66,6 +66,9 @@ class IndexOptions:
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
     text_column: Annotated[str | None, Option("Column with the text, in tables.", usual="guessed")] = None
     field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
+    encoding: Annotated[
+        str | None, Option("Encoding of files that neither name theirs nor are UTF-8.", "NAME", usual="guessed")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
         include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
+        encoding=chosen.encoding,
     ) as opened:  # fmt: skip
         if not new:
             _check_same(opened.about, chosen)
@@ -266,6 +270,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     """Rejects options that differ from the options with which the index was made."""
+    from mlxbert.readers.documents.encodings import check_chosen_encoding
+
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
@@ -273,6 +279,7 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
         ("exclude", chosen.exclude, [*about.exclude]),
         ("text_column", chosen.text_column, about.text),
         ("field", chosen.field, [*(about.fields or ())]),
+        ("encoding", check_chosen_encoding(chosen.encoding), about.encoding),
     )
     for name, value, actual in pairs:
         if value is not None and value != actual:

@@ -19,6 +19,7 @@ from mlxbert.model import Model
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
+from mlxbert.readers.documents.encodings import check_chosen_encoding
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
 from mlxbert.results.short_repr import Brief
@@ -432,6 +433,7 @@ def open_index(
     exclude: str | Sequence[str] = (),
     text: str | None = None,
     fields: str | Sequence[str] | None = None,
+    encoding: str | None = None,
 ) -> Index:
     """Opens an index, or creates one.
 
@@ -454,9 +456,11 @@ def open_index(
         exclude: Patterns of files and folders to leave out.
         text: The field or column of a record to search in; guessed by default.
         fields: The fields of a record to filter by; by default all others.
+        encoding: The encoding of files that neither name theirs nor are UTF-8, such as `windows-1251`; guessed by
+            default.
 
     Raises:
-        ArgumentError: `path` is a folder.
+        ArgumentError: `path` is a folder, or the encoding of a new index is unknown.
         InputError: A path that a new index would cover does not exist.
         StoreError: The file is not an index, is damaged, or was created with another model or a newer version.
         MlxbertError: The model cannot be loaded.
@@ -474,6 +478,7 @@ def open_index(
         return _open_existing(path, model)
     if missing := [path for path in paths if not os.path.exists(path)]:
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
+    encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
     about = replace(
         _about(embedder, tokens, titles),
@@ -482,6 +487,7 @@ def open_index(
         exclude=(*as_list(exclude),),
         text=text,
         fields=None if fields is None else (*as_list(fields),),
+        encoding=encoding,
     )
     return Index(SqliteStore(path, about), embedder)
 

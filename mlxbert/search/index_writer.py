@@ -298,7 +298,8 @@ class IndexWriter:
             return Pending(replace(file, problem="binary" if kind is None else "too large", left_out=True))
         about = self._store.about
         columns = DocumentColumns(about.text, about.fields)
-        pending = self.pending(file, read_documents(entry.path, data, kind, columns, file=stream))
+        documents = read_documents(entry.path, data, kind, columns, file=stream, encoding=about.encoding)
+        pending = self.pending(file, documents)
         if os.stat(entry.path).st_mtime_ns != entry.mtime:
             file = replace(file, mtime=-1)  # changed while it was read: the next update reads it again
         return replace(pending, file=file)

@@ -542,7 +542,8 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
     about = IndexSettings(**{**read, **lists})
     texts = (
-        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated, about.text or ""),
+        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated),
+        *(about.text or "", about.encoding or ""),
         *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
     )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:

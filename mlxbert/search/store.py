@@ -38,6 +38,7 @@ class IndexSettings:
         exclude: Patterns of files to leave out.
         text: The field or column of a record to search in; `None` to guess it.
         fields: The fields of a record to filter by; `None` for all others.
+        encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.
         created: The time of creation, in ISO 8601.
         updated: The time of the last update.
     """
@@ -55,6 +56,7 @@ class IndexSettings:
     exclude: tuple[str, ...] = ()
     text: str | None = None
     fields: tuple[str, ...] | None = None
+    encoding: str | None = None
     created: str = ""
     updated: str = ""
 

@@ -118,8 +118,21 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "made with *.md\n")
     run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "with none\n")
     run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
+    run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "with none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
+
+
+def test_the_encoding_of_files_without_a_label_is_chosen(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes("возврат".encode("cp866"))
+    (folder / "b.txt").write_bytes("возврат".encode())
+    run("index", folder, "--encoding", "nosuch").fails(2, "--encoding is 'nosuch', expected", "hint: ")
+    run("index", folder, "--encoding", "IBM866")
+    assert {line["text"] for line in run("search", "возврат", folder).lines} == {"возврат"}
+    assert len(run("search", "возврат", folder, "--encoding", "cp866").lines) == 2
+    run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "with cp866\n")
 
 
 def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:

@@ -622,6 +622,18 @@ def test_one_value_needs_no_list(tmp_path: Path, folder: Path, model: mlxbert.Mo
         assert index.search("cat", paths=folder / "a.md") and not index.search("cat", paths=str(folder / "b.txt"))
 
 
+def test_an_encoding_is_kept_with_the_index(tmp_path: Path, model: mlxbert.Model) -> None:
+    write(tmp_path / "docs" / "a.txt", "возврат".encode("cp866"))
+    with open_index(tmp_path / "i.db", model=model, paths=tmp_path / "docs", encoding="ibm866") as index:
+        assert index.about.encoding == "cp866"
+    with open_index(tmp_path / "i.db", model=model) as index:
+        run(index)
+        assert [hit.text for hit in index.search("возврат", mode="words")] == ["возврат"]
+    with pytest.raises(ArgumentError, match="no-such"):
+        open_index(tmp_path / "j.db", model=model, paths=tmp_path, encoding="no-such")
+    assert not (tmp_path / "j.db").exists()
+
+
 def test_a_folder_and_what_is_missing_make_no_index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="is a folder") as wrong:
         open_index(folder, model=model)

@@ -464,7 +464,9 @@ def test_two_that_write_by_turns_use_numbers_once(tmp_path: Path) -> None:
     assert first.stats().vectors == 3
 
 
-@pytest.mark.parametrize(("name", "value"), [("updated", 5), ("include", [1]), ("text", 2.5), ("fields", 7)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("updated", 5), ("include", [1]), ("text", 2.5), ("fields", 7), ("encoding", 8)]
+)
 def test_values_of_another_type_are_damage(tmp_path: Path, name: str, value: Any) -> None:
     store = SqliteStore(tmp_path / "index.db", ABOUT)
     with store.writing():

@@ -12,12 +12,15 @@ _DEFINITION = re.compile(
     r"(?:class|def|func|fn|function|struct|interface|trait|enum|impl|module|namespace)\b[^\n]*)",
     re.MULTILINE,
 )
+_ENCODING = re.compile(rb"coding[:=][ \t]*([\w.-]{1,40})")  # as in `# -*- coding: latin-1 -*-`
+_HEAD = 400  # bytes of the first two lines within which a file names its encoding
 
 
-def read_code(data: bytes, name: str) -> Iterator[Document]:
+def read_code(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the file as one document."""
-    text = decode_lines(data)
-    yield Document(text, headings=tuple(_headings(text)), first_line=1)
+    declared = _ENCODING.search(b"\n".join(data[:_HEAD].split(b"\n", 2)[:2]))
+    text, problems = decode_lines(data, declared[1].decode() if declared else None, encoding)
+    yield Document(text, headings=tuple(_headings(text)), first_line=1, problems=problems)
 
 
 def _headings(text: str) -> Iterator[Heading]:

@@ -11,6 +11,8 @@ from mlxbert.errors import ChangedError
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.code import read_code
 from mlxbert.readers.documents.document import Document, unreadable
+from mlxbert.readers.documents.embedded_data import without_embedded_data
+from mlxbert.readers.documents.encodings import MARKS
 from mlxbert.readers.documents.epub import read_epub
 from mlxbert.readers.documents.html import read_html
 from mlxbert.readers.documents.isolated_parser import ParserLimits, read_apart
@@ -19,7 +21,7 @@ from mlxbert.readers.documents.markdown import read_markdown
 from mlxbert.readers.documents.notebook import read_notebook
 from mlxbert.readers.documents.open_document import read_open_document
 from mlxbert.readers.documents.pdf import read_pdf
-from mlxbert.readers.documents.plain import MARKS, read_plain
+from mlxbert.readers.documents.plain import read_plain
 from mlxbert.readers.documents.rst import read_rst
 from mlxbert.readers.documents.rtf import read_rtf
 from mlxbert.readers.documents.slides import read_slides
@@ -35,16 +37,19 @@ class DocumentKind:
     """A kind of document.
 
     Attributes:
-        read: Takes the bytes and the name of a file, and yields its documents.
+        read: Takes the bytes and the name of a file, and yields its documents; if `encoded`, takes the user's choice of
+            an encoding, too.
         endings: The file extensions, in lower case.
         apart: Whether `read` runs in a separate process with limits. If so, it must be a module-level function.
         text: Whether the files are text; if so, a file that does not look like text is skipped.
+        encoded: Whether the files may be in an encoding that they do not name.
     """
 
-    read: Callable[[bytes, str], Iterator[Document]]
+    read: Callable[..., Iterator[Document]]
     endings: tuple[str, ...]
     apart: bool = False
     text: bool = False
+    encoded: bool = False
 
 
 RECORDS = "records"  # streamed from the file, which may be larger than memory
@@ -56,10 +61,12 @@ _CODE = (
     *(".sh", ".bash", ".zsh", ".fish", ".ps1", ".sql", ".proto"),
 )
 KINDS: dict[str, DocumentKind] = {
-    "markdown": DocumentKind(read_markdown, (".md", ".markdown", ".mdown", ".mdx", ".qmd", ".rmd"), text=True),
-    "rst": DocumentKind(read_rst, (".rst", ".rest"), text=True),
-    "code": DocumentKind(read_code, _CODE, text=True),
-    "html": DocumentKind(read_html, (".html", ".htm", ".xhtml"), apart=True),
+    "markdown": DocumentKind(
+        read_markdown, (".md", ".markdown", ".mdown", ".mdx", ".qmd", ".rmd"), text=True, encoded=True
+    ),
+    "rst": DocumentKind(read_rst, (".rst", ".rest"), text=True, encoded=True),
+    "code": DocumentKind(read_code, _CODE, text=True, encoded=True),
+    "html": DocumentKind(read_html, (".html", ".htm", ".xhtml"), apart=True, encoded=True),
     "pdf": DocumentKind(read_pdf, (".pdf",), apart=True),
     "word": DocumentKind(read_word, (".docx", ".docm"), apart=True),
     "spreadsheet": DocumentKind(read_spreadsheet, (".xlsx", ".xlsm", ".ods"), apart=True),
@@ -68,9 +75,9 @@ KINDS: dict[str, DocumentKind] = {
     "epub": DocumentKind(read_epub, (".epub",), apart=True),
     "rtf": DocumentKind(read_rtf, (".rtf",), apart=True),
     "mhtml": DocumentKind(read_web_archive, (".mhtml", ".mht"), apart=True),
-    "mail": DocumentKind(read_mail, (".eml", ".mbox"), apart=True),
+    "mail": DocumentKind(read_mail, (".eml", ".mbox"), apart=True, encoded=True),
     "notebook": DocumentKind(read_notebook, (".ipynb",)),
-    "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True),
+    "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True, encoded=True),
 }
 _GUESSED_COLUMNS, _DEFAULT_LIMITS = DocumentColumns(), ParserLimits()
 _SAMPLE_BYTES = 2**13
@@ -114,6 +121,7 @@ def read_documents(
     *,
     file: BinaryIO | None = None,
     limits: ParserLimits = _DEFAULT_LIMITS,
+    encoding: str | None = None,
 ) -> Iterator[Document]:
     """Reads the documents of a file.
 
@@ -124,20 +132,22 @@ def read_documents(
         columns: The columns to read from records.
         file: The file of records, if it is open already; the caller closes it.
         limits: The limits of readers that run in a separate process.
+        encoding: The encoding of files that neither name theirs nor are UTF-8; `None` to guess it.
     """
     reader = KINDS.get(kind)
     if reader is None and kind != RECORDS:
         raise not_one_of("kind", kind, [*KINDS, RECORDS])
     if reader is None:
         return _read(lambda: read_record_documents(path, columns, file))
+    arguments = (str(path), encoding) if reader.encoded else (str(path),)
     if reader.apart:
-        return _read(lambda: read_apart(reader.read, data, str(path), limits))
-    return _read(lambda: reader.read(data, str(path)))
+        return _read(lambda: read_apart(reader.read, data, arguments, limits))
+    return _read(lambda: reader.read(data, *arguments))
 
 
 def _read(read: Callable[[], Iterator[Document]]) -> Iterator[Document]:
     try:
-        yield from read()
+        yield from map(without_embedded_data, read())
     except ChangedError:
         raise
     except Exception as problem:

@@ -1,31 +1,56 @@
-"""HTML, parsed with selectolax: the visible text, without navigation, scripts and forms."""
+"""HTML, parsed with selectolax: the visible text, without navigation, scripts and controls of forms."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from mlxbert.readers.documents.document import Document, Heading
-from mlxbert.readers.documents.plain import decode
+from mlxbert.readers.documents.encodings import decode
 
-_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?([\w:.-]{1,40})""", re.IGNORECASE)
+_CHARSET = re.compile(
+    rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)=["']?([\w:.-]{1,40})""", re.IGNORECASE
+)
 _HEAD = 4096  # bytes within which a page names its encoding
 _LEFT_OUT = {
-    *("nav", "script", "style", "aside", "noscript", "template", "svg", "iframe", "object", "canvas"),
-    *("button", "select", "textarea", "input", "head"),
+    *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"),
+    *("select", "textarea", "input", "head"),
 }
-_OF_PAGE = {"header", "footer"}  # left out, unless they belong to an article
+_MOSTLY_LINKS = {"header", "footer", "aside"}  # left out if most of their text is in links
+_LINKS = {"a", "button"}
 _ARTICLES = {"article", "main", "section"}
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_PARAGRAPHS = {*_HEADINGS, "p", "pre", "blockquote", "table", "ul", "ol", "dl", "figure", "hr", *_ARTICLES}
+_PARAGRAPHS = {
+    *_HEADINGS,
+    "p",
+    "pre",
+    "blockquote",
+    "table",
+    "ul",
+    "ol",
+    "dl",
+    "figure",
+    "hr",
+    "nav",
+    *_ARTICLES,
+    *_MOSTLY_LINKS,
+}
 _LINES = {"br", "li", "tr", "div", "dt", "dd", "caption", "figcaption", "address", "form", "fieldset", "option"}
 _NOTHING, _SPACE, _LINE, _PARAGRAPH = range(4)
 _GAPS = ("", " ", "\n", "\n\n")
 
 
-def read_html(data: bytes, name: str) -> Iterator[Document]:
+def read_html(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the page as one document."""
+    text, problems = decode(data, declared_encoding(data), encoding)
+    yield replace(html_document(text), problems=problems)
+
+
+def declared_encoding(data: bytes) -> str | None:
+    """Returns the encoding that a page names."""
     charset = _CHARSET.search(data[:_HEAD])
-    yield html_document(decode(data, charset[1].decode() if charset else None))
+    return charset[1].decode() if charset else None
 
 
 def html_document(source: str) -> Document:
@@ -37,10 +62,18 @@ def html_document(source: str) -> Document:
     lang = page.root.attributes.get("lang") if page.root is not None else None
     writer = _TextWriter()
     if page.body is not None:
-        _walk(page.body, writer)
+        _PageWalk(writer).write(page.body)
     text = "".join(writer.parts)
     title_text = " ".join(title.text().split()) if title is not None else ""
     return Document(text, title_text, {"lang": lang} if lang else {}, headings=tuple(writer.headings))
+
+
+class _TextState(NamedTuple):
+    """The numbers of parts, characters and headings of a text that is being written."""
+
+    parts: int
+    length: int
+    headings: int
 
 
 class _TextWriter:
@@ -62,6 +95,23 @@ class _TextWriter:
         self.length += sum(map(len, parts))
         self._gap = _NOTHING
 
+    def state(self) -> _TextState:
+        """Returns how much is written so far."""
+        return _TextState(len(self.parts), self.length, len(self.headings))
+
+    def add_heading(self, level: int, before: _TextState) -> None:
+        """Makes a heading of what was added after this state, unless that is white space."""
+        written = "".join(self.parts[before.parts :])
+        if text := written.lstrip():
+            self.headings.append(Heading.of(before.length + len(written) - len(text), level, text))
+
+    def take_back(self, before: _TextState) -> list[Heading]:
+        """Removes what was added after this state; returns the headings in it."""
+        removed = self.headings[before.headings :]
+        del self.parts[before.parts :], self.headings[before.headings :]
+        self.length = before.length
+        return removed
+
     def words(self, text: str) -> None:
         """Adds words, separated by single spaces."""
         words = text.split()
@@ -71,47 +121,98 @@ class _TextWriter:
             self.gap(_SPACE if text[-1:].isspace() else _NOTHING)
 
 
-def _walk(body: Any, writer: _TextWriter) -> None:
-    """Writes the text inside an element; not recursive, because a page may be nested to any depth."""
-    open_tags: list[str] = []  # the elements around the current one
-    heading: tuple[int, int, int] | None = None  # the number of elements around it; parts and characters before it
-    node, articles, code = body, 0, 0
-    while node is not None:
-        tag = node.tag
-        if node.is_text_node:
-            text = node.text_content or ""
-            writer.add(text) if code and text else writer.words(text)
-        left_out = tag in _LEFT_OUT or (tag in _OF_PAGE and not articles) or (tag == "form" and _to_fill_in(node))
-        enter = None if left_out else node.child
-        writer.gap(_gap(tag))
-        if enter is not None:
-            if tag in _HEADINGS and heading is None:
-                heading = len(open_tags), len(writer.parts), writer.length
-            articles += tag in _ARTICLES
-            code += tag == "pre"
-            open_tags.append(tag)
-            node = enter
-            continue
-        while node.next is None and open_tags:
-            node, tag = node.parent, open_tags.pop()
-            articles -= tag in _ARTICLES
-            code -= tag == "pre"
-            writer.gap(_gap(tag))
-            if heading is not None and heading[0] == len(open_tags):
-                written = "".join(writer.parts[heading[1] :])
-                if heading_text := written.lstrip():
-                    start = heading[2] + len(written) - len(heading_text)
-                    writer.headings.append(Heading.of(start, _HEADINGS[tag], heading_text))
-                heading = None
-        node = node.next if open_tags else None
+@dataclass(slots=True)
+class _Element:
+    """An element around the current node.
+
+    Attributes:
+        tag: The tag.
+        before: What the writer had before the element.
+        linked: The counter of characters in links before the element (see `_PageWalk`).
+        articles: The number of articles that began before the element.
+    """
+
+    tag: str
+    before: _TextState
+    linked: int
+    articles: int
+
+
+class _PageWalk:
+    """Writes the text inside an element; not recursive, because a page may be nested to any depth.
+
+    Args:
+        writer: Takes the text.
+    """
+
+    def __init__(self, writer: _TextWriter) -> None:
+        self._writer = writer
+        self._around: list[_Element] = []
+        self._open: Counter[str] = Counter()  # how many elements of each tag are around the current node
+        self._heading: _Element | None = None
+        self._linked = 0  # characters in links minus other characters so far, without headings
+        self._articles = 0  # articles so far
+
+    def write(self, body: Any) -> None:
+        """Writes the text inside the body of a page."""
+        node = body
+        while node is not None:
+            tag = node.tag
+            if node.is_text_node:
+                self._text(node.text_content or "")
+            self._writer.gap(_gap(tag))
+            if not self._leaves_out(tag) and node.child is not None:
+                self._begin(tag)
+                node = node.child
+                continue
+            while node.next is None and self._around:
+                node = node.parent
+                self._end(self._around.pop())
+            node = node.next if self._around else None
+
+    def _leaves_out(self, tag: str) -> bool:
+        return tag in _LEFT_OUT or (tag == "button" and self._heading is None)
+
+    def _text(self, text: str) -> None:
+        before = self._writer.length
+        self._writer.add(text) if self._open["pre"] and text else self._writer.words(text)
+        if self._heading is None:
+            added = self._writer.length - before
+            self._linked += added if any(self._open[tag] for tag in _LINKS) else -added
+
+    def _begin(self, tag: str) -> None:
+        element = _Element(tag, self._writer.state(), self._linked, self._articles)
+        self._around.append(element)
+        self._open[tag] += 1
+        self._articles += tag in ("article", "main")
+        if tag in _HEADINGS and self._heading is None:
+            self._heading = element
+
+    def _end(self, element: _Element) -> None:
+        tag = element.tag
+        self._open[tag] -= 1
+        self._writer.gap(_gap(tag))
+        if element is self._heading:
+            self._heading = None
+            self._writer.add_heading(_HEADINGS[tag], element.before)
+        elif self._is_navigation(element):
+            headings = self._writer.take_back(element.before)
+            self._linked = element.linked
+            for heading in headings if tag == "header" else ():
+                self._writer.gap(_PARAGRAPH)
+                before = self._writer.state()
+                self._writer.add(heading.text)
+                self._writer.add_heading(heading.level, before)
+                self._writer.gap(_PARAGRAPH)
+
+    def _is_navigation(self, element: _Element) -> bool:
+        if element.tag == "nav":  # one that is not closed contains the article
+            return element.articles == self._articles
+        of_article = element.tag != "aside" and any(self._open[tag] for tag in _ARTICLES)
+        return element.tag in _MOSTLY_LINKS and not of_article and self._linked > element.linked
 
 
 def _gap(tag: str) -> int:
     if tag in _PARAGRAPHS:
         return _PARAGRAPH
     return _LINE if tag in _LINES else _SPACE if tag in ("td", "th") else _NOTHING
-
-
-def _to_fill_in(form: Any) -> bool:
-    """Whether a form is meant to be filled in; some pages, in contrast, wrap their whole content in a form."""
-    return form.css_first("p, h1, h2, h3") is None

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -176,17 +176,17 @@ _THREAD = threading.local()  # one process per thread: Linux ends a child with t
 
 
 def read_apart(
-    read: Callable[[bytes, str], Iterator[Document]], data: bytes, name: str, limits: ParserLimits
+    read: Callable[..., Iterator[Document]], data: bytes, arguments: Sequence[str | None], limits: ParserLimits
 ) -> Iterator[Document]:
     """Reads the documents of a file in a separate process.
 
     Args:
         read: A module-level function, which the process imports.
         data: The bytes of the file.
-        name: The name of the file.
+        arguments: The other arguments of the function.
         limits: The resources that reading the file may use.
     """
-    task = {"module": read.__module__, "function": read.__qualname__, "name": name, "size": len(data)}
+    task = {"module": read.__module__, "function": read.__qualname__, "arguments": arguments, "size": len(data)}
     request = json.dumps(task | {"seconds": limits.seconds, "memory": limits.memory}).encode() + b"\n"
     worker = _worker()
     reused = worker.used

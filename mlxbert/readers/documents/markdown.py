@@ -14,14 +14,14 @@ _TITLE = re.compile(r"^title:(.*)", re.MULTILINE)
 _NO_HEADING = ("#", ">", "|", "- ", "* ", "+ ", "<", "---", "===", "```", "~~~")
 
 
-def read_markdown(data: bytes, name: str) -> Iterator[Document]:
+def read_markdown(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the file as one document."""
-    text, title = decode_lines(data), ""
+    (text, problems), title = decode_lines(data, chosen=encoding), ""
     front = _FRONT.match(text[:_MAX_FRONT])
     if front and (title_line := _TITLE.search(front[0])):
         title = title_line[1].strip().strip("\"'")
     headings = tuple(markdown_headings(text, front.end() if front else 0))
-    yield Document(text, title, headings=headings, first_line=1)
+    yield Document(text, title, headings=headings, first_line=1, problems=problems)
 
 
 def markdown_headings(text: str, begin: int = 0) -> Iterator[Heading]:

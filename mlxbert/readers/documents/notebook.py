@@ -4,16 +4,17 @@ import json
 from collections.abc import Iterator
 
 from mlxbert.readers.documents.document import Document, Heading, UnreadableError
+from mlxbert.readers.documents.encodings import decode
 from mlxbert.readers.documents.markdown import markdown_headings
-from mlxbert.readers.documents.plain import decode
 
 _BETWEEN = "\n\n"
 
 
 def read_notebook(data: bytes, name: str) -> Iterator[Document]:
     """Reads the notebook as one document."""
+    source_text, problems = decode(data)
     try:
-        notebook = json.loads(decode(data), parse_int=float)  # integers in outputs may have any number of digits
+        notebook = json.loads(source_text, parse_int=float)  # integers in outputs may have any number of digits
     except ValueError as problem:
         raise UnreadableError(f"is not valid JSON ({problem})") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
@@ -31,4 +32,4 @@ def read_notebook(data: bytes, name: str) -> Iterator[Document]:
                 headings += (Heading(start + part.start, part.level, part.text) for part in markdown_headings(text))
             texts.append(text)
             start += len(text) + len(_BETWEEN)
-    yield Document(_BETWEEN.join(texts), headings=tuple(headings))
+    yield Document(_BETWEEN.join(texts), headings=tuple(headings), problems=problems)

@@ -42,7 +42,7 @@ def _answers(request: dict[str, Any], requests: Any) -> Iterator[bytes]:
     try:
         data = requests.read(request["size"])
         read = getattr(importlib.import_module(request["module"]), request["function"])
-        for document in read(data, request["name"]):
+        for document in read(data, *request["arguments"]):
             yield _packed(asdict(document))
         last: dict[str, Any] = {}
     except MemoryError:

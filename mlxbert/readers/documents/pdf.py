@@ -1,9 +1,9 @@
 """PDF, read with pypdfium2: the text of its pages."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
-from mlxbert.readers.documents.document import Document, UnreadableError
+from mlxbert.readers.documents.document import Document, ReadProblem, UnreadableError
 
 _HYPHENS = re.compile("[\x02\xad\ufffe]\n?")  # PDFium's marks for a word hyphenated at the end of a line
 _BETWEEN = "\n\n"
@@ -21,19 +21,29 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
         raise UnreadableError("is not a readable PDF") from None
     with pdf:
         title = pdf.get_metadata_value("Title")
-        texts, problems = [], 0
+        texts, unread = [], list[int]()
         for number in range(len(pdf)):
             try:
                 page = pdf[number].get_textpage().get_text_range()
                 texts.append(_HYPHENS.sub("", page.replace("\r\n", "\n")))
             except pypdfium2.PdfiumError:  # other pages may be readable
                 texts.append("")
-                problems += 1
+                unread.append(number)
     if not any(map(str.strip, texts)):
-        reason = f"{problems} of its {len(texts)} pages cannot be read" if problems else "has no text, only pictures"
+        reason = f"{len(unread)} of its {len(texts)} pages cannot be read" if unread else "has no text, only pictures"
         raise UnreadableError(reason, hint="scanned pages must be recognized (OCR) first")
     starts, start = [], 0
     for text in texts:
         starts.append(start)
         start += len(text) + len(_BETWEEN)
-    yield Document(_BETWEEN.join(texts), " ".join(title.split()), pages=tuple(starts))
+    problems = tuple(_problems(texts, {*unread}))
+    yield Document(_BETWEEN.join(texts), " ".join(title.split()), pages=tuple(starts), problems=problems)
+
+
+def _problems(texts: Sequence[str], unread: Set[int]) -> Iterator[ReadProblem]:
+    """Yields problems that count the pages that cannot be read, and those without a text."""
+    empty = {number for number, text in enumerate(texts) if not text.strip()} - unread
+    for pages, reason in ((unread, "cannot be read"), (empty, "have no text, but perhaps pictures")):
+        if pages:
+            first = min(pages) + 1
+            yield ReadProblem("left out", f"{len(pages)} of its {len(texts)} pages {reason}, the first is page {first}")

@@ -9,10 +9,10 @@ from mlxbert.readers.documents.plain import decode_lines
 _MARKS = re.compile(r"^([!-/:-@\[-`{-~])\1{2,}[ \t]*$", re.MULTILINE)
 
 
-def read_rst(data: bytes, name: str) -> Iterator[Document]:
+def read_rst(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the file as one document."""
-    text = decode_lines(data)
-    yield Document(text, headings=tuple(_headings(text)), first_line=1)
+    text, problems = decode_lines(data, chosen=encoding)
+    yield Document(text, headings=tuple(_headings(text)), first_line=1, problems=problems)
 
 
 def _headings(text: str) -> Iterator[Heading]:

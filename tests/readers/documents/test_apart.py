@@ -143,10 +143,10 @@ SCRIPT = """
 import sys
 from mlxbert.readers.documents import isolated_parser
 from tests.readers.documents import hostile
-list(isolated_parser.read_apart(hostile.crash, b"1", "a", isolated_parser.ParserLimits()))
+list(isolated_parser.read_apart(hostile.crash, b"1", ["a"], isolated_parser.ParserLimits()))
 print(isolated_parser._THREAD.worker.process.pid, flush=True)
 if sys.argv[1] == "busy":
-    list(isolated_parser.read_apart(hostile.hang, b"1", "a", isolated_parser.ParserLimits()))
+    list(isolated_parser.read_apart(hostile.hang, b"1", ["a"], isolated_parser.ParserLimits()))
 else:
     input()
 """

@@ -103,14 +103,47 @@ def f():
 
 def test_html() -> None:
     found = only("a.html", PAGE)
-    assert found.text == ("The big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow")
+    assert found.text == (
+        "HEAD\n\nThe big one\n\nFirst part,\nsecond line.\n\na\nb\n\ndef f():\n    pass\n\n1 2\n3\n\nLow\n\nSearch\n\n"
+        "ASIDE\n\nFOOT"
+    )
     assert (found.title, dict(found.fields), found.first_line) == ("A page", {"lang": "de"}, None)
     assert headings(found) == [(1, "The big one"), (3, "Low")]
-    assert only("a.html", "<form><p>The page is a form</p></form>").text == "The page is a form"
+
+
+LINKS = "<ul><li><a href=/>Home</a><li><a href=/a>About us</a></ul>"
+
+
+@together(
+    ("body", "text"),
+    [
+        (f"<header><h1>Storm closes port</h1>{LINKS}</header><p>Rain.", "Storm closes port\n\nRain."),
+        (f"<header><a href=/>Shop</a>{LINKS}<p>now</p></header><p>Rain.", "Rain."),
+        (f"<main><header><h1><a href=/>Storm</a></h1>by <a href=/>Ada</a></header><p>Rain.{LINKS}</main>",
+         "Storm\n\nby Ada\n\nRain.\n\nHome\nAbout us"),
+        (f"<p>Rain.<footer>{LINKS} © 2026</footer>", "Rain."),
+        (f"<p>Rain.<footer>Open from nine to six on all days but Sundays. {LINKS}</footer>",
+         "Rain.\n\nOpen from nine to six on all days but Sundays.\n\nHome\nAbout us"),
+        (f"<aside>{LINKS}</aside><aside class=note>Unplug the lamp before you open it.</aside><p>Rain.",
+         "Unplug the lamp before you open it.\n\nRain."),
+        (f"<aside><nav>{LINKS}</nav>Unplug it.</aside><p>Rain.", "Unplug it.\n\nRain."),
+        (f"<nav><h2>Menu</h2>{LINKS}<main><p>The navigation is not closed.</main>",
+         "Menu\n\nHome\nAbout us\n\nThe navigation is not closed."),
+        ("<form id=aspnetForm><input type=hidden><div><span>All of the page</span></div><button>Go</button></form>",
+         "All of the page"),
+        ("<h2><button>Can I return it?</button></h2><p>Yes.", "Can I return it?\n\nYes."),
+        (f"<aside><h2>See also</h2>{LINKS}</aside>", ""),
+        (f"<header><h1>One</h1>{LINKS}<h2>Two</h2></header>", "One\n\nTwo"),
+    ],
+)  # fmt: skip
+def test_only_navigation_is_left_out_of_a_page(body: str, text: str) -> None:
+    found = only("a.html", f"<title>T</title>{body}")
+    assert found.text == text
+    assert len(headings(found)) == body.count("<h") - body.count("<header") - body.count("<h2>See")
 
 
 @pytest.mark.parametrize(
-    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252")]
+    ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
 def test_html_in_another_encoding(said: str, encoding: str) -> None:
     text = "日本" if encoding == "shift_jis" else "“é”"
@@ -120,6 +153,8 @@ def test_html_in_another_encoding(said: str, encoding: str) -> None:
 def test_pdf() -> None:
     found = only("a.pdf", pdf("One", "", "Three", title="A  title"))
     assert (found.text, found.title, found.pages) == ("One\n\n\n\nThree", "A title", (0, 5, 7))
+    (problem,) = found.problems
+    assert problem.kind == "left out" and problem.reason.startswith("1 of") and problem.reason.endswith("page 2")
     assert only("a.pdf", pdf("Large", box="0 0 1000000000 1000000000")).text == "Large"
 
 
@@ -228,7 +263,9 @@ attached
 
 def test_mail() -> None:
     found = only("a.eml", MAIL)
-    assert (found.text, found.title, found.place) == ("plain ü", "Grüße and more", "")
+    assert (found.text, found.title, found.place) == ("Hello\n\nhtml\n\nplain ü", "Grüße and more", "")
+    assert headings(found) == [(1, "Hello")]
+    assert [(problem.kind, "a.txt" in problem.reason) for problem in found.problems] == [("left out", True)]
     assert dict(found.fields) == {
         "from": "Jürgen <j@x.org>", "to": "a@x.org, b@x.org", "date": "2026-01-07T01:30:00+00:00",
     }  # fmt: skip

@@ -11,11 +11,13 @@ from tests.helpers.papers import docx, paragraph, pdf
 from tests.readers.documents.test_documents import MAIL, PAGE, RECORDS
 from tests.readers.documents.test_office import EPUB, MHTML, ODS, ODT, PPTX, RTF, XLSX
 
+PICTURE = b" ![](data:image/png;base64," + b"iVBORw0K" * 30 + b")"
+NESTED = MAIL.replace(b"\n--B--", b"\n--B\nContent-Type: message/rfc822\n\n" + MAIL)
 SEEDS = {
-    "text": b"one\r\ntwo\n", "markdown": b"---\ntitle: a\n---\n# A\n```\nx\n```\nB\n---\n",
+    "text": b"one\r\ntwo\n", "markdown": b"---\ntitle: a\n---\n# A" + PICTURE + b"\n```\nx\n```\nB\n---\n",
     "rst": b"===\nA\n===\nB\n--\n",
     "code": b"class A:\n  def f(x):\n", "html": PAGE.encode(), "pdf": pdf("One", "Two", title="T"),
-    "word": docx(paragraph("Top", "Heading1"), paragraph("text")), "mail": b"From a\n" + MAIL + b"\nFrom b\n" + MAIL,
+    "word": docx(paragraph("Top", "Heading1"), paragraph("text")), "mail": b"From a\n" + MAIL + b"\nFrom b\n" + NESTED,
     "notebook": b'{"cells": [{"cell_type": "markdown", "source": ["# A"]}, {"source": 1}, {}]}',
     "spreadsheet": XLSX, "spreadsheet of OpenDocument": ODS, "slides": PPTX, "opendocument": ODT, "epub": EPUB,
     "rtf": RTF, "mhtml": MHTML,
