@@ -1,8 +1,8 @@
-"""Checks that damaged and malicious files do no harm: PDF, Word, mail, pages and texts.
+"""Checks that damaged and malicious files do no harm: PDF, Word, office documents, books, mail, pages and texts.
 
 `python benchmarks/hostile_documents.py [FILE.pdf FILE.docx …] [--count 2000] [--seconds 10] [--seed 1]`: mutations of
-the files, and of some generated files, are read with limits in the process for parsers, and so are malicious files:
-bombs, a page of 10⁹ points, deep nesting. Prints how many gave documents, how many were refused and why, and the
+the files, and of a generated file of each kind, are read with limits in the process for parsers, and so are malicious
+files: bombs, a page of 10⁹ points, deep nesting. Prints how many gave documents, how many were refused and why, and the
 slowest. Anything else is a failure, and so is a valid file whose contents change later on; then the exit status is 1.
 """
 
@@ -23,8 +23,17 @@ from fuzz_mutate import change_zip, flips
 from mlxbert.readers.documents.document import UnreadableError
 from mlxbert.readers.documents.document_kinds import kind_of, read_documents
 from mlxbert.readers.documents.isolated_parser import ParserLimits
+from tests.helpers.office import (
+    epub,
+    open_document,
+    pptx,
+    replaced,
+    shape,
+    xlsx,
+)
 from tests.helpers.papers import docx, paragraph, pdf, pdf_of
 from tests.readers.documents.test_documents import MAIL, PAGE
+from tests.readers.documents.test_office import FILES
 
 NUMBERS = (
     b"0",
@@ -67,7 +76,9 @@ TEXTS = {
     "mail": b"From a\n" + MAIL + b"\nFrom b\n" + MAIL,
     "notebook": b'{"cells": [{"cell_type": "markdown", "source": ["# A <1> 2"]}, {"source": 1}, {}]}',
 }
-MUTATE = {"pdf": change_parts, "word": change_zip({".xml": change_parts, ".rels": change_parts})}
+CHANGE_ZIP = change_zip(dict.fromkeys((".xml", ".rels", ".opf", ".xhtml"), change_parts))
+ZIPPED = ("word", "spreadsheet", "slides", "opendocument", "epub")
+MUTATE = {"pdf": change_parts, "rtf": change_parts, "mhtml": change_parts, **dict.fromkeys(ZIPPED, CHANGE_ZIP)}
 
 
 MUTATE |= dict.fromkeys(TEXTS, change_parts)
@@ -123,9 +134,58 @@ def malicious_texts_and_mail() -> Iterator[tuple[str, str, bytes]]:
     yield "asides of headings", "html", b"<header><h1>x</h1><a>y</a></header>" * 10**5
 
 
+def document_types() -> Iterator[tuple[str, str, bytes]]:
+    """Names, kinds and archives with parts that declare entities."""
+    names = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x" * 10}">' for n in range(10))
+    outside = '<!DOCTYPE x [<!ENTITY e9 SYSTEM "file:///etc/passwd">]>'
+    for what, declared in (("entities in entities", f"<!DOCTYPE x [{names}]>"), ("an entity of a file", outside)):
+        bomb = f"{declared}<x>&e9;</x>"
+        yield what, "spreadsheet", replaced(xlsx({"A": [["a"]]}), sheet1_xml=bomb)
+        yield what, "slides", replaced(pptx(shape("a")), slide1_xml=bomb)
+        yield what, "opendocument", replaced(open_document(""), content_xml=bomb)
+        yield what, "epub", replaced(epub({"a.html": "a"}), book_opf=bomb)
+        yield f"{what} in a chapter", "epub", epub({"a.html": f"{declared}<p>text &e9;</p>"})
+
+
+def malicious_archives() -> Iterator[tuple[str, str, bytes]]:
+    """Names, kinds and archives that unpack to much or are nested deeply."""
+    much = "text " * (2**28 // 5 - 2**18)
+    yield "a bomb of zeros", "spreadsheet", replaced(xlsx({"A": []}), sheet1_xml=bytes(2**30))
+    yield "a bomb of zeros", "epub", epub({"a.html": bytes(2**30)})
+    yield "a bomb below the limit", "spreadsheet", xlsx({"A": [[much]]})
+    yield "a bomb below the limit", "epub", epub({"a.html": much})
+    yield "a bomb below the limit", "opendocument", open_document(f"<text:p>{much}</text:p>")
+    far = '<row><c r="A1"><v>1</v></c><c r="XFD1048576"><v>1</v></c></row>'
+    sheet = f"<worksheet><sheetData>{far}</sheetData></worksheet>"
+    yield "a cell far away", "spreadsheet", replaced(xlsx({"A": []}), sheet1_xml=sheet)
+    cell = '<table:table-cell table:number-columns-repeated="16384" office:value-type="float" office:value="1"/>'
+    row = f'<table:table-row table:number-rows-repeated="1048576">{cell}</table:table-row>'
+    table = f'<table:table table:name="A">{row}</table:table>'
+    yield "a cell 10¹⁰ times", "spreadsheet", open_document(table, kind="spreadsheet")
+    yield "a million rows", "spreadsheet", xlsx({"A": [["a", 1, "b"]] * 10**6})
+    yield "elements in elements", "opendocument", open_document("<text:span>" * 10**5 + "</text:span>" * 10**5)
+    yield "elements in elements", "slides", pptx("<p:grpSp>" * 10**5 + "</p:grpSp>" * 10**5)
+    items = '<manifest><item id="c" href="a.html" media-type="text/html"/></manifest>'
+    spine = "<spine>" + '<itemref idref="c"/>' * 10**5 + "</spine>"
+    package = f'<package xmlns="http://www.idpf.org/2007/opf">{items}{spine}</package>'
+    yield "a chapter 10⁵ times", "epub", replaced(epub({"a.html": "text " * 10**4}), book_opf=package)
+    yield "a missing chapter 10⁵ times", "epub", replaced(epub({"b.html": "text"}), book_opf=package)
+
+
+def malicious_texts() -> Iterator[tuple[str, str, bytes]]:
+    """Names, kinds and files of text that are nested deeply or repeat much."""
+    yield "groups in groups", "rtf", rb"{\rtf1" + b"{" * 10**6 + b"a" + b"}" * 10**6
+    link = rb'{\field{\*\fldinst{HYPERLINK "a"}}{\fldrslt {b}}}'
+    yield "10⁵ links in a line", "rtf", rb"{\rtf1" + link * 10**5 + b"}"
+    yield "10⁵ fonts", "rtf", rb"{\rtf1{\fonttbl" + rb"{\f1 a" * 10**5
+    nested = (b"Content-Type: multipart/related; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(10**4))
+    yield "parts in parts", "mhtml", b"".join(nested)
+
+
 def files(seeds: list[tuple[str, bytes]], count: int, seed: int) -> Iterator[tuple[str, str, bytes]]:
     """The malicious files, and mutations of the seeds."""
-    yield from malicious()
+    for group in (malicious, document_types, malicious_archives, malicious_texts):
+        yield from group()
     for number in range(count):
         rng = Random(f"{seed} {number}")
         kind, data = seeds[number % len(seeds)]
@@ -155,6 +215,7 @@ def main() -> int:
     args = parser.parse_args()
     word_file = docx(*[paragraph("Top", "Heading1"), paragraph("A text of some words. " * 20)] * 5, title="Title")
     seeds = [("pdf", pdf("One", "Two", "Three", title="Title")), ("word", word_file)]
+    seeds += [(kind_of(name, data) or "", data) for name, data in FILES.items()]
     seeds += TEXTS.items()
     seeds += [(kind, data) for path in args.files if (kind := kind_of(path.name, data := path.read_bytes())) in MUTATE]
     limits, outcomes, slowest = ParserLimits(args.seconds), Counter[str](), list[tuple[float, str, str]]()

@@ -61,7 +61,7 @@ def docx(*paragraphs: str, title: str = "", before: str = "", more: dict[str, by
         "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
         f'<Relationship Id="r1" Type="{_OFFICE}/officeDocument" Target="{DOCUMENT}"/></Relationships>',
         DOCUMENT: f'{before}<w:document xmlns:w="{_WORD}"><w:body>{"".join(paragraphs)}</w:body></w:document>',
-        "docProps/core.xml": f"<c><dc:title>{title}</dc:title></c>",
+        "docProps/core.xml": f'<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></c>',
         **(more or {}),
     }
     packed = io.BytesIO()

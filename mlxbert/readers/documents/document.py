@@ -1,13 +1,18 @@
 """The documents that readers extract from files: texts with their headings, pages and lines."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
 from mlxbert.errors import InputError, MlxbertError
 
 Field = str | int | float | bool | None
 _MAX_LENGTH = 200  # characters of a heading
+_BETWEEN = "\n\n"
+_PARTIAL_DATE = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +91,30 @@ def unreadable(problem: Exception) -> UnreadableError:
         return UnreadableError(problem.message, hint=problem.hint)
     reason = " ".join(str(problem)[:_MAX_LENGTH].split())
     return UnreadableError(f"is damaged ({type(problem).__name__}{reason and ': '}{reason})")
+
+
+def iso_date(text: str) -> str:
+    """Converts a date to UTC, in ISO format, so that dates can be compared as strings; returns "" for another text.
+
+    A year, or a year and a month, stays as it is.
+    """
+    if _PARTIAL_DATE.fullmatch(text):
+        return text
+    with suppress(ValueError, OverflowError):
+        date = datetime.fromisoformat(text)
+        return (date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)).isoformat(timespec="seconds")
+    return ""
+
+
+def joined(parts: Sequence[Document]) -> tuple[str, tuple[Heading, ...], tuple[int, ...]]:
+    """Joins the texts of documents; returns the text, its headings, and the offset of each document."""
+    starts, start = [], 0
+    for part in parts:
+        starts.append(start)
+        start += len(part.text) + len(_BETWEEN)
+    headings = (
+        Heading(start + heading.start, heading.level, heading.text)
+        for start, part in zip(starts, parts, strict=True)
+        for heading in part.headings
+    )
+    return _BETWEEN.join(part.text for part in parts), tuple(headings), tuple(starts)

@@ -13,15 +13,21 @@ from mlxbert.readers.documents.code import read_code
 from mlxbert.readers.documents.document import Document, unreadable
 from mlxbert.readers.documents.embedded_data import without_embedded_data
 from mlxbert.readers.documents.encodings import MARKS
+from mlxbert.readers.documents.epub import read_epub
 from mlxbert.readers.documents.html import read_html
 from mlxbert.readers.documents.isolated_parser import ParserLimits, read_apart
 from mlxbert.readers.documents.mail import read_mail
 from mlxbert.readers.documents.markdown import read_markdown
 from mlxbert.readers.documents.notebook import read_notebook
+from mlxbert.readers.documents.open_document import read_open_document
 from mlxbert.readers.documents.pdf import read_pdf
 from mlxbert.readers.documents.plain import read_plain
 from mlxbert.readers.documents.rst import read_rst
+from mlxbert.readers.documents.rtf import read_rtf
+from mlxbert.readers.documents.slides import read_slides
+from mlxbert.readers.documents.spreadsheet import read_spreadsheet
 from mlxbert.readers.documents.table_documents import DocumentColumns, read_record_documents
+from mlxbert.readers.documents.web_archive import read_web_archive
 from mlxbert.readers.documents.word import read_word
 from mlxbert.readers.formats import FORMATS, named_format
 
@@ -63,6 +69,12 @@ KINDS: dict[str, DocumentKind] = {
     "html": DocumentKind(read_html, (".html", ".htm", ".xhtml"), apart=True, encoded=True),
     "pdf": DocumentKind(read_pdf, (".pdf",), apart=True),
     "word": DocumentKind(read_word, (".docx", ".docm"), apart=True),
+    "spreadsheet": DocumentKind(read_spreadsheet, (".xlsx", ".xlsm", ".ods"), apart=True),
+    "slides": DocumentKind(read_slides, (".pptx", ".pptm"), apart=True),
+    "opendocument": DocumentKind(read_open_document, (".odt",), apart=True),
+    "epub": DocumentKind(read_epub, (".epub",), apart=True),
+    "rtf": DocumentKind(read_rtf, (".rtf",), apart=True),
+    "mhtml": DocumentKind(read_web_archive, (".mhtml", ".mht"), apart=True),
     "mail": DocumentKind(read_mail, (".eml", ".mbox"), apart=True, encoded=True),
     "notebook": DocumentKind(read_notebook, (".ipynb",)),
     "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True, encoded=True),

@@ -15,10 +15,11 @@ import pytest
 
 from mlxbert.readers.documents import isolated_parser
 from mlxbert.readers.documents.document import Document, UnreadableError
-from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, read_documents
+from mlxbert.readers.documents.document_kinds import KINDS, DocumentKind, kind_of, read_documents
 from mlxbert.readers.documents.isolated_parser import ParserLimits
 from tests.helpers.papers import docx, paragraph, pdf
 from tests.readers.documents import hostile
+from tests.readers.documents.test_office import FILES
 
 ROOT = Path(__file__).parents[3]
 SHORT = ParserLimits(20.0)
@@ -191,9 +192,10 @@ def test_threads_have_a_process_each(read: Read) -> None:
 def test_mutated_files_cost_themselves_only() -> None:
     rng = Random(1)
     seeds = {"pdf": pdf("One", "Two", title="T"), "word": docx(paragraph("Top", "Heading1"), paragraph("text"))}
+    seeds |= {kind: data for name, data in FILES.items() if (kind := kind_of(name, data))}
     good = {kind: [*read_documents("a", seed, kind)] for kind, seed in seeds.items()}
     for number in range(200):
-        kind = ("pdf", "word")[number % 2]
+        kind = [*seeds][number % len(seeds)]
         raw = bytearray(seeds[kind])
         for _ in range(rng.randint(1, 8)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
@@ -201,5 +203,5 @@ def test_mutated_files_cost_themselves_only() -> None:
             list(read_documents("a", bytes(raw), kind, limits=ParserLimits(10.0)))
         except UnreadableError as problem:
             assert problem.message
-        if number % 50 == 49:
+        if number % 50 >= 50 - len(seeds):
             assert [*read_documents("a", seeds[kind], kind)] == good[kind]
