@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,10 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
-from mlxbert.cli.views import console, json_lines, progress, search as view
+from mlxbert.cli.views import console, json_lines, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
-from mlxbert.progress import OnProgress
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import file_systems
 from mlxbert.weights.model_source import BUILTIN
@@ -109,8 +108,6 @@ class IndexUpdate:
     changed: bool = False
     files: int = 0
     embedded: int = 0
-    read: int = 0
-    chunks: int = 0
 
     def add(self, event: "Event") -> None:
         """Updates the progress with an event."""
@@ -128,17 +125,11 @@ class IndexUpdate:
                 self.changed = True
                 self.files += isinstance(event, update_events.FileIndexed)
             case update_events.FileRead():
-                self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
                 self.guessed += [event] if event.guessed not in (None, "text") else []
             case update_events.Embedded():
                 self.embedded = event.chunks
             case update_events.IndexUpdated():
                 self.finished = event
-
-    @property
-    def size(self) -> int:
-        """The approximate number of bytes that were both read and embedded."""
-        return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
     @property
     def lacks_path(self) -> bool:
@@ -313,15 +304,15 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
 
     roots = index.about.roots
     done = IndexUpdate(roots if paths is None else spelled(paths, roots))
-    show: OnProgress | None = None
+    show: Callable[[Event], None] | None = None
     try:
         with ExitStack() as drawn:
             for event in index.update(paths):
                 done.add(event)
                 if show is None and done.scanned is not None and done.scanned.changed:
-                    show = drawn.enter_context(progress.records(done.scanned.size, shown=True, what="chunks"))
+                    show = drawn.enter_context(update_progress.index_update(done.scanned))
                 if show is not None:
-                    show(done.size, done.embedded)
+                    show(event)
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
             kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
