@@ -15,7 +15,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
-from mlxbert.errors import ArgumentError, BusyError, InputError
+from mlxbert.errors import ArgumentError, BusyError, InputError, MlxbertError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import file_systems
@@ -24,6 +24,7 @@ from mlxbert.weights.model_source import BUILTIN
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.results.hit import Hit
+    from mlxbert.results.search_answer import SearchAnswer
     from mlxbert.search.index import Index
     from mlxbert.search.store import IndexSettings
     from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
@@ -79,6 +80,14 @@ class QueryOptions:
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False
     rerank: Annotated[str | None, Option("Cross-encoder that reranks the candidates.", "MODEL")] = None
     candidates: Annotated[int, Option("Number of passages to rerank.", bounds=CANDIDATES)] = 50
+    answer: Annotated[
+        str | None,
+        Option(
+            "Question-answering model that answers the query. It reads the passages that are shown, and says so if "
+            "none of them has the answer. An example is deepset/roberta-base-squad2.",
+            "MODEL",
+        ),
+    ] = None
     where: Annotated[
         list[str] | None,
         Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
@@ -167,17 +176,20 @@ def search(
         console.say("note", "nothing was searched")
         return
     with _opened(searched, chosen, query) as index:
+        # Models are loaded first: a wrong one must not be noticed only after a long update.
+        reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
+        answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
         if not how.no_update:
             _bring_up_to_date(index, searched, out)
-        reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
         hits = index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
             all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
         )  # fmt: skip
+        answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
-        _show(index, hits, out, context=how.context, explain=how.explain)
+        _show(index, hits, answer, out, context=how.context, explain=how.explain)
 
 
 def index(
@@ -248,7 +260,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             _check_same(opened.about, chosen)
         try:
             yield opened
-        except InputError:  # nothing could be read
+        except MlxbertError:  # nothing could be read, or another model cannot be loaded
             if new and not opened.stats().files:
                 opened.close()
                 schema.remove(opened.path)
@@ -415,9 +427,20 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
     return False
 
 
-def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context: int, explain: bool) -> None:
-    """Draws passages in a terminal, or prints them as JSON lines in a pipe."""
+def _show(
+    index: "Index",
+    hits: "Sequence[Hit]",
+    answer: "SearchAnswer | None",
+    out: OutputOptions,
+    *,
+    context: int,
+    explain: bool,
+) -> None:
+    """Draws the answer, if one was asked for, and passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
+        if answer is not None:
+            near = answer.path and view.near(answer.path)
+            json_lines.put_line(to_json(plain(answer.to_dict() | {"path": near})))
         for hit in hits:
             line = hit.to_dict(why=explain)
             around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
@@ -425,8 +448,11 @@ def _show(index: "Index", hits: "Sequence[Hit]", out: OutputOptions, *, context:
         return
     console.require_stdout()
     screen = console.stdout()
-    for passage in _passages(index, hits, context):
-        if passage.hit.rank > 1:
+    if answer is not None:
+        for part in view.draw_answer(answer):
+            screen.print(part)
+    for passage in _passages(index, hits, context, answer):
+        if passage.hit.rank > 1 or answer is not None:
             screen.print()
         for part in view.draw(passage, view.QueryWords(passage.hit.query), explain=explain):
             screen.print(part)
@@ -440,11 +466,14 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
     return before[:-1][-lines:], after[1:][:lines]
 
 
-def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
+def _passages(
+    index: "Index", hits: "Sequence[Hit]", context: int, answer: "SearchAnswer | None"
+) -> "Iterator[view.DrawnPassage]":
     """Yields the hits to draw, each with its best sentence.
 
-    The best sentence is the one that shares the most words with the query, by their total length. If a passage has
-    none of the words, it is the sentence that is most similar to the query.
+    The best sentence is the one with the answer. In the other passages, it is the one that shares the most words with
+    the query, by their total length. If a passage has none of the words, it is the sentence that is most similar to the
+    query.
     """
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
@@ -453,10 +482,13 @@ def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[
     spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
     texts = [[hit.text[start:end] for start, end in pieces] for hit, pieces in zip(hits, spans, strict=True)]
     chosen = [max(range(len(pieces)), key=[*map(words.shared, pieces)].__getitem__) for pieces in texts]
+    if answer is not None and answer.rank is not None and answer.start is not None:
+        pieces = spans[answer.rank - 1]
+        chosen[answer.rank - 1] = max(sum(start <= answer.start for start, _ in pieces) - 1, 0)
     unmatched = [
         (number, sentence)
         for number, pieces in enumerate(texts)
-        if not words.shared(hits[number].text)
+        if not words.shared(hits[number].text) and (answer is None or answer.rank != number + 1)
         for sentence in range(len(pieces))
     ]
     if unmatched:

@@ -11,6 +11,7 @@ from urllib.parse import quote_from_bytes
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.hit import Hit
+from mlxbert.results.search_answer import SearchAnswer
 
 LINES = 6  # lines of a passage on the screen
 _INDENT, _MAX_WIDTH, _MIN_WIDTH = 3, 100, 8  # columns: of space on the left, and of a passage
@@ -80,7 +81,7 @@ def _form(word: str) -> str:
 def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator["rich.RenderableType"]:
     """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
     hit = passage.hit
-    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(passage))
+    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(hit, passage.line))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
     fused = hit.score not in (hit.vector_score, hit.word_score, hit.rerank_score)
@@ -94,16 +95,26 @@ def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator
         yield Indented(line, _INDENT)
 
 
-def _place(passage: DrawnPassage) -> "rich.Text":
+def _place(hit: Hit, line: int | None) -> "rich.Text":
     """Formats the place of a passage, such as `docs/a.md:12`, as a link for terminals that support links."""
-    hit = passage.hit
     place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
     if hit.path is None:
         return rich.Text(console.visible(hit.place or "record"), "bold")
-    name = f"{near(hit.path)}:{passage.line}" if passage.line is not None else near(hit.path)
+    name = f"{near(hit.path)}:{line}" if line is not None else near(hit.path)
     link = f"link file://{quote_from_bytes(os.fsencode(os.path.abspath(hit.path)))}"
-    style = f"bold {link}#{passage.line}" if passage.line is not None else f"bold {link}"
+    style = f"bold {link}#{line}" if line is not None else f"bold {link}"
     return rich.Text.assemble((console.visible(name), style), console.visible(place))
+
+
+def draw_answer(answer: SearchAnswer) -> Iterator["rich.RenderableType"]:
+    """Draws the answer to the query, its probability and its place; or says that there is none."""
+    if answer.answer is None or answer.rank is None:
+        passages = console.counted(len(answer.hits), "passage")
+        yield rich.Text.assemble(("no answer", "bold yellow"), (f" in {passages}", "dim"))
+        return
+    yield rich.Text(console.line(answer.answer), "bold green")
+    yield _place(answer.hits[answer.rank - 1], answer.line)
+    yield rich.Text.assemble((console.bar(answer.score).rstrip(), "green"), (f" {answer.score:.1%}", "dim"))
 
 
 def near(path: str) -> str:

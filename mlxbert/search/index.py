@@ -21,6 +21,7 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit
+from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import schema
@@ -91,7 +92,7 @@ class Index:
     def __init__(self, store: IndexStore, model: Model | ModelRef) -> None:
         self.path, self.store = store.path, store
         self._model = model
-        self._rerankers: dict[str | ModelRef, Model] = {}
+        self._other_models: dict[tuple[str, str | ModelRef], Model] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -294,6 +295,26 @@ class Index:
             self._explain(only, hits)
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 
+    def answer(self, query: str, *, model: Model | ModelRef | str, hits: Sequence[Hit] | None = None) -> SearchAnswer:
+        """Answers a question with a part of the best passages, or says that none of them has the answer.
+
+        Example:
+            >>> index.answer("who has the key?", model="deepset/roberta-base-squad2").answer
+
+        Args:
+            query: The question.
+            model: A model with a question-answering head.
+            hits: The passages, as `search` returns them; by default the 10 best ones.
+
+        Raises:
+            MissingHeadError: The model has no question-answering head.
+            InputError: The query is not a string, is empty, or is longer than half a window of the model.
+        """
+        from mlxbert.search.answers import answer_from
+
+        answering = self._loaded_for("answer", model)
+        return answer_from(self.search(query) if hits is None else hits, query, answering)
+
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
         """Spells paths as they are stored in the index, where file names may be decomposed (NFD)."""
         names = list[str]()
@@ -381,13 +402,18 @@ class Index:
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        if not isinstance(reranker, Model):
-            if reranker not in self._rerankers:
-                self._rerankers[reranker] = load(reranker, task="classify")
-            reranker = self._rerankers[reranker]
+        reranker = self._loaded_for("classify", reranker)
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
         ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
         return [replace(hits[result.index], score=result.score, rerank_score=result.score) for result in ranked]
+
+    def _loaded_for(self, task: str, model: Model | ModelRef | str) -> Model:
+        """Returns a model that is not the model of the index; loads it at its first use."""
+        if isinstance(model, Model):
+            return model
+        if (task, model) not in self._other_models:
+            self._other_models[task, model] = load(model, task=task)
+        return self._other_models[task, model]
 
     def _writer(self) -> "IndexWriter":
         from mlxbert.search.index_writer import IndexWriter

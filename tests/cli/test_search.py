@@ -18,6 +18,7 @@ from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
 from tests.cli.test_terminal import plain
+from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
 from tests.helpers.screen import Screen
 
@@ -142,6 +143,53 @@ def test_what_reranks_is_a_cross_encoder(run: Run, files: Path) -> None:
     run("search", "w7", files, "--rerank", "builtin").fails(
         1, "no classification head", "hint: rerank needs a cross-enc"
     )
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_answering(tmp_path_factory.mktemp("answering"), no_answer_threshold=1.0))
+
+
+def test_the_answer_comes_first_with_its_place(run: Run, files: Path, answering: str) -> None:
+    answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
+    assert [*answer] == ["query", "answer", "score", "rank", "path", "place", "line", "page", "start", "end", "chunk"]
+    hit = hits[answer["rank"] - 1]
+    assert hit["text"][answer["start"] : answer["end"]] == answer["answer"] and 0 < answer["score"] < 1
+    assert (hit["path"], hit["chunk"], hit["place"]) == (answer["path"], answer["chunk"], answer["place"])
+    (nothing,) = run("search", "w40", files, "--mode", "words", "--answer", answering).lines
+    assert (nothing["answer"], nothing["score"]) == (None, 0)
+
+
+def test_that_there_is_no_answer_is_said(
+    run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    never = str(save_answering(tmp_path / "never", no_answer_threshold=0.0))
+    answer, *hits = run("search", "dog sat", files, "--answer", never).lines
+    assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
+    _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
+    assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
+
+
+@pytest.mark.parametrize("columns", ["50", "80", "120"])
+def test_a_terminal_shows_the_answer_above_the_passages(
+    run: Run, files: Path, answering: str, variables: dict[str, str], columns: str
+) -> None:
+    answer = run("search", "dog sat", files, "--answer", answering).lines[0]
+    given = ("search", "dog sat", str(files), "--answer", answering)
+    _, shown = terminal(*given, **variables | {"COLUMNS": columns})
+    lines = plain(re.sub(r"\x1b\]8;.*?\x1b\\", "", shown))
+    assert lines[0].strip() == " ".join(answer["answer"].split()) and all(len(line) <= int(columns) for line in lines)
+    place = "".join(lines[1:4])
+    assert f"{Path(answer['path']).name}:{answer['line']}" in place and f"{answer['score']:.1%}" in place
+    assert any(line.startswith("2  ") or line == "2" for line in lines)
+
+
+def test_what_answers_is_a_question_answering_model(run: Run, files: Path, answering: str) -> None:
+    named = "for example deepset/roberta-base-squad2"
+    run("search", "w7", files, "--answer", "builtin").fails(1, "no question-answering head", named)
+    assert run("indexes", "list").lines[0]["indexes"] == []  # not made for a search that cannot be
+    run("search", "w7", files, "--answer").fails(2, "--answer has no value, expected MODEL", named)
+    run("search", "w1 " * 30, files, "--answer", answering).fails(1, "question has")
 
 
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:
