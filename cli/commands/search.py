@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -249,6 +250,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             hint = "the query comes first: mlxbert search QUERY PATH" if swapped else "check the spelling of the path"
             raise InputError(f"{missing[0]}: no such file or folder", hint=hint)
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
+        if chosen.model is None:
+            note_other_models(paths, name)
         model = session.load("embed", _computing(name, chosen))
     elif (about := index_locations.about_of(file)) is not None:
         model = _computing(chosen.model or about.model, chosen).ref
@@ -265,6 +268,29 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
                 opened.close()
                 schema.remove(opened.path)
             raise
+
+
+def note_other_models(paths: Sequence[str], model: str) -> None:
+    """Says so if a new index gets another model than the index that one of its paths has already.
+
+    Args:
+        paths: The paths of the new index.
+        model: The model of the new index.
+    """
+    from mlxbert.search import index_locations
+    from mlxbert.search.index import model_name
+
+    for path in paths:
+        file = index_locations.find_index([path])
+        about = None if file is None else index_locations.about_of(file)
+        if about is not None and about.model != model_name(model):
+            covered = " and ".join(view.near(root) for root in about.roots)
+            new = " and ".join(paths)
+            console.say(
+                "note", f"a new index of {new} is made with the model {model}; that of {covered} has {about.model}"
+            )
+            console.say("hint", "to make the new one with the same model:", f"--model {shlex.quote(about.model)}")
+            return
 
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:

@@ -519,7 +519,7 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
     ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
     index = Index(store, ref)
     if model is not None and (
-        isinstance(ref, Model) or ref.adapter or ref.revision or _model_name(ref.source) != store.about.model
+        isinstance(ref, Model) or ref.adapter or ref.revision or model_name(ref.source) != store.about.model
     ):
         _ = index.model  # raises if the model differs
     return index
@@ -530,7 +530,7 @@ def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
     return IndexSettings(
-        *(_model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
+        *(model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
     )
@@ -549,7 +549,7 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     """Returns the model if the index was created with it; otherwise raises StoreError."""
     if (fingerprint := hash_model(model.files)) != about.hash:
-        other = model.source if _model_name(model.source) != about.model else f"{model.source} with other files"
+        other = model.source if model_name(model.source) != about.model else f"{model.source} with other files"
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
@@ -559,7 +559,7 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     return model
 
 
-def _model_name(source: str | Path) -> str:
+def model_name(source: str | Path) -> str:
     """Returns the name of a model; for a folder, its absolute path."""
     name = str(source)
     return name if name == BUILTIN or local_folder(name) is None else os.path.abspath(name)

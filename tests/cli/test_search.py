@@ -19,7 +19,7 @@ from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
 from tests.cli.test_terminal import plain
 from tests.helpers.answering import save_answering
-from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
+from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal, tiny_model
 from tests.helpers.screen import Screen
 
 Run = Callable[..., Outcome]
@@ -121,6 +121,21 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
+
+
+def test_a_new_index_with_another_model_than_that_of_its_path_is_said(
+    run: Run, files: Path, variables: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "b.txt").write_text("w1 w2")
+    other = str(tiny_model(tmp_path / "other", hidden_act="relu"))
+    run("index", files, "--model", other)
+    same = run("index", files, tmp_path / "second", "--model", other, "--index", tmp_path / "x.db")
+    assert other not in same.err and same.lines[0]["files"] == 4
+    said = run("index", files, tmp_path / "second")
+    assert said.lines[0]["files"] == 4 and f"that of {files} has {other}" in said.err
+    assert f"with the model {variables['MLXBERT_MODEL']}" in said.err and f"--model {other}" in said.err
+    assert "hint: " not in run("index", files, tmp_path / "second").err  # it has its model now
 
 
 def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
