@@ -157,13 +157,15 @@ def search(
     how: QueryOptions,
     chosen: IndexOptions,
     out: OutputOptions,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")] = "",
     paths: Paths = None,
 ) -> None:
     """Search files and folders by meaning and by words.
 
     The first search reads and embeds the files, and keeps the result in an index; later searches update what has
     changed. Without a path it searches the current folder. It prints passages in a terminal, JSON lines in a pipe.
+    Without a query, or with an empty one, a terminal shows a list that changes as you type. Enter opens a passage in
+    the editor that $EDITOR names.
 
     Example: mlxbert search "how do refunds work" docs/
     """
@@ -171,10 +173,13 @@ def search(
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
-        raise ArgumentError(f"query is {query!r}, expected a text")
+        _check_interactive(how, out, query)
     searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)
     if searched is None:
         console.say("note", "nothing was searched")
+        return
+    if not query.strip():
+        _search_interactively(searched, how, chosen, out)
         return
     with _opened(searched, chosen, query) as index:
         # Models are loaded first: a wrong one must not be noticed only after a long update.
@@ -191,6 +196,47 @@ def search(
         if not hits:
             console.say("note", "nothing was found")
         _show(index, hits, answer, out, context=how.context, explain=how.explain)
+
+
+def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> None:
+    """Raises an error if there is no terminal for an interactive search, or an option does not work there."""
+    from mlxbert.cli.interactive_search import require_package
+
+    if out.json or not (console.at_terminal() and console.can_ask()):
+        where = "" if out.json else "; only a terminal can be searched without one"
+        problem = f"query is {query!r}, expected a text" if query else f"QUERY is missing: what to find{where}"
+        raise ArgumentError(problem, hint='for example: mlxbert search "how do refunds work" docs/')
+    for name in ("answer", "context", "explain"):
+        if getattr(how, name):
+            raise ArgumentError(f"--{name} works only with a query")
+    require_package()
+
+
+def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: IndexOptions, out: OutputOptions) -> None:
+    """Brings the index up to date, and lets the user search it; prints the place of a passage to open, if any."""
+    from mlxbert.cli.interactive_search import SearchScreen, SearchThread
+    from mlxbert.search.index import open_index
+
+    with _opened(searched, chosen) as index:
+        if not how.no_update:
+            _bring_up_to_date(index, searched, out)
+        file, model = index.path, _computing(chosen.model or index.about.model, chosen).ref
+    reranker = None if how.rerank is None else _computing(how.rerank, chosen).ref
+
+    def find(index: "Index", query: str) -> "list[Hit]":
+        return index.search(
+            query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
+            all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
+        )  # fmt: skip
+
+    thread = SearchThread(lambda: open_index(file, model=model), find)
+    try:
+        screen = SearchScreen(thread)
+        hit = screen.run()
+    finally:
+        thread.close()
+    if hit is not None:
+        console.stdout().print(view.place_of(hit, screen.list.line_of(hit)), soft_wrap=True)
 
 
 def index(

@@ -81,7 +81,7 @@ def _form(word: str) -> str:
 def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator["rich.RenderableType"]:
     """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
     hit = passage.hit
-    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(hit, passage.line))
+    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), place_of(hit, passage.line))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
     fused = hit.score not in (hit.vector_score, hit.word_score, hit.rerank_score)
@@ -91,11 +91,11 @@ def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator
     if explain:
         yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)
     width = min(console.stdout().width, _MAX_WIDTH) - _INDENT
-    for line in _window(passage, words, max(width, _MIN_WIDTH)):
+    for line in passage_lines(passage, words, max(width, _MIN_WIDTH)):
         yield Indented(line, _INDENT)
 
 
-def _place(hit: Hit, line: int | None) -> "rich.Text":
+def place_of(hit: Hit, line: int | None) -> "rich.Text":
     """Formats the place of a passage, such as `docs/a.md:12`, as a link for terminals that support links."""
     place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
     if hit.path is None:
@@ -113,7 +113,7 @@ def draw_answer(answer: SearchAnswer) -> Iterator["rich.RenderableType"]:
         yield rich.Text.assemble(("no answer", "bold yellow"), (f" in {passages}", "dim"))
         return
     yield rich.Text(console.line(answer.answer), "bold green")
-    yield _place(answer.hits[answer.rank - 1], answer.line)
+    yield place_of(answer.hits[answer.rank - 1], answer.line)
     yield rich.Text.assemble((console.bar(answer.score).rstrip(), "green"), (f" {answer.score:.1%}", "dim"))
 
 
@@ -140,7 +140,7 @@ def _reasons(hit: Hit) -> str:
     return "; ".join(reasons)
 
 
-def _window(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
+def passage_lines(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
     """Returns the screen lines of the best sentence, and as many lines around it as may be shown."""
     lines = [line for line in _marked(passage, words).wrap(console.stdout(), width - 2) if line.plain.strip()]
     inside = [number for number, line in enumerate(lines) if any("underline" in str(span.style) for span in line.spans)]

@@ -98,18 +98,7 @@ def index_update(scanned: Scanned) -> Iterator[Callable[[Event], None]]:
             estimate.add(event)
             files = f"{estimate.files:,} of {console.counted(scanned.changed, 'file')}"
             room = console.stderr().width - columns - _OTHER_COLUMNS - len(files)
-            doing = shortened_path(near(estimate.doing), max(room, _MIN_NAME)) if estimate.doing else "embedding"
+            doing = console.end_of(near(estimate.doing), max(room, _MIN_NAME)) if estimate.doing else "embedding"
             bar.update(task, completed=estimate.share, files=files, doing=doing)
 
         yield update
-
-
-def shortened_path(path: str, width: int) -> str:
-    """Returns the end of a path that fits `width` columns; invisible characters are made visible."""
-    text = console.visible(path)
-    if rich.cell_len(text) <= width:
-        return text
-    text = text[-width:]
-    while rich.cell_len(text) > width - 1:
-        text = text[1:]
-    return f"…{text}"
