@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,9 @@ class SearchScreen:
     def run(self) -> "Hit | None":
         """Shows the screen until the user leaves; returns the hit whose place is to be printed, if any."""
         self._thread.warm_up()
-        with _log_into(self.list):
+        with _log_into(self.list), suppress(EOFError):  # the terminal is gone
             return self.app.run()
+        return None
 
     def _make_app(self, options: dict[str, Any]) -> "Application[Hit | None]":
         from prompt_toolkit.application import Application

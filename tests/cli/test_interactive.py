@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.cells import cell_len
 
@@ -152,6 +154,14 @@ def test_keys_leave(pipe: PipeInput, key: str) -> None:
     assert show(pipe, [(always, ENTER + "cat"), (has_hits, key)])[0] is None
 
 
+def test_the_end_of_the_input_leaves(pipe: PipeInput) -> None:
+    thread = SearchThread(FakeIndex, lambda index, query: HITS)  # type: ignore[arg-type]
+    screen = SearchScreen(thread, input=pipe, output=DummyOutput())
+    pipe.close()
+    assert screen.run() is None
+    thread.close()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_screen_fits(pipe: PipeInput, width: int) -> None:
     odd = [hit(1, "the cat \x1b[5A", "/a\x1b[5A.md"), *HITS]
@@ -262,13 +272,17 @@ def test_a_real_terminal_shows_and_opens_what_is_found(tmp_path: Path, small: st
             command("search", "", str(tmp_path / "notes")), env=environment(**variables), stdin=screen.inner,
             stdout=screen.inner, stderr=screen.inner,
         )  # fmt: skip
-        screen.wait_for(b"search: ")
-        screen.type(b"paris")
-        screen.wait_for(b"passages")
-        screen.type(b"\r")
-        while not opened.exists() or not opened.read_text().endswith("\n"):
-            assert running.poll() is None
-        assert opened.read_text() == f"+3 {tmp_path}/notes/b.md\n"
-        screen.type(b"\x03")
-        assert running.wait(60) == 0
+        try:
+            screen.wait_for(b"search:")
+            screen.type(b"paris")
+            screen.wait_for(b"2 passages")
+            screen.type(b"\r")
+            while not opened.exists() or not opened.read_text().endswith("\n"):
+                assert running.poll() is None
+                time.sleep(0.01)
+            assert opened.read_text() == f"+3 {tmp_path}/notes/b.md\n"
+            screen.type(b"\x03")
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
         assert b"Traceback" not in screen.shown()
