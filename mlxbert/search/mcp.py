@@ -111,9 +111,12 @@ class Served:
         self.updating = False
 
     def refresh(self, seconds: float) -> None:
-        """Starts or continues an update, and returns after about so many seconds, at the latest when it is finished.
+        """Starts or continues an update, and returns when it is finished or the time is up.
 
         A problem is logged once. While another process updates the index, nothing is done.
+
+        Args:
+            seconds: The time after which no further step of the update begins; at least one step is made.
         """
         if self._update is None or (not self.updating and time.monotonic() - self._finished < _BETWEEN):
             return
