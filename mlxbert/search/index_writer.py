@@ -1,8 +1,8 @@
 """Updates an index: changed files are read, split, embedded and written to the store, one transaction per file.
 
 Files are read and embedded alternately: some files are read, until they have enough chunks to embed or have taken long,
-and then embedded together. Only the hashes of a large file stay in memory: its chunks wait on disk, and
-its vectors are written in groups before the file itself.
+and then embedded together. Only the hashes of a large file stay in memory: its chunks wait on disk, and its vectors are
+written in groups before the file itself.
 """
 
 import hashlib
