@@ -183,7 +183,7 @@ def build(args: argparse.Namespace) -> None:
             with index.store.writing():
                 for start in documents[first : first + 200]:
                     rows = range(start, min(start + TOGETHER, args.chunks))
-                    chunks = [StoredChunk(texts[row % len(texts)], (), row.to_bytes(16), 1, 1) for row in rows]
+                    chunks = [StoredChunk(texts[row % len(texts)], (), (row.to_bytes(16),), 1, 1) for row in rows]
                     number = start // TOGETHER
                     passes = {name: "no" if number % one_in else "yes" for name, (one_in, _) in FILTERS.items()}
                     owner = StoredDocument("", "", passes, chunks)

@@ -51,11 +51,11 @@ class Recorder:
         """The chunks of a document."""
         return self.splitter(document)
 
-    def embedded(self, document: "Document", chunk: "Chunk") -> str:
-        """The text to embed for a chunk."""
-        text = self.splitter.embedded(document, chunk)
-        self.texts[text] = None
-        return text
+    def embedded(self, document: "Document", chunk: "Chunk") -> "Sequence[str]":
+        """The texts to embed for a chunk."""
+        texts = self.splitter.embedded(document, chunk)
+        self.texts |= dict.fromkeys(texts)
+        return texts
 
 
 def spent(work: Callable[[], object]) -> dict[str, float]:

@@ -99,6 +99,7 @@ class QueryOptions:
     context: Annotated[int, Option("Show N more lines of the file on each side.", bounds=Bounds(0, 1_000))] = 0
     no_update: Annotated[bool, Option("Search the index as it is.")] = False
     explain: Annotated[bool, Option("Show why a passage has its rank.")] = False
+    duplicates: Annotated[bool, Option("List the places of passages that repeat another one.")] = False
 
 
 @dataclass
@@ -170,6 +171,7 @@ def search(
     Example: mlxbert search "how do refunds work" docs/
     """
     from mlxbert.search.filters import make_filter
+    from mlxbert.search.rank_fusion import CLOSE
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
@@ -195,7 +197,9 @@ def search(
         session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
-        _show(index, hits, answer, out, context=how.context, explain=how.explain)
+        elif reranker is None and all(hit.relevance is not None and hit.relevance < CLOSE for hit in hits):
+            console.say("note", "nothing close was found; these passages are the nearest")
+        _show(index, hits, answer, how, out)
 
 
 def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> None:
@@ -206,7 +210,7 @@ def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> Non
         where = "" if out.json else "; only a terminal can be searched without one"
         problem = f"query is {query!r}, expected a text" if query else f"QUERY is missing: what to find{where}"
         raise ArgumentError(problem, hint='for example: mlxbert search "how do refunds work" docs/')
-    for name in ("answer", "context", "explain"):
+    for name in ("answer", "context", "duplicates", "explain"):
         if getattr(how, name):
             raise ArgumentError(f"--{name} works only with a query")
     require_package()
@@ -500,13 +504,7 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
 
 
 def _show(
-    index: "Index",
-    hits: "Sequence[Hit]",
-    answer: "SearchAnswer | None",
-    out: OutputOptions,
-    *,
-    context: int,
-    explain: bool,
+    index: "Index", hits: "Sequence[Hit]", answer: "SearchAnswer | None", how: QueryOptions, out: OutputOptions
 ) -> None:
     """Draws the answer, if one was asked for, and passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
@@ -514,8 +512,9 @@ def _show(
             near = answer.path and view.near(answer.path)
             json_lines.put_line(to_json(plain(answer.to_dict() | {"path": near})))
         for hit in hits:
-            line = hit.to_dict(why=explain)
-            around = dict(zip(("before", "after"), _around(index, hit, context), strict=True)) if context else {}
+            line = hit.to_dict(why=how.explain)
+            sides = _around(index, hit, how.context) if how.context else ()
+            around = dict(zip(("before", "after"), sides, strict=False))
             json_lines.put_line(to_json(plain(line | {"path": hit.path and view.near(hit.path)} | around)))
         return
     console.require_stdout()
@@ -523,10 +522,11 @@ def _show(
     if answer is not None:
         for part in view.draw_answer(answer):
             screen.print(part)
-    for passage in _passages(index, hits, context, answer):
+    for passage in _passages(index, hits, how.context, answer):
         if passage.hit.rank > 1 or answer is not None:
             screen.print()
-        for part in view.draw(passage, view.QueryWords(passage.hit.query), explain=explain):
+        words = view.QueryWords(passage.hit.query)
+        for part in view.draw(passage, words, explain=how.explain, duplicates=how.duplicates):
             screen.print(part)
 
 
@@ -581,6 +581,8 @@ def _passages(
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
             view.LINES + 2 * context,
-            hit.score / best_score if best_score > 0 else 0.0,
+            hit.relevance
+            if hit.relevance is not None and hit.rerank_score is None
+            else (hit.score / best_score if best_score > 0 else 0.0),
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )

@@ -33,8 +33,7 @@ class HitList:
     def show(self, query: str, hits: Sequence[Hit]) -> None:
         """Replaces the hits, and selects the first one."""
         self.query, self.hits, self.selected, self._top = query, hits, 0, 0
-        count = console.counted(len(hits), "passage") if hits else "nothing was found"
-        self.message = count if query.strip() else ""
+        self.message = _summary(hits) if query.strip() else ""
 
     def move(self, step: int) -> None:
         """Selects another hit; stops at the first and the last one."""
@@ -58,9 +57,12 @@ class HitList:
         place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
         name = near(hit.path) if hit.path is not None else hit.place
         name += f":{passage.line}" if passage.line is not None else ""
-        name = console.end_of(name if hit.path is None else name + place, max(width - _MARGIN, 2))
-        head: Line = [("reverse bold" if chosen else "bold", name)]
-        head += [("dim", f"  {console.line(hit.title)}")] if hit.title else []
+        sure = hit.relevance if hit.rerank_score is None else None
+        facts = ["" if sure is None else f"  {sure:.0%}", f"  +{len(hit.alike):,} alike" if hit.alike else ""]
+        room = max(width - _MARGIN - len("".join(facts)), 2)
+        name = console.end_of(name if hit.path is None else name + place, room)
+        title = f"  {console.line(hit.title)}" if hit.title else ""
+        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", "".join([*facts, title]))]
         # Two columns less: a line may have an ellipsis on both sides.
         texts = passage_lines(passage, QueryWords(self.query), max(width - _MARGIN - 2, 1))
         return [[("", "> " if chosen else "  "), *head], *([("", " " * _MARGIN), *_fragments(text)] for text in texts)]
@@ -74,6 +76,16 @@ class HitList:
         start, end = max(spans, key=lambda span: words.shared(hit.text[slice(*span)]))
         line = None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, start)
         return DrawnPassage(hit, hit.text, (start, end), lines, 0.0, line)
+
+
+def _summary(hits: Sequence[Hit]) -> str:
+    """Says how many hits there are, or that none of them is close."""
+    from mlxbert.search.rank_fusion import CLOSE
+
+    if not hits:
+        return "nothing was found"
+    near = any(hit.relevance is None or hit.relevance >= CLOSE or hit.rerank_score is not None for hit in hits)
+    return console.counted(len(hits), "passage") if near else "nothing close; the nearest"
 
 
 def _fragments(text: "rich.Text") -> Line:

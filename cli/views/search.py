@@ -20,7 +20,6 @@ _STEM = 4  # words of at least this many letters also match with other endings
 _WORD = re.compile(r"\w+")
 # Lines of prose are joined, but not lines of lists, tables and code.
 _JOINED = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\W\d_]|[\"'“„«(])")
-_POWER = 4  # fused scores fall by only a sixtieth per rank: a power of them shows the difference
 _CODE = 8  # in code, more than one in this many lines is indented
 _COUNTABLE = ("link", "broken link", "package")  # reasons that have a plural
 
@@ -78,32 +77,43 @@ def _form(word: str) -> str:
     return rf"\b{re.escape(stem)}\w*" if len(word) >= _STEM else rf"\b{re.escape(word)}\b"
 
 
-def draw(passage: DrawnPassage, words: QueryWords, *, explain: bool) -> Iterator["rich.RenderableType"]:
+def draw(
+    passage: DrawnPassage, words: QueryWords, *, explain: bool, duplicates: bool = False
+) -> Iterator["rich.RenderableType"]:
     """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
     hit = passage.hit
     head = rich.Text.assemble((f"{hit.rank}  ", "dim"), place_of(hit, passage.line))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
-    fused = hit.score not in (hit.vector_score, hit.word_score, hit.rerank_score)
-    bar = console.bar(passage.share**_POWER if fused else passage.share).rstrip()
-    score = rich.Text.assemble((bar, "green"), (f" {hit.score:.3f}", "dim"))
-    yield Indented(score, _INDENT)
+    bar = console.bar(passage.share).rstrip()
+    sure = hit.relevance if hit.relevance is not None and hit.rerank_score is None else None
+    score = f" {hit.score:.3f}" if sure is None else f" {sure:.0%}"
+    yield Indented(rich.Text.assemble((bar, "green"), (score, "dim")), _INDENT)
     if explain:
         yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)
     width = min(console.stdout().width, _MAX_WIDTH) - _INDENT
     for line in passage_lines(passage, words, max(width, _MIN_WIDTH)):
         yield Indented(line, _INDENT)
+    if hit.alike:
+        yield Indented(rich.Text(f"and {len(hit.alike):,} more like it" + (":" if duplicates else ""), "dim"), _INDENT)
+    for other in hit.alike if duplicates else ():
+        yield Indented(_named(other.path, other.place, other.start_line, other.page), _INDENT + 2)
 
 
 def place_of(hit: Hit, line: int | None) -> "rich.Text":
-    """Formats the place of a passage, such as `docs/a.md:12`, as a link for terminals that support links."""
-    place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
-    if hit.path is None:
-        return rich.Text(console.visible(hit.place or "record"), "bold")
-    name = f"{near(hit.path)}:{line}" if line is not None else near(hit.path)
-    link = f"link file://{quote_from_bytes(os.fsencode(os.path.abspath(hit.path)))}"
+    """Formats the place of a line of a passage."""
+    return _named(hit.path, hit.place, line, hit.page)
+
+
+def _named(path: str | None, place: str, line: int | None, page: int | None) -> "rich.Text":
+    """Formats a place, such as `docs/a.md:12`, as a link for terminals that support links."""
+    if path is None:
+        return rich.Text(console.visible(place or "record"), "bold")
+    inside = f", page {page}" if page is not None else f", {place}" if place else ""
+    name = f"{near(path)}:{line}" if line is not None else near(path)
+    link = f"link file://{quote_from_bytes(os.fsencode(os.path.abspath(path)))}"
     style = f"bold {link}#{line}" if line is not None else f"bold {link}"
-    return rich.Text.assemble((console.visible(name), style), console.visible(place))
+    return rich.Text.assemble((console.visible(name), style), console.visible(inside))
 
 
 def draw_answer(answer: SearchAnswer) -> Iterator["rich.RenderableType"]:

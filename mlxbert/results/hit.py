@@ -6,6 +6,26 @@ from typing import Any
 
 from mlxbert.results.json import NOT_IN_JSON, Each, listed
 from mlxbert.results.result import Result
+from mlxbert.results.short_repr import Brief
+
+
+@dataclass(frozen=True)
+class SimilarPassage(Brief):
+    """The place of a passage whose text is equal, or nearly equal, to that of a hit.
+
+    Attributes:
+        path: The path of the file; `None` for a record that was added.
+        place: The part of the file.
+        start_line: The first line of the passage in the file, from 1; `None` if the file has no lines.
+        page: The page on which the passage begins, from 1; `None` if the file has no pages.
+        chunk: The number of the passage in the index.
+    """
+
+    path: str | None
+    place: str
+    start_line: int | None
+    page: int | None
+    chunk: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +35,7 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker if there is one; otherwise the score of the fused rankings (hybrid search), the
+        score: The score of the reranker if there is one; otherwise the relevance from 0 to 1 (hybrid search), the
             cosine, or the BM25 score.
         path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
@@ -30,6 +50,9 @@ class Hit(Result):
         word_score: The BM25 score; `None` if the passage contains no word of the query.
         rerank_score: The score of the reranker; `None` without one.
         chunk: The number of the passage in the index.
+        relevance: How probable it is that the passage answers the query, from 0 to 1; `None` unless the search was
+            hybrid.
+        alike: The places of passages with equal or nearly equal texts, which are not hits of their own.
         vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
         word_rank: The rank by words; `None` if the passage is not in this ranking.
         phrase_rank: The rank among the passages that contain the query verbatim.
@@ -50,6 +73,8 @@ class Hit(Result):
     word_score: float | None = None
     rerank_score: float | None = None
     chunk: int = 0
+    relevance: float | None = None
+    alike: tuple[SimilarPassage, ...] = ()
     vector_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     word_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)

@@ -1,26 +1,27 @@
-"""Splits documents into chunks that fit a model."""
+"""Splits documents into the chunks that a search shows, and these into the windows that are embedded."""
 
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.readers.documents.document import Document
-from mlxbert.search.sentences import BLANK_LINE, SENTENCE, strip
+from mlxbert.search.sentences import BLANK_LINE, SENTENCE, sentences, strip
 from mlxbert.text.long_texts import SIZE, check_letters
 from mlxbert.text.tokenizer import Tokenizer
 
-_TOKENS = 256  # tokens in a chunk; longer chunks cover too many topics
+_TOKENS = 256  # tokens in a chunk
+_WINDOW = 64  # tokens in a window; the vector of a longer text is a mixture of its topics (see docs/search.md)
 _MIN_TOKENS = 8
-_JOINTS = 2  # tokens that a joined text may have beyond its parts
+_JOINTS = 2  # tokens that titles and a text together may have beyond the tokens of each
 _PER_TOKEN = 16  # maximum characters per token: a word of any length may be one unknown token
 _MAX_LEVELS = 8  # maximum number of headings above a chunk
 _SPACE = re.compile(r"\s+")
 _BREAKS = (BLANK_LINE, re.compile(r"\n\s*"), SENTENCE, _SPACE)  # best first
-_GROUP = 64  # chunks that are tokenized at once
+_GROUP = 64  # windows that are tokenized at once
 
 _Span = tuple[int, int]
 
@@ -36,6 +37,7 @@ class Chunk:
         first_line: The line of the file on which the chunk begins, if the document has lines.
         last_line: The line on which the chunk ends.
         page: The page on which the chunk begins, from 1.
+        windows: The offsets of the parts that are embedded, in order.
     """
 
     start: int
@@ -44,79 +46,87 @@ class Chunk:
     first_line: int | None = None
     last_line: int | None = None
     page: int | None = None
+    windows: tuple[_Span, ...] = ()
 
 
 class Splitter:
     """Splits documents into chunks: before headings, otherwise after a paragraph, a line, a sentence, or a word.
 
-    Every word is in exactly one chunk, and no chunk is too long for the model. A section shorter than a quarter of a
-    chunk shares a chunk with the text after it.
+    Every word is in exactly one chunk. A section shorter than a quarter of a chunk shares a chunk with the text after
+    it. A chunk is split into windows, each with as many whole sentences as fit; no window is too long for the model.
 
     Args:
         tokenizer: The tokenizer of the model.
-        tokens: The maximum number of tokens of a chunk with its titles; `None` for 256, or the model's limit if lower.
+        tokens: The maximum number of tokens of a chunk; `None` for 256, or the model's limit if lower.
         prompt: The prompt that the model expects in front of a text.
-        titles: Whether titles are embedded with a chunk.
+        titles: Whether titles are embedded with each window.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, *, tokens: int | None = None, prompt: str = "", titles: bool = True
     ) -> None:
         self._prompt = len(tokenizer.split(prompt))
-        room = tokenizer.room(1) - self._prompt
+        self._room = room = tokenizer.room(1) - self._prompt
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
         if type(self.tokens) is not int or not _MIN_TOKENS <= self.tokens <= room:
             raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected {_MIN_TOKENS} to {room} for this model")
+        self._window = min(_WINDOW, self.tokens)
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles
         self._last: tuple[tuple[str, ...], str] = (), ""
 
     def __call__(self, document: Document) -> list[Chunk]:
         """Returns the chunks of a document in order."""
         check_letters(document.text)
-        outline = _Outline(document)
-        spans = self._checked(document, outline, [*self._spans(document.text, outline)])
+        outline, tokens = _Outline(document), self._token_starts(document.text)
+        spans = [*self._spans(document.text, outline, tokens)]
+        windows = self._windows(document.text, [(span, outline.titles(span[0])) for span in spans], tokens)
         chunks, line, place = list[Chunk](), document.first_line, 0
-        for start, end in spans:
+        for (start, end), parts in zip(spans, windows, strict=True):
             last = None
             if line is not None:
                 line += document.text.count("\n", place, start)
                 last = line + document.text.count("\n", start, end)
             page = max(bisect_right(document.pages, start), 1) if document.pages else None
-            chunks.append(Chunk(start, end, outline.titles(start), line, last, page))
+            if parts:  # the tokenizer drops the text of other chunks
+                chunks.append(Chunk(start, end, outline.titles(start), line, last, page, tuple(parts)))
             place = start
         return chunks
 
-    def embedded(self, document: Document, chunk: Chunk) -> str:
-        """Returns the text to embed for a chunk, without the prompt: a line with the titles, then the chunk itself."""
-        return self._heading(chunk.titles) + document.text[chunk.start : chunk.end]
+    def embedded(self, document: Document, chunk: Chunk) -> list[str]:
+        """Returns the texts to embed for a chunk, without the prompt: each window after a line with the titles."""
+        heading = self._heading(chunk.titles)
+        return [heading + document.text[start:end] for start, end in chunk.windows]
 
     def _heading(self, titles: tuple[str, ...]) -> str:
-        """Joins the titles into one line, truncated to a quarter of the maximum number of tokens of a chunk."""
+        """Joins the titles into one line of at most a quarter of a window; leaves out the outer titles if need be."""
         if not self.titles or not titles:
             return ""
         if (last := self._last)[0] == titles:  # read once: another thread may replace it
             return last[1]
-        limit = self.tokens // 4
-        joined = " > ".join(titles)
-        cut = joined[: limit * _PER_TOKEN]
-        pieces = self.tokenizer.split(cut)
-        if len(pieces) > limit or len(cut) < len(joined):
+        limit = self._window // 4
+        line = ""
+        for first in range(len(titles)):
+            joined = " > ".join(titles[first:])
+            cut = joined[: limit * _PER_TOKEN]
+            pieces = self.tokenizer.split(cut)
+            if len(pieces) <= limit and len(cut) == len(joined):
+                line = f"{joined}\n"
+                break
+        else:  # the innermost title alone is too long
             cut = cut[: pieces.offsets[limit][0]] if len(pieces) > limit else cut
-            cut = cut.rpartition(" ")[0].rstrip(" >")
-        line = f"{cut}\n" if cut else ""
+            line = f"{cut}\n" if (cut := cut.rpartition(" ")[0].rstrip(" >")) else ""
         self._last = titles, line
         return line
 
-    def _spans(self, text: str, outline: "_Outline") -> Iterator[_Span]:
+    def _spans(self, text: str, outline: "_Outline", tokens: "array[int]") -> Iterator[_Span]:
         """Yields the span of each chunk, based on the tokens of the whole text."""
-        tokens, start = self._token_starts(text), 0
+        start = 0
         while start < len(text):
-            heading = self._heading(outline.titles(start))
-            room = max(self.tokens - len(self.tokenizer.split(heading)) - _JOINTS * bool(heading), 1)
             first = bisect_left(tokens, start)
-            last = min(first + room, len(tokens))
-            high = min(tokens[last] if last < len(tokens) else len(text), start + room * _PER_TOKEN)
-            next_heading = outline.next(tokens[min(first + room // 4, len(tokens)) - 1] if tokens else len(text), start)
+            last = min(first + self.tokens, len(tokens))
+            high = min(tokens[last] if last < len(tokens) else len(text), start + self.tokens * _PER_TOKEN)
+            quarter = min(first + self.tokens // 4, len(tokens)) - 1
+            next_heading = outline.next(tokens[quarter] if tokens else len(text), start)
             if next_heading <= high:
                 end = next_heading
             else:
@@ -125,6 +135,20 @@ class Splitter:
             if (span := strip(text, start, end)) is not None:
                 yield span
             start = end
+
+    def _windows(
+        self, text: str, chunks: Sequence[tuple[_Span, tuple[str, ...]]], tokens: "array[int]"
+    ) -> list[list[_Span]]:
+        """Returns the windows of each chunk, given the span and the titles of each."""
+        windows, parts = [list[_Span]() for _ in chunks], list[_Part]()
+        for number, (span, titles) in enumerate(chunks):
+            before = self.prompt + (heading := self._heading(titles))
+            size = len(self.tokenizer.split(heading)) + _JOINTS if heading else 0
+            room = max(min(self._window, self._room - size), 1)
+            parts += [_Part(number, before, packed) for packed in _packed(text, span, tokens, room)]
+        for part in self._checked(text, parts):
+            windows[part.chunk].append(part.span)
+        return windows
 
     def _token_starts(self, text: str) -> "array[int]":
         """Returns the offset at which each token begins, approximately: blocks of the text are tokenized separately."""
@@ -141,28 +165,57 @@ class Splitter:
                     starts.extend(start + first for first, _ in self.tokenizer.split(text[start:end]).offsets)
         return array("Q", accumulate(starts, max))
 
-    def _checked(self, document: Document, outline: "_Outline", spans: Sequence[_Span]) -> Iterator[_Span]:
-        """Yields the spans, but splits a span again if its text, when tokenized alone, has too many tokens."""
-        for group in (spans[at : at + _GROUP] for at in range(0, len(spans), _GROUP)):
-            texts = [self._input(document, outline, span) for span in group]
-            with self.tokenizer.together(texts):
-                counts = [len(self.tokenizer.split(text)) - self._prompt for text in texts]
-            for (start, end), count in zip(group, counts, strict=True):
-                if count <= self.tokens:
-                    if count > 0 or self.tokenizer.pieces(document.text[start:end]):  # the tokenizer drops other texts
-                        yield start, end
+    def _checked(self, text: str, parts: Sequence["_Part"]) -> Iterator["_Part"]:
+        """Yields parts of a text, but splits a part again if it has too many tokens when it is tokenized alone."""
+        for group in (parts[at : at + _GROUP] for at in range(0, len(parts), _GROUP)):
+            inputs = [part.before + text[slice(*part.span)] for part in group]
+            with self.tokenizer.together(inputs):
+                counts = [len(self.tokenizer.split(each)) - self._prompt for each in inputs]
+            for part, count in zip(group, counts, strict=True):
+                start, end = part.span
+                if count <= self._room:
+                    if count > 0 or self.tokenizer.pieces(text[start:end]):  # the tokenizer drops other texts
+                        yield part
                     continue
                 if end - start == 1:
-                    raise InputError(
-                        f"{document.text[start]!r} alone has {count} tokens, expected at most {self.tokens}"
-                    )
+                    raise InputError(f"{text[start]!r} alone has {count} tokens, expected at most {self._room}")
                 margin = max((end - start) // 4, 1)
-                middle = _break(document.text, start + margin, end - margin)
-                halves = strip(document.text, start, middle), strip(document.text, middle, end)
-                yield from self._checked(document, outline, [half for half in halves if half])
+                middle = _break(text, start + margin, end - margin)
+                halves = strip(text, start, middle), strip(text, middle, end)
+                yield from self._checked(text, [replace(part, span=half) for half in halves if half])
 
-    def _input(self, document: Document, outline: "_Outline", span: _Span) -> str:
-        return self.prompt + self.embedded(document, Chunk(*span, outline.titles(span[0])))
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A window of a chunk: the number of the chunk, the prompt and titles before the window, and its offsets."""
+
+    chunk: int
+    before: str
+    span: _Span
+
+
+def _packed(text: str, span: _Span, tokens: "array[int]", room: int) -> Iterator[_Span]:
+    """Yields windows of whole sentences with at most `room` tokens; splits a longer sentence."""
+
+    def count(start: int, end: int) -> int:
+        return bisect_left(tokens, end) - bisect_left(tokens, start)
+
+    begin = stop = span[0]
+    for first, last in sentences(text[span[0] : span[1]]):
+        start, end = span[0] + first, span[0] + last
+        if stop > begin and count(begin, end) > room:
+            yield begin, stop
+            begin = start
+        while count(max(begin, start), end) > room:
+            start = begin = max(begin, start)
+            high = tokens[bisect_left(tokens, start) + room]
+            middle = max(_break(text, start + (high - start) // 2, high), start + 1)
+            if (part := strip(text, start, middle)) is not None:
+                yield part
+            begin = start = middle
+        stop = end
+    if (part := strip(text, begin, span[1])) is not None:
+        yield part
 
 
 class _Outline:

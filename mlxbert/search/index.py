@@ -20,7 +20,7 @@ from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
 from mlxbert.results.embed import Embedding
-from mlxbert.results.hit import Hit
+from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
@@ -28,7 +28,8 @@ from mlxbert.search import schema
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
-from mlxbert.search.rank_fusion import FusedChunk, fuse
+from mlxbert.search.rank_fusion import FusedChunk, Scale, fuse
+from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import FoundChunk, IndexSettings, IndexStore, Scores, Stats, StoredFile, now, storable
 from mlxbert.search.update_events import Event, FileLeftOut
@@ -53,6 +54,7 @@ Mode = Literal["hybrid", "vectors", "words"]
 MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
 _AROUND = Bounds(0, 10_000)  # chunks on each side of a chunk
 _MIN_DEPTH = 100  # the minimum length of each ranking that is fused, in chunks
+_SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
 _RECORDS = 500  # records added in one transaction
 _GONE = "check the spelling; `mlxbert indexes move` follows a folder that was moved. The index is unchanged"
@@ -283,11 +285,7 @@ class Index:
         limit = top_k if rerank is None else max(top_k, candidates)
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
-            ranked = self._ranked(query, vector, mode, only, limit, all_chunks)[:limit]
-            chunks = {row.number: row for row in self.store.chunks([fused.chunk for fused in ranked])}
-        if len(chunks) < len(ranked):
-            raise schema.damaged(self.path, "a chunk without its document")
-        hits = [_hit(query, fused, chunks[fused.chunk]) for fused in ranked]
+            hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks)
         if rerank is not None:
             hits = self._reranked(query, hits, rerank)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
@@ -368,29 +366,66 @@ class Index:
             *(chunks[0].first_line, chunks[-1].last_line, chunks[0].page),
         )
 
-    def _ranked(
-        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, all_chunks: bool
-    ) -> list[FusedChunk]:
-        """Ranks chunks for a query: the best chunk of each document, or all chunks.
+    def _distinct(
+        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, *, all_chunks: bool
+    ) -> list[Hit]:
+        """Returns the best hits: the best chunk of each document, or all chunks, but each text only once.
 
-        Several rankings are fused. They are made longer until there are `limit` results or no further chunks.
+        The rankings are made longer until there are `limit` different texts, or no further chunks.
         """
-        depth = max(_MIN_DEPTH, 4 * limit)
+        scale = Scale(*self.unrelated, self.store.complete_score(query)) if mode == "hybrid" else None
+        depth, rows = max(_MIN_DEPTH, 4 * limit), dict[int, FoundChunk]()
         while True:
-            lists: dict[str, Scores] = {}
-            if vector is not None:
-                lists["vectors"] = self.store.nearest(vector, depth, only)
-            if mode != "vectors":
-                lists["words"] = self.store.with_words(query, depth, only)
-            if mode == "hybrid":
-                lists["phrase"] = self.store.word_for_word(query, depth, only)
+            lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
-            groups = {chunk: chunk for chunk in documents} if all_chunks else documents
-            fused = fuse(lists, groups, self.store.reachable(query) if mode == "hybrid" else None)
-            if len(fused) >= limit or all(len(scores) < depth for scores in lists.values()):
-                return fused
+            ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, scale)
+            hits = self._collapsed(query, ranked, limit, rows, hybrid=scale is not None)
+            if len(hits) >= limit or all(len(scores) < depth for scores in lists.values()):
+                return hits
             depth *= 4
+
+    def _lists(self, query: str, vector: "Vector | None", mode: Mode, only: Filter, depth: int) -> Mapping[str, Scores]:
+        """Returns the rankings that a mode needs, each of at most `depth` chunks."""
+        lists: dict[str, Scores] = {}
+        if vector is not None:
+            lists["vectors"] = self.store.nearest(vector, depth, only)
+        if mode != "vectors":
+            lists["words"] = self.store.with_words(query, depth, only)
+        if mode == "hybrid":
+            lists["phrase"] = self.store.word_for_word(query, depth, only)
+        return lists
+
+    def _collapsed(
+        self, query: str, ranked: Sequence[FusedChunk], limit: int, rows: dict[int, FoundChunk], *, hybrid: bool
+    ) -> list[Hit]:
+        """Returns the first `limit` hits with different texts, each with the places of the texts that are like it.
+
+        `rows` keeps what was read, for another call.
+        """
+        hits, alike, texts = list[Hit](), list[list[SimilarPassage]](), DistinctTexts()
+        for fused in ranked:
+            if fused.chunk not in rows:
+                rows |= {row.number: row for row in self.store.chunks([fused.chunk])}
+                if fused.chunk not in rows:
+                    raise schema.damaged(self.path, "a chunk without its document")
+            row = rows[fused.chunk]
+            number = texts.add(row.chunk.text)
+            if number is not None:
+                alike[number].append(
+                    SimilarPassage(row.path or None, row.place, row.chunk.first_line, row.chunk.page, row.number)
+                )
+            elif len(hits) == limit:
+                break
+            else:
+                hits.append(_hit(query, fused, row, hybrid=hybrid))
+                alike.append([])
+        return [replace(hit, alike=tuple(passages)) for hit, passages in zip(hits, alike, strict=True)]
+
+    @cached_property
+    def unrelated(self) -> tuple[float, float]:
+        """The mean and the standard deviation of the scores of unrelated texts; see `rank_fusion.Scale`."""
+        return self.about.unrelated or unrelated_scores(self.model, self.about.prompts, self.about.similarity)
 
     def _query(self, query: str) -> "Vector":
         """Embeds a query. The vector has length 1 if the similarity is cosine."""
@@ -533,7 +568,31 @@ def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
         *(model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
+        unrelated=unrelated_scores(model, (prompts[0], prompts[1]), embedder.config.similarity),
     )
+
+
+def unrelated_scores(model: Model, prompts: tuple[str, str], similarity: str) -> tuple[float, float]:
+    """Returns the mean and the standard deviation of the scores of unrelated texts, as measured with the model.
+
+    Args:
+        model: The model.
+        prompts: The prompts in front of a query and of a passage.
+        similarity: How vectors are compared.
+    """
+    import numpy as np
+
+    from mlxbert.folders.sample_texts import sample
+    from mlxbert.tasks.query_ranking import nearest
+
+    texts = [*sample()][::_SAMPLE]
+    sides = []
+    for prompt, part in zip(prompts, (texts[::2], texts[1::2]), strict=True):
+        results = EmbedTask(model, EmbedOptions(prompt=prompt)).run(part, "raise")
+        vectors = [result.embedding for result in results if isinstance(result, Embedding)]
+        sides.append(np.stack([unit(vector, similarity) for vector in vectors]))
+    _, scores = nearest(similarity, sides[0], sides[1], len(sides[1]))
+    return float(np.mean(scores)), max(float(np.std(scores)), _SMALLEST)
 
 
 def _splitter(model: Model, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
@@ -591,10 +650,14 @@ def _document(record: Mapping[str, Any], text: str) -> Document:
     return Document(str(record[text]), title if isinstance(title, str) else "", simple, str(record["id"]))
 
 
-def _hit(query: str, ranked: FusedChunk, row: FoundChunk) -> Hit:
+def _hit(query: str, ranked: FusedChunk, row: FoundChunk, *, hybrid: bool) -> Hit:
     chunk, ranks, scores = row.chunk, ranked.ranks, ranked.scores
     return Hit(
         *(query, 0, ranked.score, row.path or None, row.place, chunk.first_line, chunk.last_line, chunk.page),
         *(" > ".join(chunk.titles), chunk.text, row.fields, scores.get("vectors"), scores.get("words"), None),
-        *(row.number, ranks.get("vectors"), ranks.get("words"), ranks.get("phrase")),
+        row.number,
+        vector_rank=ranks.get("vectors"),
+        word_rank=ranks.get("words"),
+        phrase_rank=ranks.get("phrase"),
+        relevance=ranked.score if hybrid else None,
     )

@@ -57,8 +57,8 @@ class Splits(Protocol):
     def __call__(self, document: Document) -> "Sequence[Chunk]":
         """Returns the chunks of a document in order."""
 
-    def embedded(self, document: Document, chunk: "Chunk") -> str:
-        """Returns the text to embed for a chunk."""
+    def embedded(self, document: Document, chunk: "Chunk") -> Sequence[str]:
+        """Returns the texts to embed for a chunk, one for each of its windows."""
 
 
 class _Spool:
@@ -227,16 +227,18 @@ class IndexWriter:
         for document in map(_cleaned, documents):
             chunks, texts = list[StoredChunk](), list[str]()
             for chunk in splitter(document):
-                text = splitter.embedded(document, chunk)
-                hash = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]
+                hashes = dict[bytes, str]()
+                for text in splitter.embedded(document, chunk):
+                    hashes[hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16]] = text
                 lines = chunk.first_line, chunk.last_line, chunk.page
-                chunks.append(StoredChunk(document.text[chunk.start : chunk.end], chunk.titles, hash, *lines))
-                if hash in new or hash in self._expected or self._store.known([hash]):
-                    self._reused += 1
-                else:
-                    new.add(hash)
-                    result.missing.append(hash)
-                    texts.append(text)
+                shown = document.text[chunk.start : chunk.end]
+                chunks.append(StoredChunk(shown, chunk.titles, tuple(hashes), *lines))
+                missing = [hash for hash in hashes if not (hash in new or hash in self._expected)]
+                missing = [hash for hash in missing if not self._store.known([hash])]
+                self._reused += len(hashes) - len(missing)
+                new.update(missing)
+                result.missing.extend(missing)
+                texts += [hashes[hash] for hash in missing]
             held.add(StoredDocument(document.place, document.title, document.fields, chunks), texts)
             result.documents, result.chunks = result.documents + 1, result.chunks + len(chunks)
             result.guessed = document.guessed
@@ -339,7 +341,7 @@ class IndexWriter:
 
     def _write(self, pending: Pending) -> None:
         held = pending.held if pending.file.problem is None else ()
-        hashes = (chunk.hash for document, _ in held for chunk in document.chunks)
+        hashes = (hash for document, _ in held for chunk in document.chunks for hash in chunk.hashes)
         if not all(hash in pending.vectors or self._store.known([hash]) for hash in hashes):
             problem = "a text that this file shares with another one could not be embedded"
             pending.file, held = replace(pending.file, problem=problem, hash=b"", mtime=-1), ()

@@ -1,13 +1,17 @@
-"""Combines several rankings of chunks into one: reciprocal rank fusion."""
+"""Combines the scores of several rankings of chunks into one relevance."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlxbert.search.store import Scores
 
-K = 60  # of reciprocal rank fusion, as in Cormack, Clarke and Büttcher (2009)
-# A passage that contains the exact phrase is almost always relevant.
-WEIGHTS = {"vectors": 1.0, "words": 1.0, "phrase": 2.0}
+# A logistic regression over questions with and without an answer among the passages, see docs/search.md.
+_VECTORS = 0.65  # per standard deviation between the score and those of unrelated texts
+_WORDS = 4.5  # of a passage with all words of the query; rare words count more
+_PHRASE = 3.0  # of a passage that contains the exact phrase
+_OFFSET = -6.2
+CLOSE = 0.15  # relevance below which a passage is probably no answer
 
 
 @dataclass
@@ -16,48 +20,73 @@ class FusedChunk:
 
     Attributes:
         chunk: The number of the chunk.
-        score: The sum, over the lists, of weight / (`K` + rank). The rank in the list `words` counts less if the chunk
-            has few words of the query: its term is multiplied by the chunk's score divided by `reachable`.
+        score: The relevance from 0 to 1 or, of a single ranking, its score.
         ranks: The rank of the chunk, from 1, in each list that has it.
         scores: The score of the chunk in each of these lists.
+        evidence: What decides the order: the logit of the relevance, or the score.
     """
 
     chunk: int
     score: float = 0.0
     ranks: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    evidence: float = 0.0
 
 
-def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], reachable: float | None = None) -> list[FusedChunk]:
+@dataclass(frozen=True)
+class Scale:
+    """What the scores of a search are compared with.
+
+    Attributes:
+        mean: The mean score of the vectors of two unrelated texts.
+        deviation: The standard deviation of these scores.
+        complete: The BM25 score of a chunk of average length that has each word of the query once.
+    """
+
+    mean: float
+    deviation: float
+    complete: float
+
+    def evidence(self, scores: Mapping[str, float]) -> float:
+        """Returns the logit of the relevance of a chunk, from its scores by vectors, by words and by the phrase."""
+        share = min(scores.get("words", 0.0) / self.complete, 1.0) if self.complete else 0.0
+        deviations = (scores.get("vectors", self.mean) - self.mean) / self.deviation
+        return _OFFSET + _VECTORS * deviations + _WORDS * share + _PHRASE * ("phrase" in scores)
+
+
+def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], scale: Scale | None = None) -> list[FusedChunk]:
     """Fuses several rankings.
 
-    Most passages share common words with a question. If ranks by words counted as much as ranks by meaning, such
-    passages would come before the passage that answers the question in other words.
+    Scores tell more than ranks: a ranking that is sure of a passage, by the score, keeps the passage at the top even if
+    another ranking does not have it. A chunk that is not in the list `vectors` counts as if it were the last there.
 
     Args:
-        lists: The rankings, keyed by their names in `WEIGHTS`. A single list keeps its scores.
+        lists: The rankings `vectors`, `words` and `phrase`, or one of them, which keeps its scores.
         groups: Maps each chunk to its group: its document, or the chunk itself. Only the best chunk of each group is
             returned. Chunks with equal scores keep the order of this mapping.
-        reachable: The highest score that a chunk with all words of the query can reach in the list `words`; `None` if
-            ranks by words count fully.
+        scale: What scores are compared with; `None` for a single list.
     """
-    fused: dict[int, float] = {}
-    by_group: dict[int, dict[int, FusedChunk]] = {}
+    chunks: dict[int, FusedChunk] = {}
     for name, scores in lists.items():
-        seen: dict[int, int] = {}
+        ranks: dict[int, int] = {}
         for chunk, score in scores:
-            group = groups[chunk]
-            first = group not in seen
-            rank = seen.setdefault(group, len(seen) + 1)
-            share = min(score / reachable, 1.0) if name == "words" and reachable else 1.0
-            value = WEIGHTS[name] * share / (K + rank)
-            entry = by_group.setdefault(group, {}).setdefault(chunk, FusedChunk(chunk))
-            entry.score += value if first else value * 1e-6  # a document's best chunk is first in most lists
+            rank = ranks.setdefault(groups[chunk], len(ranks) + 1)
+            entry = chunks.setdefault(chunk, FusedChunk(chunk))
             entry.ranks[name], entry.scores[name] = rank, score
-            if first:
-                fused[group] = fused.get(group, 0.0) + (score if len(lists) == 1 else value)
-    best = {group: max(chunks.values(), key=lambda entry: entry.score) for group, chunks in by_group.items()}
-    for group, entry in best.items():
-        entry.score = fused[group]
+    last = {"vectors": lists["vectors"][-1][1]} if lists.get("vectors") else {}
+    for entry in chunks.values():
+        if scale is None:
+            entry.score = entry.evidence = next(iter(entry.scores.values()))
+        else:
+            entry.evidence = scale.evidence(last | entry.scores)
+            entry.score = relevance(entry.evidence)
     places = {chunk: place for place, chunk in enumerate(groups)}
-    return sorted(best.values(), key=lambda entry: (-entry.score, places[entry.chunk]))
+    best: dict[int, FusedChunk] = {}
+    for entry in sorted(chunks.values(), key=lambda entry: (-entry.evidence, places[entry.chunk])):
+        best.setdefault(groups[entry.chunk], entry)
+    return [*best.values()]
+
+
+def relevance(evidence: float) -> float:
+    """Converts a logit to a relevance from 0 to 1."""
+    return 1 / (1 + math.exp(-evidence)) if evidence > -700 else 0.0

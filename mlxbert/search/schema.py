@@ -29,10 +29,11 @@ _TABLES = (
     "CREATE TABLE documents (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, place TEXT NOT NULL, title TEXT NOT NULL, "
     "fields TEXT NOT NULL)",
     "CREATE INDEX documents_of_file ON documents (file, place)",
-    "CREATE TABLE chunks (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, vector INTEGER NOT NULL, "
-    "titles TEXT NOT NULL, text TEXT NOT NULL, first_line INTEGER, last_line INTEGER, page INTEGER)",
+    "CREATE TABLE chunks (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, titles TEXT NOT NULL, "
+    "text TEXT NOT NULL, first_line INTEGER, last_line INTEGER, page INTEGER)",
     "CREATE INDEX chunks_of_document ON chunks (document)",
-    "CREATE INDEX chunks_of_vector ON chunks (vector)",
+    "CREATE TABLE windows (chunk INTEGER NOT NULL, vector INTEGER NOT NULL, PRIMARY KEY (chunk, vector)) WITHOUT ROWID",
+    "CREATE INDEX windows_of_vector ON windows (vector)",
     "CREATE TABLE vectors (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, vector BLOB NOT NULL)",
     "CREATE TABLE signs (block INTEGER PRIMARY KEY, alive BLOB NOT NULL, bits BLOB NOT NULL, "
     "crc INTEGER NOT NULL)",  # the end of `bits` may be alone in a page, and a page of zeros passes

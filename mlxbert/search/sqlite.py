@@ -29,7 +29,7 @@ from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import FoundChunk, IndexSettings, Scores, Stats, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
-from mlxbert.search.word_search import any_word, phrases, reachable
+from mlxbert.search.word_search import any_word, complete_score, phrases
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,7 @@ _CHUNK = (
 _DOCUMENTS = "files CROSS JOIN documents ON files.id = file"
 # The order of chunks: by file, record and position. Their numbers depend on the order of the updates.
 _PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id"
+_WINDOWS = 4  # windows of a chunk, usually: as many times more vectors than chunks are compared
 _PAGE_OVERHEAD = 128  # the minimum number of bytes of a page that are not available for vectors
 
 
@@ -246,13 +247,15 @@ class SqliteStore:
             for chunk in document.chunks:
                 titles = json.dumps(chunk.titles, ensure_ascii=False)
                 lines = chunk.first_line, chunk.last_line, chunk.page
-                row = (owner, self._vector(chunk.hash, vectors), titles, chunk.text, *lines)
+                row = (owner, titles, chunk.text, *lines)
                 execute(
-                    "INSERT INTO chunks (document, vector, titles, text, first_line, last_line, page) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO chunks (document, titles, text, first_line, last_line, page) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
                     row,
                 )
                 number = self._connection.last_insert_rowid()
+                for hash in chunk.hashes:
+                    execute("INSERT INTO windows VALUES (?, ?)", (number, self._vector(hash, vectors)))
                 execute("INSERT INTO words (rowid, titles, text) VALUES (?, ?, ?)", (number, titles, chunk.text))
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
@@ -312,6 +315,7 @@ class SqliteStore:
         for number in numbers:
             for row in self._connection.rows("SELECT id, titles, text FROM chunks WHERE document = ?", (number,)):
                 execute("INSERT INTO words (words, rowid, titles, text) VALUES ('delete', ?, ?, ?)", row)
+                execute("DELETE FROM windows WHERE chunk = ?", row[:1])
             execute("DELETE FROM chunks WHERE document = ?", (number,))
             execute("DELETE FROM documents WHERE id = ?", (number,))
         self._cache.forget()
@@ -349,7 +353,7 @@ class SqliteStore:
     @guarded
     def prune(self) -> None:
         """See `IndexStore`."""
-        unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE vector = vectors.id)"
+        unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM windows WHERE vector = vectors.id)"
         for (number,) in self._connection.rows(unused):
             self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
             self._block(number)[0][number % BLOCK] = 0
@@ -359,22 +363,25 @@ class SqliteStore:
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """See `IndexStore`."""
         mask = self._mask(only) if only else None
-        query = "SELECT id, vector FROM chunks WHERE vector IN (SELECT value FROM json_each(?))"
+        query = "SELECT chunk, vector FROM windows WHERE vector IN (SELECT value FROM json_each(?))"
+        wide = _WINDOWS * count
         while True:
-            scores = self._cache.nearest(vector, count, mask)
-            rows = self._connection.rows(query, (json.dumps([*scores]),))
-            pairs = [(chunk, scores[vector]) for chunk, vector in rows if mask is None or mask.matches(chunk)]
-            if len(pairs) >= count or len(scores) < count or mask is not None:
-                return self._best(pairs, count)
-            mask = self._mask(only)  # some vectors have no chunk: not written yet, or not pruned yet
+            scores = self._cache.nearest(vector, wide, mask)
+            best: dict[int, float] = {}  # of the windows of each chunk
+            for chunk, number in self._connection.rows(query, (json.dumps([*scores]),)):
+                if mask is None or mask.matches(chunk):
+                    best[chunk] = max(best.get(chunk, -inf), scores[number])
+            if len(best) >= count or len(scores) < wide:
+                return self._best([*best.items()], count)
+            wide *= _WINDOWS  # many windows of few chunks, or vectors that no chunk uses yet or any more
 
     def _mask(self, only: Filter) -> FilterMask:
         """Returns the mask of a filter, computed on first use."""
         if (mask := self._cache.mask(only)) is None:
             condition, values = self._condition(only)
             rows = self._connection.rows(
-                f"SELECT chunks.id, vector FROM {_DOCUMENTS} "
-                f"CROSS JOIN chunks ON documents.id = document WHERE {condition}",
+                f"SELECT chunk, vector FROM {_DOCUMENTS} CROSS JOIN chunks ON documents.id = document "
+                f"CROSS JOIN windows ON chunks.id = chunk WHERE {condition}",
                 values,
             )
             mask = self._cache.add_mask(only, rows)
@@ -391,9 +398,9 @@ class SqliteStore:
         return self._matching(any_word(query, self._frequency), count, only)
 
     @guarded
-    def reachable(self, query: str) -> float:
+    def complete_score(self, query: str) -> float:
         """See `IndexStore`."""
-        return reachable(query, self._frequency, self._cache.vectors())
+        return complete_score(query, self._frequency, self._cache.chunks())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
@@ -517,7 +524,9 @@ class SqliteStore:
         if self.writable:
             self._connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
         complete = self._connection.execute(
-            "SELECT count(*) = (SELECT count(*) FROM chunks) FROM chunks JOIN vectors ON vectors.id = chunks.vector "
+            "SELECT count(*) = (SELECT count(*) FROM windows) AND "
+            "count(DISTINCT chunk) = (SELECT count(*) FROM chunks) "
+            "FROM windows JOIN vectors ON vectors.id = windows.vector JOIN chunks ON chunks.id = chunk "
             "JOIN documents ON documents.id = document JOIN files ON files.id = file"
         )
         if complete.fetchone() != (1,):
@@ -558,5 +567,5 @@ def _found_chunk(row: Sequence[Any]) -> FoundChunk:
         raise ValueError("invalid lines of a chunk")
     if "\0" in text or "\0" in place:  # see `mlxbert.search.database`
         raise ValueError("a text contains NUL characters")
-    chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), b"", *lines)
+    chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), (), *lines)
     return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-SCHEMA = 2  # the version of the stored data; other versions are refused
+SCHEMA = 3  # the version of the stored data; other versions are refused
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class IndexSettings:
         fields: The fields of a record to filter by; `None` for all others.
         created: The time of creation, in ISO 8601.
         updated: The time of the last update.
+        unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
+            yet.
     """
 
     model: str
@@ -57,6 +59,7 @@ class IndexSettings:
     fields: tuple[str, ...] | None = None
     created: str = ""
     updated: str = ""
+    unrelated: tuple[float, float] | tuple[()] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class StoredChunk:
     Attributes:
         text: The text that is shown and searched.
         titles: The titles and headings above the chunk, outermost first.
-        hash: The hash of the text that was embedded, which includes the titles.
+        hashes: The hash of the text that was embedded for each window, which includes the titles.
         first_line: The line on which the chunk begins, if its file has lines.
         last_line: The line on which the chunk ends.
         page: The page on which the chunk begins, if there are pages.
@@ -95,7 +98,7 @@ class StoredChunk:
 
     text: str
     titles: tuple[str, ...]
-    hash: bytes
+    hashes: tuple[bytes, ...]
     first_line: int | None = None
     last_line: int | None = None
     page: int | None = None
@@ -215,8 +218,8 @@ class IndexStore(Protocol):
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""
 
-    def reachable(self, query: str) -> float:
-        """Returns the highest BM25 score that a chunk with all words of a query can reach."""
+    def complete_score(self, query: str) -> float:
+        """Returns the BM25 score of a chunk of average length that has each word of a query once."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks that contain all quoted phrases of a query or, if it has none, the query as one phrase."""

@@ -77,6 +77,7 @@ class VectorCache:
         self._all: tuple[NDArray[np.int64], Any] | None = None
         self._masks: dict[Filter, FilterMask] = {}
         self._counts: dict[str, int] = {}
+        self._chunks: int | None = None
 
     def _refresh(self) -> None:
         version = self._connection.row("PRAGMA data_version")[0]
@@ -94,9 +95,12 @@ class VectorCache:
             self._counts.clear()
         return self._counts
 
-    def vectors(self) -> int:
-        """Returns the number of vectors, which is about the number of chunks."""
-        return int(self._loaded().alive.sum())
+    def chunks(self) -> int:
+        """Returns the number of chunks. It is cached, because SQLite counts all rows."""
+        self._refresh()
+        if self._chunks is None:
+            self._chunks = int(self._connection.row("SELECT count(*) FROM chunks")[0])
+        return self._chunks
 
     def mask(self, only: Filter) -> "FilterMask | None":
         """Returns the mask of a filter, if it is cached."""

@@ -6,7 +6,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 ROWS = 8_000  # chunks scored per query: FTS5 takes 2.5 µs per chunk, 20 ms in total
-_MAX_FREQUENCY = 2.2  # k1 + 1 of FTS5's BM25: the limit of a word's factor, however often it occurs in a chunk
 _COMMON = 1e-6  # the weight of a word in more than half of all chunks
 _WORD = re.compile(r"\S+")
 _TOKEN = re.compile(r"[^\W_]+")
@@ -40,8 +39,8 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
     return " OR ".join(map(_phrase, kept))
 
 
-def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
-    """Returns the highest BM25 score that a chunk with all words of a query can reach.
+def complete_score(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
+    """Returns the BM25 score of a chunk of average length that has each word of a query once.
 
     Args:
         query: Any text.
@@ -52,7 +51,7 @@ def reachable(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], 
     numbers = frequency(words)
     counts = [numbers.get(word, 0) for word in words]
     weights = (math.log((max(chunks - count, 0) + 0.5) / (count + 0.5)) for count in counts)
-    return _MAX_FREQUENCY * sum(max(weight, _COMMON) for weight in weights)
+    return sum(max(weight, _COMMON) for weight in weights)
 
 
 def phrases(query: str) -> str:

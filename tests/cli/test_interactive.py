@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from mlxbert.cli import interactive_search as module
 from mlxbert.cli.interactive_search import SearchScreen, SearchThread, editor_command, open_in_editor
 from mlxbert.cli.views.hit_list import HitList
 from mlxbert.errors import InputError
-from mlxbert.results.hit import Hit
+from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.search.index import Index
 from tests.helpers.program import call, command, environment, terminal
 from tests.helpers.screen import Screen
@@ -135,6 +136,19 @@ def test_names_and_passages_do_not_steer_the_terminal(width: int) -> None:
     assert any(line.startswith("  r2:10  猫") for line in lines)
     assert cell_len(lines[0].split("  ")[0]) <= width
     assert HitList().lines(width, 5) == []
+
+
+def test_relevance_and_equal_texts_are_said() -> None:
+    listed = HitList()
+    alike = (SimilarPassage(None, "r1", None, None, 7),) * 9
+    listed.show("cat", [replace(hit(1), relevance=0.87, alike=alike), replace(hit(2), relevance=0.01)])
+    assert (
+        text_of(listed.lines(80, 20))[0] == "> /notes/1.md:10  87%  +9 alike  Pets" and listed.message == "2 passages"
+    )
+    listed.show("cat", [replace(hit(2), relevance=0.01)])
+    assert listed.message == "nothing close; the nearest"
+    listed.show("cat", [])
+    assert listed.message == "nothing was found"
 
 
 def test_it_searches_as_one_types_and_enter_gives_the_place(pipe: PipeInput) -> None:
@@ -275,7 +289,7 @@ def test_a_real_terminal_shows_and_opens_what_is_found(tmp_path: Path, small: st
         try:
             screen.wait_for(b"search:")
             screen.type(b"paris")
-            screen.wait_for(b"2 passages")
+            screen.wait_for(b"b.md:3")
             screen.type(b"\r")
             while not opened.exists() or not opened.read_text().endswith("\n"):
                 assert running.poll() is None

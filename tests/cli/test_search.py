@@ -24,7 +24,8 @@ from tests.helpers.screen import Screen
 
 Run = Callable[..., Outcome]
 KEYS = (
-    "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score chunk"
+    "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score "
+    "chunk relevance alike"
 )
 FILES = {
     "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
@@ -63,7 +64,7 @@ def test_the_first_search_makes_an_index_and_later_ones_read_only_what_changed(r
     first = run("search", "paris", files)
     assert [*first.lines[0]] == KEYS.split() and paths(first)[0] == "b.txt"
     assert "left out: 1 hidden, 1 binary" in first.err.replace("1 binary, 1 hidden", "1 hidden, 1 binary")
-    assert run("search", "paris", files).err == ""
+    assert run("search", "paris", files, "--mode", "words").err == ""
     (files / "g.txt").write_text("paris paris", encoding="utf-8")
     (files / "b.txt").unlink()
     assert paths(run("search", "paris", files, "--no-update"))[0] == "b.txt"
@@ -295,7 +296,7 @@ def test_a_database_of_another_program_and_an_index_in_use_are_not_removed(run: 
 
 @TERMINALS
 def test_a_terminal_shows_links_bars_and_the_words(show: Terminal, files: Path, variables: dict[str, str]) -> None:
-    outcome, shown = show("search", "where is paris", str(files), "--explain", **variables)
+    outcome, shown = show("search", "where is paris", str(files), "--explain", "--mode", "words", **variables)
     assert outcome.status == 0
     link = re.search(r"\x1b\]8;[^;]*;file://([^\x1b]*)\x1b\\", shown)
     assert link and link[1] == f"{files}/b.txt#1"
@@ -400,14 +401,15 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
         assert (finished := _update(index, None).finished) and (finished.reused, finished.files) == (3, 3)
 
 
-def test_ranks_that_are_fused_are_told_apart() -> None:
+def test_relevance_is_a_share_and_repeated_passages_are_counted() -> None:
+    from mlxbert.results.hit import SimilarPassage
     from tests.cli.test_narrow import _shown
 
-    def length(share: float, **scores: float) -> int:
-        drawn = view.draw(replace(_passage(**scores), share=share), view.QueryWords("x"), explain=False)
-        return str(_shown(drawn)).count("█")
-
-    assert length(61 / 70) < 0.6 * length(1) and length(61 / 70, vector_score=0.5) > 0.8 * length(1)
+    same = tuple(SimilarPassage(f"/{name}.md", "", 7, None, 9) for name in ("b", "c"))
+    drawn = replace(_passage(relevance=0.83, alike=same), share=0.83)
+    for duplicates in (False, True):
+        shown = str(_shown(view.draw(drawn, view.QueryWords("x"), explain=False, duplicates=duplicates)))
+        assert "83%" in shown and "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
 
 
 def _passage(**given: Any) -> view.DrawnPassage:

@@ -3,6 +3,7 @@
 import functools
 import re
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,10 +53,13 @@ def check(splitter: Splitter, found: Document) -> list[Chunk]:
     for chunk in chunks:
         part = text[chunk.start : chunk.end]
         assert part and part == part.strip()
-        whole = splitter.embedded(found, chunk)
-        assert len(model.encode(splitter.prompt + whole)) <= model.max_length  # refuses more itself
-        assert len(model.pieces(splitter.prompt + whole)) - len(model.pieces(splitter.prompt)) <= splitter.tokens
-        assert whole.endswith(part)
+        ends = [chunk.start, *(place for window in chunk.windows for place in window), chunk.end]
+        assert ends == sorted(ends) and chunk.windows
+        for start, end in list(pairwise(ends))[::2]:
+            assert not text[start:end].strip() or not model.pieces(text[start:end].strip())
+        for (start, end), whole in zip(chunk.windows, splitter.embedded(found, chunk), strict=True):
+            assert len(model.encode(splitter.prompt + whole)) <= model.max_length  # refuses more itself
+            assert whole.endswith(text[start:end]) and start < end
         if found.first_line is not None:
             assert chunk.first_line == found.first_line + text.count("\n", 0, chunk.start)
             assert chunk.last_line == found.first_line + text.count("\n", 0, chunk.end)
@@ -133,9 +137,9 @@ def test_titles_are_those_over_the_start() -> None:
     assert [chunk.titles for chunk in chunks] == [
         *(guide, guide, (*guide, "A"), (*guide, "A", "B"), (*guide, "A", "C"), (*guide, "A"), guide, (*guide, "D")),
     ]
-    assert splitter.embedded(found, chunks[3]) == f"Guide > A > B\n#### B\n{words(20)}"
+    assert splitter.embedded(found, chunks[3]) == [f"Guide > A > B\n#### B\n{words(20)}"]
     plain = Splitter(splitter.tokenizer, tokens=40, titles=False)
-    assert plain.embedded(found, chunks[3]) == f"#### B\n{words(20)}"
+    assert plain.embedded(found, chunks[3]) == [f"#### B\n{words(20)}"]
     assert [chunk.titles for chunk in check(plain, found)] == [chunk.titles for chunk in chunks]
 
 
@@ -145,8 +149,29 @@ def test_titles_take_a_quarter_of_the_room_at_most() -> None:
         words(30): words(10), "x" * 1000: "", words(10): words(10), f"cat > {'y' * 1000}": "cat", "": "",
     }.items():  # fmt: skip
         found = document(words(100), title)
-        line, _, rest = splitter.embedded(found, check(splitter, found)[0]).rpartition("\n")
+        line, _, rest = splitter.embedded(found, check(splitter, found)[0])[0].rpartition("\n")
         assert line == shown and rest == words(len(rest.split()))
+
+
+def test_the_innermost_titles_fit_first() -> None:
+    splitter = sized(40)
+    text = f"# {words(6)}\n## dog\n### Paris\n{words(30)}"
+    found = document(text, words(9, "mat"))
+    chunk = check(splitter, found)[0]
+    heading = splitter.embedded(found, replace(chunk, titles=(words(9, "mat"), words(6), "dog", "Paris")))[0]
+    assert heading.startswith(f"{words(6)} > dog > Paris\n") or heading.startswith("dog > Paris\n")
+
+
+def test_windows_are_whole_sentences() -> None:
+    splitter = sized(256)
+    sentence = f"The {words(19)} sat."
+    found = document(" ".join([sentence] * 8))
+    (chunk,) = check(splitter, found)
+    assert splitter.embedded(found, chunk) == [" ".join([sentence] * 2)] * 4  # 44 tokens; three have more than 64
+    long = document(f"{sentence} The {words(100)}. The dog sat.")
+    shown = splitter.embedded(long, check(splitter, long)[0])
+    assert shown[0] == sentence and shown[-1].endswith("The dog sat.")
+    assert all(len(splitter.tokenizer.pieces(each)) <= 64 for each in shown)
 
 
 def test_without_text_there_are_no_chunks() -> None:
@@ -174,16 +199,16 @@ def test_sizes_that_the_model_cannot_take_are_refused() -> None:
 
 def test_what_stands_alone_with_more_tokens_is_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tokens of the whole text were a third of those of its parts."""
-    splitter, starts = sized(30), Splitter._token_starts
+    splitter, starts = sized(30, tokenizer(34)), Splitter._token_starts
     monkeypatch.setattr(Splitter, "_token_starts", lambda self, text: starts(self, text)[::3])
     found = document("\n\n".join([words(50), "# A", words(50, "dog."), "x" * 400]), "the city")
-    assert len(check(splitter, found)) > 5
+    assert sum(len(chunk.windows) for chunk in check(splitter, found)) > 5
 
 
 def test_a_character_too_long_for_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Splitter, "_heading", lambda self, titles: words(9))
     with pytest.raises(InputError, match="tokens"):
-        sized(8)(document("cat"))
+        sized(8, tokenizer(10))(document("cat"))
 
 
 MILLION = {

@@ -53,13 +53,13 @@ def vector(seed: int) -> Any:
 
 def document(*texts: str, place: str = "", **fields: Any) -> StoredDocument:
     """A document with a chunk of each text, whose hash is that of the text."""
-    chunks = [StoredChunk(text, ("Top",), text.encode(), line, line) for line, text in enumerate(texts, 1)]
+    chunks = [StoredChunk(text, ("Top",), (text.encode(),), line, line) for line, text in enumerate(texts, 1)]
     return StoredDocument(place, "Top", fields, chunks)
 
 
 def put(store: IndexStore, path: str, *documents: StoredDocument, **file: Any) -> None:
     """Puts a file; the vector of a text is drawn from its length."""
-    texts = {chunk.hash for one in documents for chunk in one.chunks}
+    texts = {hash for one in documents for chunk in one.chunks for hash in chunk.hashes}
     vectors = {text: vector(len(text)) for text in texts - store.known(texts)}
     with store.writing():
         store.put(StoredFile(path, **file), documents, vectors)
@@ -86,7 +86,7 @@ def test_what_is_put_is_found(store: IndexStore, opened: Open) -> None:
     assert first == "one dog" and score == pytest.approx(1, abs=1e-3)
     found = again.chunks([number for number, _ in again.with_words("dog", 9, Filter())])[0]
     assert (found.path, found.place, found.fields) == ("/docs/a", "", {"year": 2020, "lang": "de"})
-    assert found.chunk == StoredChunk("one dog", ("Top",), b"", 1, 1)
+    assert found.chunk == StoredChunk("one dog", ("Top",), (), 1, 1)
     assert [one.chunk.text for one in again.around(found.number, 1, 1)] == ["one dog", "two cats here"]
     assert again.around(found.number + 99, 1, 1) == [] == again.chunks([99])
     again.check()
@@ -100,7 +100,7 @@ def test_vectors_that_no_chunk_has_yet_are_not_found(store: IndexStore) -> None:
     for only in (EVERYTHING, make_filter(["path=*a"])):
         assert [text for text, _ in nearest(store, 30, only, count=2)] == ["one dog"]
     store.check()
-    put(store, "/docs/b", StoredDocument("", "", {}, [StoredChunk("later", (), bytes([30]))]))
+    put(store, "/docs/b", StoredDocument("", "", {}, [StoredChunk("later", (), (bytes([30]),))]))
     assert [text for text, _ in nearest(store, 30, count=1)] == ["later"] and store.stats().vectors == 40
     with store.writing():
         store.prune()
@@ -386,7 +386,7 @@ HOSTILE = (
     "CREATE TABLE more (x)",
     "CREATE INDEX more ON files (abs(size))",
     "DROP TABLE signs",
-    "DROP INDEX chunks_of_vector",
+    "DROP INDEX windows_of_vector",
     "ALTER TABLE files ADD COLUMN y AS (size + 1)",
     "ALTER TABLE files RENAME TO files2; CREATE VIEW files AS SELECT * FROM files2",
 )
