@@ -149,7 +149,7 @@ def test_it_searches_as_one_types_and_enter_gives_the_place(pipe: PipeInput) -> 
     assert screen.list.line_of(HITS[1]) == 11 and "8 passages" in drawn
 
 
-@pytest.mark.parametrize("key", [ESCAPE, INTERRUPT])
+@pytest.mark.parametrize("key", [ESCAPE, INTERRUPT, INTERRUPT + ENTER + INTERRUPT])
 def test_keys_leave(pipe: PipeInput, key: str) -> None:
     assert show(pipe, [(always, ENTER + "cat"), (has_hits, key)])[0] is None
 
@@ -275,7 +275,7 @@ def test_a_real_terminal_shows_and_opens_what_is_found(tmp_path: Path, small: st
         try:
             screen.wait_for(b"search:")
             screen.type(b"paris")
-            screen.wait_for(b"2 passages")
+            screen.wait_for(b"b.md:3")
             screen.type(b"\r")
             while not opened.exists() or not opened.read_text().endswith("\n"):
                 assert running.poll() is None
