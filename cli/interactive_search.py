@@ -123,8 +123,12 @@ class SearchScreen:
             keys.add(key)(lambda _, step=step: self.list.move(step))
         keys.add("enter")(lambda _: self._chosen())
         for key in ("escape", "c-c", "c-d"):
-            keys.add(key)(lambda event: event.app.exit(result=None))
+            keys.add(key)(lambda _: self._leave(None))
         return keys
+
+    def _leave(self, hit: "Hit | None") -> None:
+        if not self.app.is_done:  # several keys may come together
+            self.app.exit(result=hit)
 
     def _listed(self) -> "StyleAndTextTuples":
         size = self.app.output.get_size()
@@ -161,7 +165,7 @@ class SearchScreen:
             return
         hit = self.list.hits[self.list.selected]
         if hit.path is None or not os.environ.get("EDITOR", "").strip():
-            self.app.exit(result=hit)
+            self._leave(hit)
         else:
             self.app.create_background_task(self._edit(hit.path, self.list.line_of(hit)))
 

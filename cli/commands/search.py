@@ -16,7 +16,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
-from mlxbert.errors import ArgumentError, BusyError, InputError, MlxbertError
+from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import file_systems
@@ -183,10 +183,10 @@ def search(
     if not query.strip():
         _search_interactively(searched, how, chosen, out)
         return
+    # These models are loaded first, so that a wrong one is not noticed only after an index was made.
+    reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
+    answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
     with _opened(searched, chosen, query) as index:
-        # Models are loaded first: a wrong one must not be noticed only after a long update.
-        reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
-        answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
         if not how.no_update:
             _bring_up_to_date(index, searched, out)
         hits = index.search(
@@ -313,7 +313,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             _check_same(opened.about, chosen)
         try:
             yield opened
-        except MlxbertError:  # nothing could be read, or another model cannot be loaded
+        except InputError:  # nothing could be read
             if new and not opened.stats().files:
                 opened.close()
                 schema.remove(opened.path)

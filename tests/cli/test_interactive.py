@@ -163,7 +163,7 @@ def test_it_searches_as_one_types_and_enter_gives_the_place(pipe: PipeInput) -> 
     assert screen.list.line_of(HITS[1]) == 11 and "8 passages" in drawn
 
 
-@pytest.mark.parametrize("key", [ESCAPE, INTERRUPT])
+@pytest.mark.parametrize("key", [ESCAPE, INTERRUPT, INTERRUPT + ENTER + INTERRUPT])
 def test_keys_leave(pipe: PipeInput, key: str) -> None:
     assert show(pipe, [(always, ENTER + "cat"), (has_hits, key)])[0] is None
 
