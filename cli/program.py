@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from mlxbert.cli.views import console, help as view
 from mlxbert.errors import ArgumentError
+from mlxbert.tasks.catalogue import CATALOGUE
 
 _ALIASES = {"rm": "remove", "ls": "list", "mv": "move"}
 _SUGGESTIONS = {  # names that other programs give to a command
@@ -130,7 +131,11 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
             return f"{problem.option_name} is a flag and takes no value", None
         case "BadOptionUsage":
             option = next(param for param in context.command.params if problem.option_name in param.opts)
-            return f"{problem.option_name} has no value, expected {expected(option)}", None
+            entry = CATALOGUE.get(problem.option_name.removeprefix("--"))  # options that name the model of a task
+            return (
+                f"{problem.option_name} has no value, expected {expected(option)}",
+                None if entry is None else entry.hint,
+            )
     if extra := _EXTRA.fullmatch(problem.message):
         usage = view.usage(context.command)
         quote = "quote a text that has spaces; " if " " in extra[1] else ""

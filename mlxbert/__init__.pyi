@@ -54,6 +54,7 @@ from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVe
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.result import Failure as Failure
+from mlxbert.results.search_answer import SearchAnswer as SearchAnswer
 from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
 from mlxbert.results.text_relations import (
     Mined as Mined,

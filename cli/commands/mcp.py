@@ -34,6 +34,7 @@ def mcp(
 
     Example: mlxbert mcp ~/notes
     """
+    from mlxbert.cli.commands.search import note_other_models
     from mlxbert.search.index import open_index
     from mlxbert.search.index_locations import find_index, index_file
     from mlxbert.search.mcp import Served, serve
@@ -50,10 +51,12 @@ def mcp(
 
     def prepare() -> Served:
         model_name = model or (os.environ.get("MLXBERT_MODEL") or BUILTIN if new else None)
+        if new and model is None:
+            note_other_models(searched, model_name or BUILTIN)
         opened = resources.enter_context(open_index(file, model=model_name, paths=searched))
         if not no_update:
             _update(opened, searched or None)
-        return Served(opened, searched)
+        return Served(opened, searched, None if no_update else lambda: opened.update(searched or None))
 
     with ExitStack() as resources:
         serve(prepare)

@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,10 @@ import typer
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
-from mlxbert.cli.views import console, json_lines, progress, search as view
+from mlxbert.cli.views import console, json_lines, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import ArgumentError, BusyError, InputError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
-from mlxbert.progress import OnProgress
 from mlxbert.results.json import plain, to_json
 from mlxbert.search import file_systems
 from mlxbert.weights.model_source import BUILTIN
@@ -26,6 +25,7 @@ from mlxbert.weights.model_source import BUILTIN
 if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.results.hit import Hit
+    from mlxbert.results.search_answer import SearchAnswer
     from mlxbert.search.index import Index
     from mlxbert.search.store import IndexSettings
     from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
@@ -84,6 +84,14 @@ class QueryOptions:
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False
     rerank: Annotated[str | None, Option("Cross-encoder that reranks the candidates.", "MODEL")] = None
     candidates: Annotated[int, Option("Number of passages to rerank.", bounds=CANDIDATES)] = 50
+    answer: Annotated[
+        str | None,
+        Option(
+            "Question-answering model that answers the query. It reads the passages that are shown, and says so if "
+            "none of them has the answer. An example is deepset/roberta-base-squad2.",
+            "MODEL",
+        ),
+    ] = None
     where: Annotated[
         list[str] | None,
         Option("Condition, such as 'path=*.md' or 'date>=2026-01-01'. May be repeated: all must hold.", "CONDITION"),
@@ -114,8 +122,6 @@ class IndexUpdate:
     changed: bool = False
     files: int = 0
     embedded: int = 0
-    read: int = 0
-    chunks: int = 0
 
     def add(self, event: "Event") -> None:
         """Updates the progress with an event."""
@@ -133,17 +139,11 @@ class IndexUpdate:
                 self.changed = True
                 self.files += isinstance(event, update_events.FileIndexed)
             case update_events.FileRead():
-                self.read, self.chunks = self.read + event.size, self.chunks + event.chunks
                 self.guessed += [event] if event.guessed is not None else []
             case update_events.Embedded():
                 self.embedded = event.chunks
             case update_events.IndexUpdated():
                 self.finished = event
-
-    @property
-    def size(self) -> int:
-        """The approximate number of bytes that were both read and embedded."""
-        return int(self.read * (self.embedded / self.chunks if self.chunks else 1))
 
     @property
     def lacks_path(self) -> bool:
@@ -161,13 +161,15 @@ def search(
     how: QueryOptions,
     chosen: IndexOptions,
     out: OutputOptions,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to find.")] = "",
     paths: Paths = None,
 ) -> None:
     """Search files and folders by meaning and by words.
 
     The first search reads and embeds the files, and keeps the result in an index; later searches update what has
     changed. Without a path it searches the current folder. It prints passages in a terminal, JSON lines in a pipe.
+    Without a query, or with an empty one, a terminal shows a list that changes as you type. Enter opens a passage in
+    the editor that $EDITOR names.
 
     Example: mlxbert search "how do refunds work" docs/
     """
@@ -176,25 +178,72 @@ def search(
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
-        raise ArgumentError(f"query is {query!r}, expected a text")
+        _check_interactive(how, out, query)
     searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)
     if searched is None:
         console.say("note", "nothing was searched")
         return
+    if not query.strip():
+        _search_interactively(searched, how, chosen, out)
+        return
+    # These models are loaded first, so that a wrong one is not noticed only after an index was made.
+    reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
+    answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
     with _opened(searched, chosen, query) as index:
         if not how.no_update:
             _bring_up_to_date(index, searched, out)
-        reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
         hits = index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
             all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
         )  # fmt: skip
+        answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
         elif reranker is None and all(hit.relevance is not None and hit.relevance < CLOSE for hit in hits):
             console.say("note", "nothing close was found; these passages are the nearest")
-        _show(index, hits, how, out)
+        _show(index, hits, answer, how, out)
+
+
+def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> None:
+    """Raises an error if there is no terminal for an interactive search, or an option does not work there."""
+    from mlxbert.cli.interactive_search import require_package
+
+    if out.json or not (console.at_terminal() and console.can_ask()):
+        where = "" if out.json else "; only a terminal can be searched without one"
+        problem = f"query is {query!r}, expected a text" if query else f"QUERY is missing: what to find{where}"
+        raise ArgumentError(problem, hint='for example: mlxbert search "how do refunds work" docs/')
+    for name in ("answer", "context", "duplicates", "explain"):
+        if getattr(how, name):
+            raise ArgumentError(f"--{name} works only with a query")
+    require_package()
+
+
+def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: IndexOptions, out: OutputOptions) -> None:
+    """Brings the index up to date, and lets the user search it; prints the place of a passage to open, if any."""
+    from mlxbert.cli.interactive_search import SearchScreen, SearchThread
+    from mlxbert.search.index import open_index
+
+    with _opened(searched, chosen) as index:
+        if not how.no_update:
+            _bring_up_to_date(index, searched, out)
+        file, model = index.path, _computing(chosen.model or index.about.model, chosen).ref
+    reranker = None if how.rerank is None else _computing(how.rerank, chosen).ref
+
+    def find(index: "Index", query: str) -> "list[Hit]":
+        return index.search(
+            query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
+            all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
+        )  # fmt: skip
+
+    thread = SearchThread(lambda: open_index(file, model=model), find)
+    try:
+        screen = SearchScreen(thread)
+        hit = screen.run()
+    finally:
+        thread.close()
+    if hit is not None:
+        console.stdout().print(view.place_of(hit, screen.list.line_of(hit)), soft_wrap=True)
 
 
 def index(
@@ -254,6 +303,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
             hint = "the query comes first: mlxbert search QUERY PATH" if swapped else "check the spelling of the path"
             raise InputError(f"{missing[0]}: no such file or folder", hint=hint)
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
+        if chosen.model is None:
+            note_other_models(paths, name)
         model = session.load("embed", _computing(name, chosen))
     elif (about := index_locations.about_of(file)) is not None:
         model = _computing(chosen.model or about.model, chosen).ref
@@ -271,6 +322,29 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
                 opened.close()
                 schema.remove(opened.path)
             raise
+
+
+def note_other_models(paths: Sequence[str], model: str) -> None:
+    """Says so if a new index gets another model than the index that one of its paths has already.
+
+    Args:
+        paths: The paths of the new index.
+        model: The model of the new index.
+    """
+    from mlxbert.search import index_locations
+    from mlxbert.search.index import model_name
+
+    for path in paths:
+        file = index_locations.find_index([path])
+        about = None if file is None else index_locations.about_of(file)
+        if about is not None and about.model != model_name(model):
+            covered = " and ".join(view.near(root) for root in about.roots)
+            new = " and ".join(paths)
+            console.say(
+                "note", f"a new index of {new} is made with the model {model}; that of {covered} has {about.model}"
+            )
+            console.say("hint", "to make the new one with the same model:", f"--model {shlex.quote(about.model)}")
+            return
 
 
 def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
@@ -325,15 +399,15 @@ def _update(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
 
     roots = index.about.roots
     done = IndexUpdate(roots if paths is None else spelled(paths, roots))
-    show: OnProgress | None = None
+    show: Callable[[Event], None] | None = None
     try:
         with ExitStack() as drawn:
             for event in index.update(paths):
                 done.add(event)
                 if show is None and done.scanned is not None and done.scanned.changed:
-                    show = drawn.enter_context(progress.records(done.scanned.size, shown=True, what="chunks"))
+                    show = drawn.enter_context(update_progress.index_update(done.scanned))
                 if show is not None:
-                    show(done.size, done.embedded)
+                    show(event)
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
             kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
@@ -459,9 +533,14 @@ def _is_hidden(path: str, roots: Sequence[str]) -> bool:
     return False
 
 
-def _show(index: "Index", hits: "Sequence[Hit]", how: QueryOptions, out: OutputOptions) -> None:
-    """Draws passages in a terminal, or prints them as JSON lines in a pipe."""
+def _show(
+    index: "Index", hits: "Sequence[Hit]", answer: "SearchAnswer | None", how: QueryOptions, out: OutputOptions
+) -> None:
+    """Draws the answer, if one was asked for, and passages in a terminal, or prints them as JSON lines in a pipe."""
     if not console.draws(out.json):
+        if answer is not None:
+            near = answer.path and view.near(answer.path)
+            json_lines.put_line(to_json(plain(answer.to_dict() | {"path": near})))
         for hit in hits:
             line = hit.to_dict(why=how.explain)
             sides = _around(index, hit, how.context) if how.context else ()
@@ -472,8 +551,11 @@ def _show(index: "Index", hits: "Sequence[Hit]", how: QueryOptions, out: OutputO
         return
     console.require_stdout()
     screen = console.stdout()
-    for passage in _passages(index, hits, how.context):
-        if passage.hit.rank > 1:
+    if answer is not None:
+        for part in view.draw_answer(answer):
+            screen.print(part)
+    for passage in _passages(index, hits, how.context, answer):
+        if passage.hit.rank > 1 or answer is not None:
             screen.print()
         words = view.QueryWords(passage.hit.query)
         for part in view.draw(passage, words, explain=how.explain, duplicates=how.duplicates):
@@ -488,11 +570,14 @@ def _around(index: "Index", hit: "Hit", lines: int) -> tuple[list[str], list[str
     return before[:-1][-lines:], after[1:][:lines]
 
 
-def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[view.DrawnPassage]":
+def _passages(
+    index: "Index", hits: "Sequence[Hit]", context: int, answer: "SearchAnswer | None"
+) -> "Iterator[view.DrawnPassage]":
     """Yields the hits to draw, each with its best sentence.
 
-    The best sentence is the one that shares the most words with the query, by their total length. If a passage has
-    none of the words, it is the sentence that is most similar to the query.
+    The best sentence is the one with the answer. In the other passages, it is the one that shares the most words with
+    the query, by their total length. If a passage has none of the words, it is the sentence that is most similar to the
+    query.
     """
     from mlxbert.search.sentences import sentences
     from mlxbert.tasks.similarity import similarity
@@ -501,10 +586,13 @@ def _passages(index: "Index", hits: "Sequence[Hit]", context: int) -> "Iterator[
     spans = [sentences(hit.text) or [(0, len(hit.text))] for hit in hits]
     texts = [[hit.text[start:end] for start, end in pieces] for hit, pieces in zip(hits, spans, strict=True)]
     chosen = [max(range(len(pieces)), key=[*map(words.shared, pieces)].__getitem__) for pieces in texts]
+    if answer is not None and answer.rank is not None and answer.start is not None:
+        pieces = spans[answer.rank - 1]
+        chosen[answer.rank - 1] = max(sum(start <= answer.start for start, _ in pieces) - 1, 0)
     unmatched = [
         (number, sentence)
         for number, pieces in enumerate(texts)
-        if not words.shared(hits[number].text)
+        if not words.shared(hits[number].text) and (answer is None or answer.rank != number + 1)
         for sentence in range(len(pieces))
     ]
     if unmatched:

@@ -257,6 +257,17 @@ def line(text: str, limit: int = 1000) -> str:
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
+def end_of(path: str, width: int) -> str:
+    """Returns the end of a path that fits `width` columns; invisible characters are made visible."""
+    text = visible(path)
+    if rich.cell_len(text) <= width:
+        return text
+    text = text[-width:]
+    while rich.cell_len(text) > width - 1:
+        text = text[1:]
+    return f"…{text}"
+
+
 def pair(first: str, second: str) -> Iterator["rich.RenderableType"]:
     """Draws two texts, each on its own line."""
     texts = (("A", first), ("B", second))

@@ -134,7 +134,7 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     if not console.may_draw():
         yield lambda what, done, total: None
         return
-    with _drawing(*_count_columns()) as progress:
+    with drawing(*_count_columns()) as progress:
         pace = RemainingTime()
         task = progress.add_task("", total=None, pace=pace)
 
@@ -158,7 +158,7 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
     if not console.may_draw():
         yield lambda done, total: None
         return
-    with _drawing(*columns()) as progress:
+    with drawing(*columns()) as progress:
         pace = RemainingTime()
         task = progress.add_task(what, total=total, pace=pace)
 
@@ -170,9 +170,7 @@ def _bar(what: str, total: int, columns: Callable[[], tuple["rich.ProgressColumn
 
 
 @contextmanager
-def records(
-    total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0), what: str = "done"
-) -> Iterator[OnProgress]:
+def records(total: int | None, *, shown: bool, before: tuple[int, int] = (0, 0)) -> Iterator[OnProgress]:
     """Shows a bar in a terminal with the share of the input that is done, the number of results, and their rate.
 
     Yields a function that takes the number of bytes and of results so far. The results of a window all arrive at its
@@ -182,7 +180,6 @@ def records(
         total: The size of the input in bytes, if known.
         shown: Whether to show anything.
         before: The bytes and results of an earlier run. The bar begins there, but the rate excludes them.
-        what: The word after the number of results.
     """
     if not shown or not console.may_draw():
         yield lambda done, results: None
@@ -190,8 +187,8 @@ def records(
     from mlxbert.text.batch import WINDOW
 
     total_text = "" if total is None else f"of {console.size(total)}, "
-    template = f"{total_text}{{task.fields[results]:,}} {what}, {{task.fields[rate]:,.0f}}/s"
-    with _drawing(rich.TextColumn(template, markup=False), percent=total is not None) as progress:
+    template = f"{total_text}{{task.fields[results]:,}} done, {{task.fields[rate]:,.0f}}/s"
+    with drawing(rich.TextColumn(template, markup=False), percent=total is not None) as progress:
         pace, results_at_measurement = RemainingTime(), before[1]
         pace.add(before[0])
         task = progress.add_task("", total=total, completed=before[0], results=before[1], rate=0.0, pace=pace)
@@ -208,8 +205,13 @@ def records(
 
 
 @contextmanager
-def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator["rich.Progress"]:
-    """Draws a line with a bar, the percentage, the columns and the remaining time.
+def drawing(
+    *columns: "rich.ProgressColumn",
+    percent: bool = True,
+    last: "rich.ProgressColumn | None" = None,
+    bar_width: int | None = None,
+) -> Iterator["rich.Progress"]:
+    """Draws a line with a bar, the percentage, the columns, the remaining time, and perhaps a last column.
 
     In a narrow terminal, the line has only the percentage. Notes appear above the line. rich must not redirect stdout,
     because it would send the text of stdout to stderr.
@@ -222,9 +224,9 @@ def _drawing(*columns: "rich.ProgressColumn", percent: bool = True) -> Iterator[
             return rich.Text(_clock(task.fields["pace"].left(task.total)), style="progress.remaining")
 
     screen = console.stderr()
-    bar = rich.BarColumn(bar_width=max(_MIN_BAR, min(_MAX_BAR, screen.width - _OTHER_COLUMNS)))
+    bar = rich.BarColumn(bar_width=bar_width or max(_MIN_BAR, min(_MAX_BAR, screen.width - _OTHER_COLUMNS)))
     share = (rich.TextColumn("{task.percentage:>3.0f}%"),) if percent else ()
-    parts = (bar, *share, *columns, TimeLeft())
+    parts = (bar, *share, *columns, TimeLeft(), *(() if last is None else (last,)))
     if screen.width < _WIDE:
         parts = share or columns
     progress = rich.Progress(*parts, console=screen, transient=True, redirect_stdout=False)

@@ -11,6 +11,7 @@ from urllib.parse import quote_from_bytes
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.hit import Hit
+from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.search.folding import plain, plain_with_places
 from mlxbert.search.index_problems import grouped
 from mlxbert.search.store import IndexProblem
@@ -85,7 +86,7 @@ def draw(
 ) -> Iterator["rich.RenderableType"]:
     """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
     hit = passage.hit
-    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), _place(passage))
+    head = rich.Text.assemble((f"{hit.rank}  ", "dim"), place_of(hit, passage.line))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
     bar = console.bar(passage.share).rstrip()
@@ -95,7 +96,7 @@ def draw(
     if explain:
         yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)
     width = min(console.stdout().width, _MAX_WIDTH) - _INDENT
-    for line in _window(passage, words, max(width, _MIN_WIDTH)):
+    for line in passage_lines(passage, words, max(width, _MIN_WIDTH)):
         yield Indented(line, _INDENT)
     if hit.alike:
         yield Indented(rich.Text(f"and {len(hit.alike):,} more like it" + (":" if duplicates else ""), "dim"), _INDENT)
@@ -103,9 +104,9 @@ def draw(
         yield Indented(_named(other.path, other.place, other.start_line, other.page), _INDENT + 2)
 
 
-def _place(passage: DrawnPassage) -> "rich.Text":
-    """Formats the place of the best sentence of a passage."""
-    return _named(passage.hit.path, passage.hit.place, passage.line, passage.hit.page)
+def place_of(hit: Hit, line: int | None) -> "rich.Text":
+    """Formats the place of a line of a passage."""
+    return _named(hit.path, hit.place, line, hit.page)
 
 
 def _named(path: str | None, place: str, line: int | None, page: int | None) -> "rich.Text":
@@ -117,6 +118,17 @@ def _named(path: str | None, place: str, line: int | None, page: int | None) -> 
     link = f"link file://{quote_from_bytes(os.fsencode(os.path.abspath(path)))}"
     style = f"bold {link}#{line}" if line is not None else f"bold {link}"
     return rich.Text.assemble((console.visible(name), style), console.visible(inside))
+
+
+def draw_answer(answer: SearchAnswer) -> Iterator["rich.RenderableType"]:
+    """Draws the answer to the query, its probability and its place; or says that there is none."""
+    if answer.answer is None or answer.rank is None:
+        passages = console.counted(len(answer.hits), "passage")
+        yield rich.Text.assemble(("no answer", "bold yellow"), (f" in {passages}", "dim"))
+        return
+    yield rich.Text(console.line(answer.answer), "bold green")
+    yield place_of(answer.hits[answer.rank - 1], answer.line)
+    yield rich.Text.assemble((console.bar(answer.score).rstrip(), "green"), (f" {answer.score:.1%}", "dim"))
 
 
 def near(path: str) -> str:
@@ -142,7 +154,7 @@ def _reasons(hit: Hit) -> str:
     return "; ".join(reasons)
 
 
-def _window(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
+def passage_lines(passage: DrawnPassage, words: QueryWords, width: int) -> Sequence["rich.Text"]:
     """Returns the screen lines of the best sentence, and as many lines around it as may be shown."""
     lines = [line for line in _marked(passage, words).wrap(console.stdout(), width - 2) if line.plain.strip()]
     inside = [number for number, line in enumerate(lines) if any("underline" in str(span.style) for span in line.spans)]

@@ -22,6 +22,7 @@ from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.encodings import check_chosen_encoding
 from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit, SimilarPassage
+from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import schema
@@ -104,7 +105,7 @@ class Index:
     def __init__(self, store: IndexStore, model: Model | ModelRef) -> None:
         self.path, self.store = store.path, store
         self._model = model
-        self._rerankers: dict[str | ModelRef, Model] = {}
+        self._other_models: dict[tuple[str, str | ModelRef], Model] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -311,6 +312,26 @@ class Index:
             self._explain(only, hits)
         return [replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)]
 
+    def answer(self, query: str, *, model: Model | ModelRef | str, hits: Sequence[Hit] | None = None) -> SearchAnswer:
+        """Answers a question with a part of the best passages, or says that none of them has the answer.
+
+        Example:
+            >>> index.answer("who has the key?", model="deepset/roberta-base-squad2").answer
+
+        Args:
+            query: The question.
+            model: A model with a question-answering head.
+            hits: The passages, as `search` returns them; by default the 10 best ones.
+
+        Raises:
+            MissingHeadError: The model has no question-answering head.
+            InputError: The query is not a string, is empty, or is longer than half a window of the model.
+        """
+        from mlxbert.search.answers import answer_from
+
+        answering = self._loaded_for("answer", model)
+        return answer_from(self.search(query) if hits is None else hits, query, answering)
+
     def _under(self, paths: Sequence[str | Path]) -> list[str]:
         """Spells paths as they are stored in the index, where file names may be decomposed (NFD)."""
         names = list[str]()
@@ -435,13 +456,18 @@ class Index:
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        if not isinstance(reranker, Model):
-            if reranker not in self._rerankers:
-                self._rerankers[reranker] = load(reranker, task="classify")
-            reranker = self._rerankers[reranker]
+        reranker = self._loaded_for("classify", reranker)
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
         ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
         return [replace(hits[result.index], score=result.score, rerank_score=result.score) for result in ranked]
+
+    def _loaded_for(self, task: str, model: Model | ModelRef | str) -> Model:
+        """Returns a model that is not the model of the index; loads it at its first use."""
+        if isinstance(model, Model):
+            return model
+        if (task, model) not in self._other_models:
+            self._other_models[task, model] = load(model, task=task)
+        return self._other_models[task, model]
 
     def _writer(self) -> "IndexWriter":
         from mlxbert.search.index_writer import IndexWriter
@@ -552,7 +578,7 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
     ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
     index = Index(store, ref)
     if model is not None and (
-        isinstance(ref, Model) or ref.adapter or ref.revision or _model_name(ref.source) != store.about.model
+        isinstance(ref, Model) or ref.adapter or ref.revision or model_name(ref.source) != store.about.model
     ):
         _ = index.model  # raises if the model differs
     return index
@@ -563,7 +589,7 @@ def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
     prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
     splitter = _splitter(model, prompts[1], tokens, titles)
     return IndexSettings(
-        *(_model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
+        *(model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
         *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
         created=now(),
         unrelated=unrelated_scores(model, (prompts[0], prompts[1]), embedder.config.similarity),
@@ -606,7 +632,7 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     """Returns the model if the index was created with it; otherwise raises StoreError."""
     if (fingerprint := hash_model(model.files)) != about.hash:
-        other = model.source if _model_name(model.source) != about.model else f"{model.source} with other files"
+        other = model.source if model_name(model.source) != about.model else f"{model.source} with other files"
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
@@ -616,7 +642,7 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     return model
 
 
-def _model_name(source: str | Path) -> str:
+def model_name(source: str | Path) -> str:
     """Returns the name of a model; for a folder, its absolute path."""
     name = str(source)
     return name if name == BUILTIN or local_folder(name) is None else os.path.abspath(name)

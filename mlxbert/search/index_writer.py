@@ -1,7 +1,8 @@
 """Updates an index: changed files are read, split, embedded and written to the store, one transaction per file.
 
-Files are read while chunks of earlier files are embedded, so that a batch may span several files. Only the hashes of a
-large file stay in memory: its chunks wait on disk, and its vectors are written in groups before the file itself.
+Files are read and embedded alternately: some files are read, until they have enough chunks to embed or have taken long,
+and then embedded together. Only the hashes of a large file stay in memory: its chunks wait on disk, and its vectors are
+written in groups before the file itself.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BufferedReader
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxbert.errors import InputError, StoreError
@@ -46,6 +48,8 @@ _GROUP = 500  # files removed in one transaction, or vectors written before thei
 _SPOOL_BYTES = 2**20  # bytes of the chunks of a file that stay in memory
 _NO_TEXT = ReadProblem("left out", "no text")
 _NO_TOKENS = ReadProblem("left out", "a text that the model's tokenizer drops")
+_TURN = 3.0  # seconds of reading, or of embedding, after which it should be the other's turn
+_FIRST, _GROWTH, _AHEAD = 64, 4, 2  # chunks embedded first, the growth of later groups, and windows in the largest one
 # Reasons for which a file or folder is unreadable but may be unchanged: it stays in the index.
 _CLOSED = ("no permission", FORBIDDEN, "cannot be read", IN_THE_CLOUD)
 
@@ -137,12 +141,12 @@ class IndexWriter:
         started = time.perf_counter()
         before = {path: file for path, file in self._store.files().items() if is_under(path, paths)}
         changed, gone = yield from self._scan(paths, before)
-        if changed:
-            yield from self.embed(self._read_all(changed, before))
-        for start in range(0, len(gone), _GROUP):
+        for start in range(0, len(gone), _GROUP):  # first, so that no search finds them while others are read
             with self._store.writing():
                 self._store.remove(gone[start : start + _GROUP])
             yield from map(update_events.FileRemoved, gone[start : start + _GROUP])
+        if changed:
+            yield from self.embed(self._read_all(changed, before))
         if self._changed or gone:
             with self._store.writing():
                 self._store.prune()
@@ -151,10 +155,10 @@ class IndexWriter:
         counts = stats.files, stats.chunks, self._embedded, self._reused, len(stats.failed)
         yield update_events.IndexUpdated(*counts, dict(self._left_out), stats.problems, time.perf_counter() - started)
 
-    def embed(self, source: Iterable[Pending]) -> Iterator[Event]:
+    def embed(self, source: Iterable[Pending | Event]) -> Iterator[Event]:
         """Embeds pending files, and writes each file as soon as all of its vectors are computed.
 
-        If interrupted, it stores the vectors that are already computed.
+        Yields the events of the source, too. If interrupted, it stores the vectors that are already computed.
         """
         try:
             yield from self._embed(source)
@@ -164,9 +168,40 @@ class IndexWriter:
                     self._keep(pending)
             raise
 
-    def _embed(self, source: Iterable[Pending]) -> Iterator[Event]:
+    def _embed(self, source: Iterable[Pending | Event]) -> Iterator[Event]:
+        """Reads and embeds files alternately.
+
+        The first groups are small, so that it soon becomes known how long embedding takes. Later ones grow, so that a
+        GPU has enough work, until one takes a turn.
+        """
         task, _ = self._loaded_tools
-        for result in task.run(self._texts(source), "return"):
+        entries, size = iter(source), _FIRST
+        while group := (yield from self._read_group(entries, size)):
+            started = time.monotonic()
+            yield from self._embed_group(task, group)
+            if time.monotonic() - started < _TURN:
+                size = min(size * _GROWTH, _AHEAD * task.window)
+
+    def _read_group(self, entries: Iterator[Pending | Event], size: int) -> Generator[Event, None, list[Pending]]:
+        """Reads files until they have `size` texts to embed or reading has taken a turn; returns them."""
+        group, count, until = list[Pending](), 0, time.monotonic() + _TURN
+        for entry in entries:
+            if not isinstance(entry, Pending):
+                yield entry
+                continue
+            self._pending.append(entry)
+            self._expected.update(entry.missing)
+            group += [entry] if entry.missing else []
+            count += len(entry.missing)
+            self._write_ready()
+            yield from self._drain_events()
+            if count >= size or (count and time.monotonic() > until):
+                break
+        return group
+
+    def _embed_group(self, task: "EmbedTask", group: Iterable[Pending]) -> Iterator[Event]:
+        held = (texts for pending in group for _, texts in pending.held)
+        for result in task.run(chain.from_iterable(held), "return"):
             pending = next(candidate for candidate in self._pending if candidate.missing)
             hash = pending.missing.popleft()
             self._expected.discard(hash)
@@ -264,25 +299,17 @@ class IndexWriter:
         self._left_out[reason] += 1
         return update_events.FileLeftOut(path, reason)
 
-    def _texts(self, source: Iterable[Pending]) -> Iterator[str]:
-        for pending in source:
-            self._pending.append(pending)
-            self._expected.update(pending.missing)
-            for _, texts in pending.held:
-                yield from texts
-            self._write_ready()
-
     def _drain_events(self) -> Iterator[Event]:
         while self._events:
             yield self._events.popleft()
 
-    def _read_all(self, changed: Iterable[WalkedFile], before: dict[str, StoredFile]) -> Iterator[Pending]:
+    def _read_all(self, changed: Iterable[WalkedFile], before: dict[str, StoredFile]) -> Iterator[Pending | Event]:
         for entry in changed:
+            yield update_events.FileStarted(entry.path, entry.size)
             pending = self._read(entry, before.get(entry.path))
+            yield from self._drain_events()
             if pending is not None:
-                self._events.append(
-                    update_events.FileRead(entry.path, entry.size, len(pending.missing), pending.guessed)
-                )
+                yield update_events.FileRead(entry.path, entry.size, len(pending.missing), pending.guessed)
                 yield pending
 
     def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:

@@ -40,6 +40,19 @@ class FileLeftOut(Brief):
 
 
 @dataclass(frozen=True)
+class FileStarted(Brief):
+    """A file begins to be read.
+
+    Attributes:
+        path: The path.
+        size: The size in bytes.
+    """
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
 class FileRead(Brief):
     """A file was read; its chunks are still to be embedded.
 
@@ -131,4 +144,6 @@ class IndexUpdated(Brief):
     seconds: float
 
 
-Event: TypeAlias = Scanned | FileLeftOut | FileRead | Embedded | FileIndexed | FileFailed | FileRemoved | IndexUpdated
+Event: TypeAlias = (
+    Scanned | FileLeftOut | FileStarted | FileRead | Embedded | FileIndexed | FileFailed | FileRemoved | IndexUpdated
+)

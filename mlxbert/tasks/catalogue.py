@@ -122,6 +122,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions,
             items=item_kinds.QUESTION,
             result="mlxbert.results.answer:Answer", summary="Answers to questions",
+            hint="answer needs a question-answering model, for example deepset/roberta-base-squad2",
             about="""Answer questions from a text, if it contains the answers.
 
             In a file, they are the columns question and context, or others that you name.

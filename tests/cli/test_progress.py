@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -10,7 +11,8 @@ import pytest
 
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions
-from mlxbert.cli.views import progress
+from mlxbert.cli.views import progress, update_progress
+from mlxbert.search.update_events import Embedded, Event, FileIndexed, FileRead, FileStarted, Scanned
 from tests.helpers.program import _TerminalStream
 
 NAME = "google-bert/bert-base-uncased"  # of the README
@@ -77,6 +79,50 @@ def test_the_time_left_is_that_of_whole_windows(monkeypatch: pytest.MonkeyPatch,
             left = pace.left(10 * 512)
             assert left is None if done < 512 else left == pytest.approx(10 * 100 - (clock[0] - start), abs=5)
     assert any(re.search(r"/s +1\d:\d\d$", line) for line in screen.lines)
+
+
+def _update(files: int, seconds: tuple[float, float], clock: list[float]) -> Iterator[Event]:
+    """The events of an update: files of 1,000 bytes and 10 chunks, of which 20 are embedded together."""
+    for number in range(files):
+        yield FileStarted(f"/docs/a long folder/manual {number}.pdf", 1000)
+        clock[0] += seconds[0]
+        yield FileRead(f"/docs/a long folder/manual {number}.pdf", 1000, 10)
+        if number % 2:
+            clock[0] += 20 * seconds[1]
+            yield FileIndexed("", 1, 10)
+            yield from (Embedded(10 * (number - 1) + count) for count in range(1, 21))
+
+
+def test_reading_and_embedding_have_their_weights(clock: list[float]) -> None:
+    estimate, shares, start = update_progress.UpdateEstimate(10_000), [0.0], clock[0]
+    whole = 10 * 4.0 + 100 * 0.5
+    for event in _update(10, (4.0, 0.5), clock):
+        estimate.add(event)
+        shares.append(estimate.share)
+        if clock[0] - start > 18 and isinstance(event, FileStarted | FileRead):
+            assert estimate.left() == pytest.approx(whole - (clock[0] - start))
+            assert estimate.share == pytest.approx((clock[0] - start) / whole)
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0) and len({*shares}) > 10
+    assert estimate.left() is None and estimate.files == 10
+
+
+def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list[float]) -> None:
+    estimate = update_progress.UpdateEstimate(4000)
+    for event in (FileStarted("/a", 1000), FileRead("/a", 1000, 0)):
+        estimate.add(event)
+        clock[0] += 2.0
+    assert (estimate.share, estimate.doing) == (0.25, "") and estimate.left() == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_an_update_says_which_file_is_read(monkeypatch: pytest.MonkeyPatch, clock: list[float], columns: int) -> None:
+    screen = Screen(monkeypatch, columns)
+    with update_progress.index_update(Scanned(10, 10, 10_000, 0, {})) as show:
+        for event in _update(6, (4.0, 0.5), clock):
+            show(event)
+        show(FileStarted("/docs/a long folder/and \x1b[5A.pdf", 1000))
+    assert all(len(line) <= columns for line in screen.lines)
+    assert any(re.search(r" 60% 6 of 10 files 00:36 .*and ␛\[5A\.pdf$", line) for line in screen.lines), screen.lines
 
 
 @pytest.mark.parametrize("columns", [1, 10, 20, 40])

@@ -18,7 +18,8 @@ from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
 from mlxbert.search.schema import locked
 from tests.cli.test_terminal import plain
-from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal
+from tests.helpers.answering import save_answering
+from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal, tiny_model
 from tests.helpers.screen import Screen
 
 Run = Callable[..., Outcome]
@@ -137,6 +138,21 @@ def test_the_encoding_of_files_without_a_label_is_chosen(run: Run, tmp_path: Pat
     run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "with cp866\n")
 
 
+def test_a_new_index_with_another_model_than_that_of_its_path_is_said(
+    run: Run, files: Path, variables: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "b.txt").write_text("w1 w2")
+    other = str(tiny_model(tmp_path / "other", hidden_act="relu"))
+    run("index", files, "--model", other)
+    same = run("index", files, tmp_path / "second", "--model", other, "--index", tmp_path / "x.db")
+    assert other not in same.err and same.lines[0]["files"] == 4
+    said = run("index", files, tmp_path / "second")
+    assert said.lines[0]["files"] == 4 and f"that of {files} has {other}" in said.err
+    assert f"with the model {variables['MLXBERT_MODEL']}" in said.err and f"--model {other}" in said.err
+    assert "hint: " not in run("index", files, tmp_path / "second").err  # it has its model now
+
+
 def test_an_index_of_ones_own_covers_more_paths(run: Run, files: Path) -> None:
     own = files.parent / "own.db"
     run("index", files / "c", "--index", own)
@@ -157,6 +173,53 @@ def test_what_reranks_is_a_cross_encoder(run: Run, files: Path) -> None:
     run("search", "w7", files, "--rerank", "builtin").fails(
         1, "no classification head", "hint: rerank needs a cross-enc"
     )
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_answering(tmp_path_factory.mktemp("answering"), no_answer_threshold=1.0))
+
+
+def test_the_answer_comes_first_with_its_place(run: Run, files: Path, answering: str) -> None:
+    answer, *hits = run("search", "dog sat", files, "--answer", answering).lines
+    assert [*answer] == ["query", "answer", "score", "rank", "path", "place", "line", "page", "start", "end", "chunk"]
+    hit = hits[answer["rank"] - 1]
+    assert hit["text"][answer["start"] : answer["end"]] == answer["answer"] and 0 < answer["score"] < 1
+    assert (hit["path"], hit["chunk"], hit["place"]) == (answer["path"], answer["chunk"], answer["place"])
+    (nothing,) = run("search", "w40", files, "--mode", "words", "--answer", answering).lines
+    assert (nothing["answer"], nothing["score"]) == (None, 0)
+
+
+def test_that_there_is_no_answer_is_said(
+    run: Run, files: Path, answering: str, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    never = str(save_answering(tmp_path / "never", no_answer_threshold=0.0))
+    answer, *hits = run("search", "dog sat", files, "--answer", never).lines
+    assert answer["answer"] is None and answer["rank"] is None and answer["score"] > 0 and hits
+    _, shown = terminal("search", "dog sat", str(files), "--answer", never, **variables)
+    assert "no answer" in plain(shown)[0] and f"in {len(hits)} passages" in plain(shown)[0]
+
+
+@pytest.mark.parametrize("columns", ["50", "80", "120"])
+def test_a_terminal_shows_the_answer_above_the_passages(
+    run: Run, files: Path, answering: str, variables: dict[str, str], columns: str
+) -> None:
+    answer = run("search", "dog sat", files, "--answer", answering).lines[0]
+    given = ("search", "dog sat", str(files), "--answer", answering)
+    _, shown = terminal(*given, **variables | {"COLUMNS": columns})
+    lines = plain(re.sub(r"\x1b\]8;.*?\x1b\\", "", shown))
+    assert lines[0].strip() == " ".join(answer["answer"].split()) and all(len(line) <= int(columns) for line in lines)
+    place = "".join(lines[1:4])
+    assert f"{Path(answer['path']).name}:{answer['line']}" in place and f"{answer['score']:.1%}" in place
+    assert any(line.startswith("2  ") or line == "2" for line in lines)
+
+
+def test_what_answers_is_a_question_answering_model(run: Run, files: Path, answering: str) -> None:
+    named = "for example deepset/roberta-base-squad2"
+    run("search", "w7", files, "--answer", "builtin").fails(1, "no question-answering head", named)
+    assert run("indexes", "list").lines[0]["indexes"] == []  # not made for a search that cannot be
+    run("search", "w7", files, "--answer").fails(2, "--answer has no value, expected MODEL", named)
+    run("search", "w1 " * 30, files, "--answer", answering).fails(1, "question has")
 
 
 def test_a_file_that_cannot_be_read_costs_itself_only(run: Run, files: Path) -> None:

@@ -91,6 +91,35 @@ def test_a_new_index(index: Index, folder: Path) -> None:
     index.check()
 
 
+def _steps(happened: list[Event]) -> str:
+    """The events of an update after its scan, each as its first letter; `E` means that chunks were embedded."""
+    letters = {"FileStarted": "s", "FileRead": "r", "Embedded": "E", "FileIndexed": "i", "FileRemoved": "x"}
+    return "".join(letters.get(type(event).__name__, "") for event in happened)
+
+
+@pytest.mark.parametrize(("first", "turn", "steps"), [(1, 9.0, "sriEsriEsriE"), (2, 9.0, "srsriEiEsriE")])
+def test_files_are_read_and_embedded_alternately(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch, first: int, turn: float, steps: str
+) -> None:
+    monkeypatch.setattr(index_writer, "_FIRST", first)
+    monkeypatch.setattr(index_writer, "_GROWTH", 1)
+    monkeypatch.setattr(index_writer, "_TURN", turn)
+    (folder / "b.txt").unlink()
+    for name in ("d.txt", "e.txt", "f.txt"):
+        write(folder / name, f"milk {name}")
+    assert _steps(run(index)) == f"x{steps}"  # what is gone leaves the index first
+
+
+def test_what_takes_long_to_read_does_not_keep_what_was_read_from_being_embedded(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_writer, "_TURN", -1.0)
+    for name in ("d.txt", "e.txt", "f.txt"):
+        write(folder / name, f"milk {name}")
+    shutil.copy(folder / "a.md", folder / "a2.md")  # has a vector already
+    assert _steps(run(index)) == "srisriEsriEsriE"
+
+
 def test_unchanged_files_are_not_read(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_writer, "_content", lambda found, _: pytest.fail(found.path))
     happened = run(index)

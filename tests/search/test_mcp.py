@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.server.mcpserver.exceptions import ToolError
 
 import mlxbert.search.mcp as module
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
 from tests.helpers.cases import together
@@ -151,6 +151,82 @@ def test_a_passage_is_read_with_what_stands_around_it(served: Served, folder: Pa
     assert served.read(path=path, line=10**12).passages[0].last_line == 123  # the last line with a text
     assert served.read(path="house/boiler.txt").passages[0].first_line == 3
     assert served.read(path="house/page.ipynb", line=7).passages[0].title == "Heating"
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Opens an index of notes, which are then changed."""
+    folder = write_notes(tmp_path)
+    with open_index(tmp_path / "i.db", model=str(tiny_model(tmp_path / "tiny")), paths=[folder / "notes"]) as index:
+        assert [*index.update()]
+        for number in range(30):  # close behind the best passage
+            (folder / f"notes/gone{number}.txt").write_text(f"The boiler is behind the green door. {number}\n")
+        assert [*index.update()]
+        yield lambda update=index.update: Served(index, [str(folder / "notes")], update)
+
+
+def test_what_is_gone_is_neither_found_nor_read_nor_listed(changing: Callable[..., Served], tmp_path: Path) -> None:
+    served, notes = changing(), tmp_path / "notes"
+    chunk = served.search("gone0 0", paths=["gone0.txt"]).passages[0].chunk
+    for file in notes.glob("gone*.txt"):
+        file.unlink()
+    found = served.search("behind the green door", top_k=4, mode="words").passages
+    assert found[0].path == str(notes / "house/boiler.txt") and not any(
+        Path(one.path or "").name.startswith("gone") for one in found
+    )
+    assert {one.path for one in served.search("gate", top_k=4).passages} == {
+        one.path for one in served.search("gate", 100).passages
+    }
+    assert served.list().total == len(NOTES)
+    for arguments in ({"chunk": chunk}, {"path": "gone0.txt"}):
+        with pytest.raises(ArgumentError):
+            served.read(**arguments)
+    assert "gone0.txt" in str(changing(None).read(chunk=chunk))  # served as it is
+
+
+def test_what_changes_is_shown_after_a_step_of_an_update(
+    changing: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BETWEEN", 0.0)
+    served, notes = changing(), tmp_path / "notes"
+    (notes / "house/boiler.txt").write_text("The bicycle is in the cellar.\n")
+    (notes / "gone0.txt").unlink()
+    served.refresh(30.0)
+    assert not served.updating and served.search("bicycle", mode="words").passages[0].path == str(
+        notes / "house/boiler.txt"
+    )
+    assert changing(None).list().total == len(NOTES) + 29
+    (notes / "gone1.txt").write_text("The tandem is in the cellar.\n")
+    served.refresh(0.0)  # a single step; a search between two steps is answered
+    steps = 1
+    while served.updating:
+        assert served.search("green door", mode="words").passages
+        served.refresh(0.0)
+        steps += 1
+    assert steps > 3 and served.search("tandem", mode="words").passages[0].path == str(notes / "gone1.txt")
+
+
+def test_updates_are_not_made_more_often_than_needed(changing: Callable[..., Served]) -> None:
+    count = 0
+
+    def update() -> Iterator[Any]:
+        nonlocal count
+        count += 1
+        if count == 1:
+            raise BusyError("another process")
+        raise MlxbertError("the folder is gone")
+        yield
+
+    served = changing(update)
+    for _ in range(3):
+        served.refresh(1.0)
+    assert count == 0  # the index has just been opened
+    for expected in (1, 2, 3):
+        served._finished = 0.0
+        served.refresh(1.0)
+        served.refresh(1.0)
+        assert count == expected and not served.updating
+    changing(None).refresh(1.0)
 
 
 def test_names_that_are_not_utf_8_can_be_shown_and_read(served: Served, folder: Path) -> None:
@@ -334,6 +410,25 @@ def test_the_client_of_the_sdk_lists_the_tools_searches_and_reads(tmp_path: Path
         assert not any(found.is_error for found in await asyncio.gather(*asked))
 
     assert talk([str(folder / "notes"), "--no-update", "--quiet"], tmp_path / "data", at_once) == ""
+
+
+@pytest.mark.slow
+def test_what_changes_while_it_runs_is_seen(tmp_path: Path) -> None:
+    notes = write_notes(tmp_path) / "notes"
+
+    async def work(session: ClientSession) -> None:
+        async def paths(query: str) -> list[str]:
+            found = await session.call_tool("search", {"query": query, "mode": "words"})
+            return [Path(one["path"]).name for one in found.structured_content["passages"]]
+
+        assert await paths("boiler") == ["boiler.txt"] and await paths("tandem") == []
+        (notes / "house/boiler.txt").unlink()
+        assert await paths("boiler") == []
+        (notes / "new.txt").write_text("The tandem is in the cellar.\n")
+        await asyncio.sleep(module._BETWEEN + 0.5)
+        assert await paths("tandem") == ["new.txt"]
+
+    assert "Traceback" not in talk([str(notes)], tmp_path / "data", work)
 
 
 @pytest.mark.slow

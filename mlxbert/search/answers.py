@@ -1,0 +1,51 @@
+"""Answers a query with a part of the passages that a search found."""
+
+import math
+from collections.abc import Sequence
+
+from mlxbert.model import Model
+from mlxbert.results.answer import Answer
+from mlxbert.results.hit import Hit
+from mlxbert.results.search_answer import SearchAnswer
+from mlxbert.tasks.answer import AnswerTask, check_question
+from mlxbert.tasks.options import AnswerOptions
+
+_TINY = 1e-300  # a probability may be 0 in float64
+
+
+def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
+    """Returns the best answer in the passages of a search.
+
+    The probabilities of spans are those within one passage. Passages are compared by the logarithm of the ratio of the
+    probabilities of the best span and of "no answer", in which the sum over the other spans cancels: it is the
+    difference of the model's raw scores.
+
+    Args:
+        hits: The passages.
+        query: The question.
+        model: A model with a question-answering head.
+
+    Raises:
+        InputError: The question is empty, or longer than half a window of the model.
+    """
+    task = AnswerTask(model, AnswerOptions())
+    check_question(task.tokenizer, query)
+    texts = [hit for hit in hits if hit.text.strip()]
+    results = [answer for answer in task.run([(query, hit.text) for hit in texts]) if isinstance(answer, Answer)]
+    ranked = [(_margin(answer), -hit.rank, answer, hit) for hit, answer in zip(texts, results, strict=True)]
+    if not ranked:
+        return SearchAnswer(query, None, 0.0, hits=tuple(hits))
+    margin, _, best, hit = max(ranked, key=lambda entry: entry[:2])
+    score = 1 / (1 + math.exp(-margin)) if margin > -700 else 0.0
+    if best.answer is None or best.start is None:
+        return SearchAnswer(query, None, score, hits=tuple(hits))
+    line = None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, best.start)
+    return SearchAnswer(
+        *(query, best.answer, score, hit.rank, hit.path, hit.place, line, hit.page),
+        *(best.start, best.end, hit.chunk, tuple(hits)),
+    )
+
+
+def _margin(answer: Answer) -> float:
+    """Returns how much higher the score of the best span is than that of "no answer"."""
+    return math.log(max(answer.score, _TINY)) - math.log(max(answer.no_answer_score, _TINY))
