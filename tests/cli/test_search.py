@@ -262,7 +262,7 @@ def test_what_was_left_out_is_the_same_everywhere(run: Run, lossy: Path, variabl
         "kind": "left out", "reason": listed[3]["reason"], "count": 2, "path": listed[3]["path"], "place": "line 2",
     }  # fmt: skip
     assert f"mlxbert indexes show {lossy} --problems" in made.err and f"{listed[3]['reason']} (2)" in made.err
-    _, shown = terminal("indexes", "show", str(lossy), "--problems", **variables)
+    _, shown = terminal("indexes", "show", str(lossy), "--problems", **variables, COLUMNS="300")
     text = "\n".join(plain(shown))
     for path, place, _ in LOST:
         assert path in text and place in text
