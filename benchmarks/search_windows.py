@@ -33,6 +33,7 @@ import mlxbert
 from mlxbert.data.retrieval import read_retrieval
 from mlxbert.readers.documents.document import Document
 from mlxbert.search import chunks
+from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
 from mlxbert.search.rank_fusion import Scale, fuse
 from mlxbert.search.word_search import any_word, complete_score
@@ -104,8 +105,8 @@ class Words:
     def __init__(self, texts: Sequence[str]) -> None:
         self._passages = len(texts)
         self._database = sqlite3.connect(":memory:")
-        self._database.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='unicode61 remove_diacritics 2')")
-        self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(texts))
+        self._database.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='ascii')")
+        self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(map(folded, texts)))
         self._database.execute("CREATE VIRTUAL TABLE counts USING fts5vocab('words', 'row')")
 
     def frequency(self, words: Sequence[str]) -> dict[str, int]:
@@ -140,12 +141,14 @@ def embed(model: mlxbert.Model, texts: Sequence[str], prompt: str) -> "Vectors":
 
 def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens: int) -> None:
     """Prints the scores of a set with windows of a size."""
-    chunks._WINDOW = size or 10**6
+    chunks._WINDOW = size or chunks._WINDOW
     splitter = chunks.Splitter(model.embed_tokenizer, tokens=tokens)
     documents = [Document(text) for text in data.documents.values()]
     passages = [(owner, chunk) for owner, document in enumerate(documents) for chunk in splitter(document)]
     owners = [owner for owner, _ in passages]
     windows = [splitter.embedded(documents[owner], chunk) for owner, chunk in passages]
+    if not size:
+        windows = [[documents[owner].text[chunk.start : chunk.end]] for owner, chunk in passages]
     texts = [text for each in windows for text in each]
     started = time.perf_counter()
     vectors = embed(model, texts, "")

@@ -36,7 +36,7 @@ def test_relevance_grows_with_each_kind_of_evidence() -> None:
 
 
 def test_scores_are_compared_with_those_of_unrelated_texts() -> None:
-    """A model whose vectors are all similar is no surer than another one."""
+    """A model whose vectors are all similar is not surer than another model."""
     lists = {"vectors": [(1, 0.5)], "words": [(1, 2.0)]}
     narrow = {"vectors": [(1, 0.84)], "words": [(1, 2.0)]}
     (first,), (second,) = fuse(lists, {1: 1}, SCALE), fuse(narrow, {1: 1}, Scale(0.8, 0.01, 4.0))
