@@ -64,6 +64,7 @@ _LOG = logging.getLogger("mlxbert")
 Mode = Literal["hybrid", "vectors", "words"]
 MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
 _AROUND = Bounds(0, 10_000)  # chunks on each side of a chunk
+_DEEPEST = 25_600  # chunks: of more equal texts before the next one, some are not counted
 _MIN_DEPTH = 100  # the minimum length of each ranking that is fused, in chunks
 _SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
@@ -168,6 +169,9 @@ class Index:
             StoreError: The index cannot be written.
         """
         with self._locked():
+            if not self.about.unrelated:  # converted from an older version
+                with self.store.writing():
+                    self.store.set_about(replace(self.about, unrelated=self.unrelated))
             roots = self.about.roots
             selected = self._without_removed(roots) if paths is None else spelled(as_paths(paths), roots)
             new = roots_of(path for path in selected if not is_under(path, self.about.roots))
@@ -285,7 +289,7 @@ class Index:
                 dict of field values to match exactly.
             paths: Files and folders to search in; by default everything.
             min_score: The minimum score of a passage.
-            all_chunks: Whether to return all matching chunks of a document, not only the best one.
+            all_chunks: Whether to return all matching chunks, not only the best one of a document and of equal texts.
             rerank: A cross-encoder that reranks the best passages.
             candidates: The number of passages to rerank; at least `top_k`.
 
@@ -388,9 +392,9 @@ class Index:
     def _distinct(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, *, all_chunks: bool
     ) -> list[Hit]:
-        """Returns the best hits: the best chunk of each document, or all chunks, but each text only once.
+        """Returns the best hits: all chunks, or the best chunk of each document, but each text only once.
 
-        The rankings are made longer until there are `limit` different texts, or no further chunks.
+        The rankings are made longer until there are `limit` hits or no further chunks, up to a limit of time.
         """
         scale = Scale(*self.unrelated, self.store.complete_score(query)) if mode == "hybrid" else None
         depth, rows = max(_MIN_DEPTH, 4 * limit), dict[int, FoundChunk]()
@@ -399,8 +403,8 @@ class Index:
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
             ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, scale)
-            hits = self._collapsed(query, ranked, limit, rows, hybrid=scale is not None)
-            if len(hits) >= limit or all(len(scores) < depth for scores in lists.values()):
+            hits = self._collapsed(query, ranked, limit, rows, hybrid=scale is not None, distinct=not all_chunks)
+            if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
                 return hits
             depth *= 4
 
@@ -416,9 +420,16 @@ class Index:
         return lists
 
     def _collapsed(
-        self, query: str, ranked: Sequence[FusedChunk], limit: int, rows: dict[int, FoundChunk], *, hybrid: bool
+        self,
+        query: str,
+        ranked: Sequence[FusedChunk],
+        limit: int,
+        rows: dict[int, FoundChunk],
+        *,
+        hybrid: bool,
+        distinct: bool,
     ) -> list[Hit]:
-        """Returns the first `limit` hits with different texts, each with the places of the texts that are like it.
+        """Returns the first `limit` hits and, if they are to be distinct, the places of the texts that are like them.
 
         `rows` keeps what was read, for another call.
         """
@@ -429,7 +440,7 @@ class Index:
                 if fused.chunk not in rows:
                     raise schema.damaged(self.path, "a chunk without its document")
             row = rows[fused.chunk]
-            number = texts.add(row.chunk.text)
+            number = texts.add(row.chunk.text) if distinct else None
             if number is not None:
                 alike[number].append(
                     SimilarPassage(row.path or None, row.place, row.chunk.first_line, row.chunk.page, row.number)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os.path import dirname, join, lexists, normpath
 from queue import Empty, SimpleQueue
@@ -26,6 +26,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.option_declarations import Bounds
+from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
 from mlxbert.search.globs import Glob
@@ -161,7 +162,7 @@ class Served:
         count = top_k
         while True:
             hits = self._index.search(query, top_k=count, mode=mode, where=where, paths=under)
-            visible = [hit for hit in hits if self._is_visible(hit.path)]
+            visible = [shown for hit in hits if (shown := self._shown(hit)) is not None]
             if len(visible) >= top_k or len(hits) < count or count >= _MAX_SEARCHED:
                 break
             count = min(4 * count, _MAX_SEARCHED)
@@ -169,6 +170,16 @@ class Served:
             Excerpt(h.path, h.place, h.title, h.text, h.start_line, h.end_line, h.page, h.chunk, h.score, h.fields)
             for h in visible[:top_k]
         ])  # fmt: skip
+
+    def _shown(self, hit: Hit) -> Hit | None:
+        """Returns a hit, at the place of another passage with its text if its own file is gone; `None` if all are."""
+        if self._is_visible(hit.path):
+            return hit
+        same = next((same for same in hit.alike if self._is_visible(same.path)), None)
+        if same is None:
+            return None
+        moved = replace(hit, path=same.path, place=same.place, page=same.page, chunk=same.chunk)
+        return replace(moved, start_line=same.start_line, end_line=None)
 
     def read(self, chunk: int | None = None, path: str | None = None, line: int = 1, around: int = 1) -> FoundPassages:
         """Reads a passage together with the passages before and after it.

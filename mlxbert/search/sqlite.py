@@ -643,6 +643,12 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
         raise ValueError("the stored settings are invalid")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
         raise ValueError("invalid size of vectors or chunks")
+    if about.unrelated and not (
+        len(about.unrelated) == 2
+        and all(type(number) is float and isfinite(number) for number in about.unrelated)
+        and about.unrelated[1] > 0
+    ):
+        raise ValueError("invalid scores of unrelated texts")
     return about
 
 

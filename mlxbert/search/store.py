@@ -172,7 +172,7 @@ class Stats:
         files: The number of files, without files that could not be read.
         documents: The number of documents.
         chunks: The number of chunks.
-        vectors: The number of vectors; equal chunks share one.
+        vectors: The number of vectors; a chunk has one or more, and equal texts share one.
         size: The size on disk in bytes.
         failed: The paths of files that could not be read, with reasons.
         problems: The number of problems (see `IndexProblem`), by kind.

@@ -59,7 +59,7 @@ class FileRead(Brief):
     Attributes:
         path: The path.
         size: The size in bytes.
-        chunks: The number of chunks to embed; chunks whose text already has a vector are not counted.
+        chunks: The number of texts to embed (a chunk has one or more), without texts that already have a vector.
         guessed: The field or column of its records that was guessed to hold the text.
     """
 
@@ -74,7 +74,7 @@ class Embedded(Brief):
     """Some chunks were embedded.
 
     Attributes:
-        chunks: The number of chunks embedded so far in this update.
+        chunks: The number of texts embedded so far in this update; a chunk has one or more.
     """
 
     chunks: int
@@ -126,8 +126,8 @@ class IndexUpdated(Brief):
     Attributes:
         files: The number of files in the index, without files that could not be read.
         chunks: The number of chunks in the index.
-        embedded: The number of chunks embedded in this update.
-        reused: The number of chunks of new or changed files that already had a vector.
+        embedded: The number of texts embedded in this update; a chunk has one or more.
+        reused: The number of texts of new or changed files that already had a vector.
         failed: The number of files of the index that could not be read, now or earlier.
         left_out: The number of files and folders that were left out, by reason.
         problems: The number of problems of the index (see `Index.problems`), by kind: `left out`, `cut`, `guessed`.
