@@ -38,7 +38,7 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(
             f"{source.name}: has a different vocabulary from the student; they must be the same",
-            hint="start the student from layers of the teacher, or with its vocabulary",
+            hint="start the student from the teacher's layers, or give the student the teacher's vocabulary",
         )
     if model.config.max_length < student.config.max_length or model.config.vocab_size != student.config.vocab_size:
         raise ArgumentError(

@@ -189,7 +189,7 @@ def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
     nul = raw.find(b"\0")
     if nul >= 0:
         raise InputError(
-            f"{place}: a zero byte at offset {start + nul}: binary, or UTF-16; expected UTF-8 text",
+            f"{place}: a zero byte at offset {start + nul}, as in binary files and UTF-16; expected UTF-8",
             hint=_TO_UTF8,
         )
     try:

@@ -506,7 +506,7 @@ class Index:
     def _locked(self) -> Iterator[None]:
         """Within this context, other processes cannot update the index."""
         if not self.store.writable:
-            raise StoreError(f"{self.path}: the index cannot be written", hint="search without an update")
+            raise StoreError(f"{self.path}: the index cannot be written", hint="open the index for a search only")
         with schema.locked(self.path):
             self.store.refresh()
             yield

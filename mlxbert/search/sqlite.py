@@ -648,7 +648,7 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
         and all(type(number) is float and isfinite(number) for number in about.unrelated)
         and about.unrelated[1] > 0
     ):
-        raise ValueError("invalid scores of unrelated texts")
+        raise ValueError("the stored mean and deviation of scores are invalid")
     return about
 
 

@@ -118,7 +118,7 @@ def _first(labels: Labels, start: str, source: str) -> int:
             return number
     names = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
     raise MissingHeadError(
-        f"{source}: its labels are {names}, expected one that begins with '{start}'",
+        f"{source}: the model has the labels {names}, expected a label that begins with '{start}'",
         hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
         "the names of its labels are in id2label of config.json",
     )

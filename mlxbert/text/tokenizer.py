@@ -488,7 +488,7 @@ class Tokenizer:
         if room <= stride:
             if fixed and room <= 0:
                 raise InputError(
-                    f"the text that every window repeats has {len(fixed[0])} tokens and leaves no room for the other",
+                    f"the text of every window ({len(fixed[0])} tokens) leaves no room for the other text",
                     hint="overflow='truncate' truncates both texts",
                 )
             raise InputError(f"windows of {room} tokens cannot overlap by {stride}")

@@ -44,7 +44,7 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
         config_json: The configuration of the model.
     """
     if not [*heads]:
-        raise ArgumentError("check compares logits, but a model for vectors has no head that computes logits")
+        raise ArgumentError("`check` needs a head that computes logits, and a model for vectors has none")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
         raise ArgumentError(
             f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"

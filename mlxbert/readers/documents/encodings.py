@@ -142,7 +142,9 @@ def check_chosen_encoding(label: str | None) -> str | None:
         raise ArgumentError(f"encoding is {label!r:.60}, expected the name of an encoding", hint=hint)
     if name.startswith(_WIDE):
         hint = "files in UTF-16 and UTF-32 are recognized by their byte-order mark"
-        raise ArgumentError(f"encoding is {label!r}, expected one in which ASCII stays ASCII", hint=hint)
+        raise ArgumentError(
+            f"encoding is {label!r}, expected an encoding that contains ASCII, such as cp1252", hint=hint
+        )
     return name
 
 

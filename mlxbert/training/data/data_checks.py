@@ -52,7 +52,7 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
         problem = f"{len(counts):,} different values in {len(records):,} records"
         problem += f", {length:.0f} characters long on average" if length > _LONG else ""
         raise InputError(
-            f"label column {column!r} has {problem}: is it the text?", hint="choose the column with label_column="
+            f"label column {column!r} has {problem}, expected labels", hint="choose the column with label_column="
         )
 
 

@@ -309,7 +309,7 @@ class Run:
         note = "; the state before it is kept" if step > 1 else ""
         return DivergedError(
             f"{problem} at step {step}, in the batch of {listed}{note}",
-            hint=f"a smaller learning rate may help{float32_advice}; overwrite=True starts over with other options",
+            hint=f"a smaller learning rate may help{float32_advice}; overwrite=True allows other options",
         )
 
 
