@@ -129,9 +129,9 @@ def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
 
 
 def about_of(file: Path) -> IndexSettings | None:
-    """Returns the settings of an index; `None` if it cannot be read."""
+    """Returns the settings of an index of any version, which stays as it is; `None` if it cannot be read."""
     try:
-        store = SqliteStore(file)
+        store = SqliteStore(file, convert=False)
     except StoreError:
         return None  # `mlxbert indexes list` shows it, and opening it reports the error
     store.close()

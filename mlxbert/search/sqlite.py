@@ -73,6 +73,7 @@ class SqliteStore:
     Args:
         path: The file; created if it is missing and `about` is given.
         about: The settings of a new index.
+        convert: Whether to convert an index of an older version; if not, only its settings can be read.
 
     Attributes:
         path: The file.
@@ -80,17 +81,17 @@ class SqliteStore:
         writable: Whether the file can be changed.
     """
 
-    def __init__(self, path: str | Path, about: IndexSettings | None = None) -> None:
+    def __init__(self, path: str | Path, about: IndexSettings | None = None, *, convert: bool = True) -> None:
         self.path = os.fspath(path)
         self.writable = True
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
-        self._open(about)
+        self._open(about, convert=convert)
         self._cache = VectorCache(self._connection, self.about, self.path)
 
     @guarded
-    def _open(self, about: IndexSettings | None) -> None:
+    def _open(self, about: IndexSettings | None, *, convert: bool) -> None:
         self.path = os.fspath(file_to_write(self.path))  # resolves a link: SQLite's files lie next to its target
         for ending in schema.BESIDE:
             file_to_write(f"{self.path}{ending}")
@@ -106,9 +107,11 @@ class SqliteStore:
             raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
         self._connection = self._connect()
         try:
-            if migration.is_older(self.path, self._connection):
+            is_older = migration.is_older(self.path, self._connection)
+            if is_older and convert:
                 self._migrate()
-            schema.check(self.path, self._connection)
+            if convert or not is_older:
+                schema.check(self.path, self._connection)
             self._read_about()
         except BaseException:
             self._connection.close()

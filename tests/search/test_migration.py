@@ -15,6 +15,7 @@ from mlxbert.folders import fingerprint
 from mlxbert.search import migration, schema
 from mlxbert.search.database import Database, connect
 from mlxbert.search.index import Index, open_index
+from mlxbert.search.index_locations import about_of, find_index
 from mlxbert.search.store import SCHEMA
 from mlxbert.search.update_events import FileIndexed, IndexUpdated
 from tests.helpers.indexes import check_same, contents, copy_files, write_files
@@ -182,4 +183,19 @@ def test_a_conversion_that_is_killed_changes_nothing(older: Path, tiny: mlxbert.
         with open_index(path, model=tiny) as index:
             assert run(index).embedded == 0 and len(index.search("lodz", mode="words")) == 1
             index.check()
+        assert version(path) == SCHEMA
+
+
+def test_an_older_index_is_found_as_it_is_and_converted_when_it_is_opened(
+    folder: Path, tmp_path: Path, tiny: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLXBERT_DATA", str(tmp_path / "data"))
+    with open_index(paths=[folder], model=tiny) as index:
+        [*index.update()]
+        path = Path(index.path)
+    make_older(path)
+    assert find_index([folder / "greek.txt"]) == path and find_index([tmp_path]) is None
+    about = about_of(path)
+    assert about is not None and about.roots == (str(folder),) and version(path) == migration.OLDER
+    with open_index(paths=[folder], model=tiny):
         assert version(path) == SCHEMA
