@@ -20,7 +20,6 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import mlxbert
-from mlxbert.search.rank_fusion import CLOSE
 
 FILES, ABSENT = 200, 30
 FACTS = [
@@ -159,7 +158,7 @@ def main() -> None:
             nothing = []
             for question in random.Random(2).sample(absent, ABSENT):
                 best = index.search(question)[0]
-                nothing.append((best.relevance or 0) < CLOSE)
+                nothing.append(not best.is_close)
                 if not nothing[-1]:
                     print(json.dumps({"absent": question, "relevance": best.relevance, "text": best.text[:80]}))
             print(json.dumps({"absent": len(nothing), "said": sum(nothing)}), flush=True)

@@ -174,7 +174,6 @@ def search(
     Example: mlxbert search "how do refunds work" docs/
     """
     from mlxbert.search.filters import make_filter
-    from mlxbert.search.rank_fusion import CLOSE
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
@@ -200,7 +199,7 @@ def search(
         session.say_queued()
         if not hits:
             console.say("note", "nothing was found")
-        elif reranker is None and all(hit.relevance is not None and hit.relevance < CLOSE for hit in hits):
+        elif not any(hit.is_close for hit in hits):
             console.say("note", "nothing close was found; these passages are the nearest")
         _show(index, hits, answer, how, out)
 
@@ -613,8 +612,13 @@ def _passages(
             "\n".join([*before, hit.text, *after]),
             (first + shift, last + shift),
             view.LINES + 2 * context,
-            hit.relevance
-            if hit.relevance is not None and hit.rerank_score is None
-            else (hit.score / best_score if best_score > 0 else 0.0),
+            _share(hit, best_score),
             None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, first),
         )
+
+
+def _share(hit: "Hit", best_score: float) -> float:
+    """Returns the length of the bar of a hit: its relevance or, if that is not known, its share of the best score."""
+    if hit.relevance is not None:
+        return hit.relevance
+    return hit.score / best_score if best_score > 0 else 0.0

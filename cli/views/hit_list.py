@@ -57,8 +57,10 @@ class HitList:
         place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
         name = near(hit.path) if hit.path is not None else hit.place
         name += f":{passage.line}" if passage.line is not None else ""
-        sure = hit.relevance if hit.rerank_score is None else None
-        facts = ["" if sure is None else f"  {sure:.0%}", f"  +{len(hit.alike):,} alike" if hit.alike else ""]
+        facts = [
+            "" if hit.relevance is None else f"  {hit.relevance:.0%}",
+            f"  +{len(hit.alike):,} alike" if hit.alike else "",
+        ]
         room = max(width - _MARGIN - len("".join(facts)), 2)
         name = console.end_of(name if hit.path is None else name + place, room)
         title = f"  {console.line(hit.title)}" if hit.title else ""
@@ -80,12 +82,9 @@ class HitList:
 
 def _summary(hits: Sequence[Hit]) -> str:
     """Says how many hits there are, or that none of them is close."""
-    from mlxbert.search.rank_fusion import CLOSE
-
     if not hits:
         return "nothing was found"
-    near = any(hit.relevance is None or hit.relevance >= CLOSE or hit.rerank_score is not None for hit in hits)
-    return console.counted(len(hits), "passage") if near else "nothing close; the nearest"
+    return console.counted(len(hits), "passage") if any(hit.is_close for hit in hits) else "nothing close; the nearest"
 
 
 def _fragments(text: "rich.Text") -> Line:

@@ -90,8 +90,7 @@ def draw(
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
     yield head
     bar = console.bar(passage.share).rstrip()
-    sure = hit.relevance if hit.relevance is not None and hit.rerank_score is None else None
-    score = f" {hit.score:.3f}" if sure is None else f" {sure:.0%}"
+    score = f" {hit.score:.3f}" if hit.relevance is None else f" {hit.relevance:.0%}"
     yield Indented(rich.Text.assemble((bar, "green"), (score, "dim")), _INDENT)
     if explain:
         yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)

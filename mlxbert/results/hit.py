@@ -8,6 +8,8 @@ from mlxbert.results.json import NOT_IN_JSON, Each, listed
 from mlxbert.results.result import Result
 from mlxbert.results.short_repr import Brief
 
+_CLOSE = 0.15  # a passage with a lower relevance is probably no answer (see docs/search.md)
+
 
 @dataclass(frozen=True)
 class SimilarPassage(Brief):
@@ -51,7 +53,7 @@ class Hit(Result):
         rerank_score: The score of the reranker; `None` without one.
         chunk: The number of the passage in the index.
         relevance: How probable it is that the passage answers the query, from 0 to 1; `None` unless the search was
-            hybrid.
+            hybrid, and if a reranker has judged the passage.
         alike: The places of passages with equal or nearly equal texts, which are not hits of their own.
         vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
         word_rank: The rank by words; `None` if the passage is not in this ranking.
@@ -78,6 +80,11 @@ class Hit(Result):
     vector_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     word_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
     phrase_rank: int | None = field(default=None, metadata=NOT_IN_JSON)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the passage may answer the query; true if its relevance is not known."""
+        return self.relevance is None or self.relevance >= _CLOSE
 
     def to_dict(self, each: Each[Any] = listed, *, why: bool = False) -> dict[str, Any]:
         """Returns the hit as plain dicts and lists; with `why`, also its rank in each ranking that was fused."""

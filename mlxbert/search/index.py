@@ -470,7 +470,10 @@ class Index:
         reranker = self._loaded_for("classify", reranker)
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
         ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
-        return [replace(hits[result.index], score=result.score, rerank_score=result.score) for result in ranked]
+        return [
+            replace(hits[result.index], score=result.score, rerank_score=result.score, relevance=None)
+            for result in ranked
+        ]
 
     def _loaded_for(self, task: str, model: Model | ModelRef | str) -> Model:
         """Returns a model that is not the model of the index; loads it at its first use."""

@@ -11,7 +11,6 @@ _VECTORS = 0.65  # per standard deviation between the score and those of unrelat
 _WORDS = 4.5  # of a passage with all words of the query; rare words count more
 _PHRASE = 3.0  # of a passage that contains the exact phrase
 _OFFSET = -6.2
-CLOSE = 0.15  # relevance below which a passage is probably no answer
 
 
 @dataclass
