@@ -80,7 +80,7 @@ class SearchScreen:
 
     Args:
         thread: Searches.
-        options: Options of the application, such as its input and output; by default those of the terminal.
+        options: Options of the application, such as its input and output; by default, the terminal.
     """
 
     def __init__(self, thread: SearchThread, **options: Any) -> None:

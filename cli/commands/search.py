@@ -340,7 +340,7 @@ def note_other_models(paths: Sequence[str], model: str) -> None:
             covered = " and ".join(view.near(root) for root in about.roots)
             new = " and ".join(paths)
             console.say(
-                "note", f"a new index of {new} is made with the model {model}; that of {covered} has {about.model}"
+                "note", f"a new index of {new} is made with the model {model}; the index of {covered} has {about.model}"
             )
             console.say("hint", "to make the new one with the same model:", f"--model {shlex.quote(about.model)}")
             return

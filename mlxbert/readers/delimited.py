@@ -25,7 +25,7 @@ class SurplusCellsError(InputError):
     """A row has more cells than its table has columns, for example because a text with a comma is not in quotes.
 
     Attributes:
-        values: The values by column; that of the last column is the rest of the row.
+        values: The values by column; the last column has the rest of the row.
     """
 
     def __init__(self, message: str, values: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ _CLOSE = 0.15  # a passage with a lower relevance is probably no answer (see doc
 
 @dataclass(frozen=True)
 class SimilarPassage(Brief):
-    """The place of a passage whose text is equal, or nearly equal, to that of a hit.
+    """The place of a passage whose text is equal, or nearly equal, to the text of a hit.
 
     Attributes:
         path: The path of the file; `None` for a record that was added.

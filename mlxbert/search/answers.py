@@ -47,5 +47,5 @@ def answer_from(hits: Sequence[Hit], query: str, model: Model) -> SearchAnswer:
 
 
 def _margin(answer: Answer) -> float:
-    """Returns how much higher the score of the best span is than that of "no answer"."""
+    """Returns how much higher the score of the best span is than the score of "no answer"."""
     return math.log(max(answer.score, _TINY)) - math.log(max(answer.no_answer_score, _TINY))

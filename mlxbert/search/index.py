@@ -543,7 +543,7 @@ def open_index(
         model: The model of a new index, by default the built-in one. An existing index accepts only the model that it
             was created with.
         paths: Files and folders that a new index covers.
-        tokens: The maximum number of tokens of a chunk with its titles; by default 256, or the model's limit if lower.
+        tokens: The maximum number of tokens of a chunk; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
         exclude: Patterns of files and folders to leave out.

@@ -602,7 +602,7 @@ class SqliteStore:
         self._cache.check()
 
     def _check_words(self) -> None:
-        """Compares the words with those of all chunks, which are indexed once more in a temporary table."""
+        """Compares the stored words with the chunks, which are indexed once more in a temporary table."""
         terms = "SELECT term, col, doc, cnt FROM temp.{0}_terms UNION ALL SELECT NULL, NULL, rowid, NULL FROM {0}"
         stored, computed = terms.format("words"), terms.format("checked")
         with self.reading():
@@ -615,7 +615,7 @@ class SqliteStore:
                     )
                 for these, others in ((stored, computed), (computed, stored)):
                     if self._connection.row(f"SELECT * FROM ({these}) EXCEPT SELECT * FROM ({others}) LIMIT 1"):
-                        raise schema.damaged(self.path, "words that are not those of the chunks")
+                        raise schema.damaged(self.path, "words that do not match the chunks")
             finally:
                 if self._connection.in_transaction:
                     self._execute("ROLLBACK")  # removes the temporary tables

@@ -120,7 +120,7 @@ class OpenedModel:
         return Lazy([*expected, *later], read)
 
     def raw(self, names: set[str]) -> dict[str, ComparedTensor]:
-        """Returns those of the named tensors that exist in the files and have a known dtype.
+        """Returns the named tensors that exist in the files and have a known dtype.
 
         `names` are plain names (see `Checkpoint.names`), which are also the keys of the result.
         """

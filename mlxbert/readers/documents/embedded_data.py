@@ -95,6 +95,6 @@ def _is_data(run: str) -> bool:
 
 
 def _in_url(text: str, start: int) -> bool:
-    """Whether the characters before an offset belong to an address, such as that of a link with a long token."""
+    """Whether the characters before an offset belong to an address, such as a link with a long token."""
     before = text[max(start - _URL, 0) : start]
     return "://" in before and not re.search(r"""[\s"'<>()]""", before[before.rindex("://") :])

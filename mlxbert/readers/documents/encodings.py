@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.documents.document import ReadProblem
 
-# The marks of UTF-32 come first, because that of UTF-32-LE begins with that of UTF-16-LE.
+# The marks of UTF-32 come first, because the mark of UTF-32-LE begins with the mark of UTF-16-LE.
 MARKS = {
     codecs.BOM_UTF32_LE: "utf-32-le", codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be",
@@ -22,7 +22,7 @@ _DETECTED = (
     *("cp1256", "cp874", "cp1257", "koi8_r", "iso8859_2", "iso8859_7", "cp866"),
 )
 _SAMPLE, _BEFORE = 2**15, 2**9  # bytes that are examined from the first that is not ASCII, and before it
-_EVIDENCE = 4  # different bytes that are not ASCII; with fewer, such as those of °C, any encoding is as probable
+_EVIDENCE = 4  # different bytes that are not ASCII; with fewer, as in °C, any encoding is as probable
 _WIDE = ("utf-16", "utf-32")
 _JAPANESE = "iso2022_jp"
 _SHIFTED = re.compile(rb"\x1b\$[@B]([^\x1b\n]*)|\x1b\(I([^\x1b\n]*)|\x1b\([BJ]")  # kanji, kana, ASCII
@@ -38,7 +38,7 @@ class Decoded(NamedTuple):
 def decode(data: bytes, declared: str | None = None, chosen: str | None = None) -> Decoded:
     """Decodes the bytes of a text, converting CRLF to LF. Bytes that do not fit the encoding become U+FFFD.
 
-    The encoding is the first that applies: that of the byte-order mark; the declared one, unless most of the text does
+    The encoding is the first that applies: the byte-order mark's; the declared one, unless most of the text does
     not fit it; UTF-8, likewise; the chosen one; the most probable one, with a problem that names it.
 
     Args:
@@ -138,7 +138,7 @@ def check_chosen_encoding(label: str | None) -> str | None:
         return None
     name = find_codec(label) if isinstance(label, str) else None
     if name is None:
-        hint = "names are those of browsers and of Python: windows-1251, gbk, shift_jis, cp850"
+        hint = "browsers and Python know the names, such as windows-1251, gbk, shift_jis, cp850"
         raise ArgumentError(f"encoding is {label!r:.60}, expected the name of an encoding", hint=hint)
     if name.startswith(_WIDE):
         hint = "files in UTF-16 and UTF-32 are recognized by their byte-order mark"

@@ -54,7 +54,7 @@ def _read_message(data: bytes, place: str, encoding: str | None) -> Iterator[Doc
 
 
 def _documents(message: Message, place: str, encoding: str | None) -> Iterator[Document]:
-    """Yields the document of a message, then those of the messages attached to it."""
+    """Yields the document of a message, then the documents of the messages that are attached to it."""
     contents = _Contents(encoding)
     body = contents.read(message)
     fields: dict[str, Field] = {
@@ -142,7 +142,7 @@ def _is_usual(part: Message) -> bool:
 
 
 def _letters(document: Document) -> int:
-    """Counts the letters and digits of a text, without those of addresses, which are long in plain text only."""
+    """Counts the letters and digits of a text outside of addresses, which are long in plain text only."""
     return sum(map(str.isalnum, _ADDRESS.sub("", document.text)))
 
 

@@ -9,7 +9,7 @@ from mlxbert.readers.documents.encodings import Decoded, decode
 def decode_lines(data: bytes, declared: str | None = None, chosen: str | None = None) -> Decoded:
     """Decodes a file of lines. If it has no newlines, its lines end with carriage returns, as on old Macs.
 
-    The arguments are those of `decode`.
+    See `decode` for the arguments.
     """
     text, problems = decode(data, declared, chosen)
     return Decoded(text if "\n" in text else text.replace("\r", "\n"), problems)
