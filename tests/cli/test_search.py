@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.commands.search import _update
+from mlxbert.cli.index_updates import update_index
 from mlxbert.cli.views import search as view
 from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
@@ -148,7 +148,7 @@ def test_a_new_index_with_another_model_than_that_of_its_path_is_said(
     same = run("index", files, tmp_path / "second", "--model", other, "--index", tmp_path / "x.db")
     assert other not in same.err and same.lines[0]["files"] == 4
     said = run("index", files, tmp_path / "second")
-    assert said.lines[0]["files"] == 4 and f"that of {files} has {other}" in said.err
+    assert said.lines[0]["files"] == 4 and f"the index of {files} has {other}" in said.err
     assert f"with the model {variables['MLXBERT_MODEL']}" in said.err and f"--model {other}" in said.err
     assert "hint: " not in run("index", files, tmp_path / "second").err  # it has its model now
 
@@ -471,11 +471,11 @@ def test_an_interrupt_keeps_what_is_done_and_says_so(
     with open_index(files.parent / "i.db", model=small, paths=[files / "c", files]) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(IndexWriter, "_write_ready", ready)
-            _update(index, None)
+            update_index(index, None)
         assert index.stats().vectors == 3
         said = capsys.readouterr().err
         assert said.startswith("note: interrupted: 0 of 4 files ") and said.count("\n") == 1
-        assert (finished := _update(index, None).finished) and (finished.reused, finished.files) == (3, 3)
+        assert (finished := update_index(index, None).finished) and (finished.reused, finished.files) == (3, 3)
 
 
 def test_relevance_is_a_share_and_repeated_passages_are_counted() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import mlxbert
 from mlxbert import durable_files as module
-from mlxbert.cli.commands.search import _is_hidden
+from mlxbert.cli.index_updates import is_hidden
 from mlxbert.durable_files import PRIVACY, writing
 from mlxbert.errors import MlxbertError
 from mlxbert.search import update_events
@@ -204,11 +204,11 @@ def test_what_macos_forbids_to_read_is_said(
 def test_changes_in_a_folder_that_no_update_enters_do_not_start_one(home: Path) -> None:
     roots = [str(home)]
     for name in ("Library/Caches/x/y.txt", "Applications/Chess.app/Contents/Info.plist", "Documents/evicted/a.md"):
-        assert _is_hidden(str(home / name), roots), name
-        assert not _is_hidden(str(home / name), [*roots, str((home / name).parent)]), name
+        assert is_hidden(str(home / name), roots), name
+        assert not is_hidden(str(home / name), [*roots, str((home / name).parent)]), name
     for name in ("Documents/letter.md", "Documents/gone/x.md", "Movies/1.md", "code/.gitignore"):
-        assert not _is_hidden(str(home / name), roots), name
-    assert not _is_hidden(f"{home}2/.x/a", [str(home), f"{home}2/.x"])
+        assert not is_hidden(str(home / name), roots), name
+    assert not is_hidden(f"{home}2/.x/a", [str(home), f"{home}2/.x"])
 
 
 @pytest.fixture

@@ -1,0 +1,233 @@
+"""Brings an index up to date for a command, with progress and notes on what was left out; once, or until Ctrl-C."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlxbert.cli import session
+from mlxbert.cli.shared_options import OutputOptions
+from mlxbert.cli.views import console, search as view, update_progress
+from mlxbert.durable_files import PRIVACY
+from mlxbert.errors import BusyError, InputError
+from mlxbert.search import file_systems
+
+if TYPE_CHECKING:
+    from mlxbert.search.index import Index
+    from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
+
+_TICK = 500  # milliseconds between attempts at an update that another process blocks
+_DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
+_SHOWN = 3  # guessed columns, or reasons of problems, in a note
+
+
+@dataclass
+class IndexUpdate:
+    """The progress of an update of an index.
+
+    `paths` are the paths to update, in the spelling of the index. `changed` says whether the update has modified the
+    index.
+    """
+
+    paths: Sequence[str] = ()
+    scanned: "Scanned | None" = None
+    finished: "IndexUpdated | None" = None
+    failed: "list[FileFailed]" = field(default_factory=list)
+    left_out: "list[FileLeftOut]" = field(default_factory=list)
+    guessed: "list[FileRead]" = field(default_factory=list)
+    changed: bool = False
+    files: int = 0
+    embedded: int = 0
+
+    def add(self, event: "Event") -> None:
+        """Updates the progress with an event."""
+        from mlxbert.search import update_events
+
+        match event:
+            case update_events.Scanned():
+                self.scanned = event
+            case update_events.FileLeftOut():
+                self.left_out.append(event)
+            case update_events.FileFailed():
+                self.failed.append(event)
+                self.changed |= self.scanned is not None  # failures before the scan are from earlier updates
+            case update_events.FileIndexed() | update_events.FileRemoved():
+                self.changed = True
+                self.files += isinstance(event, update_events.FileIndexed)
+            case update_events.FileRead():
+                self.guessed += [event] if event.guessed is not None else []
+            case update_events.Embedded():
+                self.embedded = event.chunks
+            case update_events.IndexUpdated():
+                self.finished = event
+
+    @property
+    def lacks_path(self) -> bool:
+        """Whether an entry of `paths` itself was left out or could not be read."""
+        unread = {event.path for event in self.left_out} | {event.path for event in self.failed}
+        return not unread.isdisjoint(self.paths)
+
+    @property
+    def denied(self) -> str | None:
+        """The first folder that macOS privacy settings do not let this program read, if any."""
+        return next((event.path for event in self.left_out if event.reason == file_systems.FORBIDDEN), None)
+
+
+def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+    """Updates an index before a search. If another process is updating it, the index is searched as it is.
+
+    A path that cannot be read is reported each time, because its passages are as old as the last update that could
+    read it.
+    """
+    try:
+        done = update_index(index, paths or None)
+    except BusyError:
+        console.say("note", "another process is updating this index: it is searched as it is now")
+        return
+    if done.changed or done.lacks_path or out.verbose:
+        report(index, done, out)
+    check_read(done, paths)
+
+
+def update_index(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
+    """Updates an index, with a progress bar if anything has changed. After an interrupt, prints what is kept."""
+    from mlxbert.search.index_locations import spelled
+
+    roots = index.about.roots
+    done = IndexUpdate(roots if paths is None else spelled(paths, roots))
+    show: Callable[[Event], None] | None = None
+    try:
+        with ExitStack() as drawn:
+            for event in index.update(paths):
+                done.add(event)
+                if show is None and done.scanned is not None and done.scanned.changed:
+                    show = drawn.enter_context(update_progress.index_update(done.scanned))
+                if show is not None:
+                    show(event)
+    except KeyboardInterrupt:
+        if done.scanned is not None and done.scanned.changed:
+            kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
+            console.say("note", f"interrupted: {kept} are kept; the same command continues")
+        raise
+    return done
+
+
+def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
+    """Prints notes about guessed columns, files that were left out, and other problems."""
+    if done.guessed:
+        listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
+        description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
+        more = f" and {len(done.guessed) - len(listed):,} more" * (listed != done.guessed)
+        console.say("note", f"columns of texts were guessed ({description}{more}); a new index takes --text-column")
+    if done.left_out:
+        reasons = Counter(event.reason for event in done.left_out)
+        description = view.counted_reasons(dict(reasons.most_common()))
+        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists them'}")
+        if file_systems.IN_THE_CLOUD in reasons:
+            console.say("note", f"a file in the cloud is not downloaded: {_DOWNLOAD}")
+    if done.denied is not None and done.finished is not None and done.finished.files:
+        console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
+    _report_problems(index, done)
+    if out.verbose:
+        for path, reason in [(event.path, event.reason) for events in (done.left_out, done.failed) for event in events]:
+            console.say("note", f"{view.near(path)}: {reason}")
+
+
+def _report_problems(index: "Index", done: IndexUpdate) -> None:
+    """Prints a note that counts the problems of the updated files by reason, except those that other notes count."""
+    from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
+    from mlxbert.search import index_locations
+
+    counted = {event.path for event in done.left_out}
+    problems = [
+        problem
+        for problem in index.problems()
+        if problem.path is not None
+        and problem.path not in counted
+        and not problem.reason.startswith(COLUMN_OF_TEXT)
+        and index_locations.is_under(problem.path, done.paths)
+    ]
+    if problems:
+        groups = view.summarized(problems)
+        counts = "; ".join(f"{group['kind']}: {group['reason']} ({group['count']:,})" for group in groups[:_SHOWN])
+        more = f"; {console.counted(len(groups) - _SHOWN, 'other reason')}" * (len(groups) > _SHOWN)
+        path = done.paths[0]
+        name = view.near(path) if index_locations.find_index([path]) == Path(index.path) else str(index.path)
+        command = f"mlxbert indexes show {shlex.quote(name)} --problems"
+        console.say("note", f"problems: {counts}{more}. To list them:", command)
+
+
+def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
+    """Raises an error if no file could be read."""
+    if done.finished is not None and not done.finished.files:
+        if len(done.failed) == 1 and not done.left_out:
+            raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
+        hint = "--verbose lists what was left out, and why"
+        if done.denied is not None:
+            hint = PRIVACY
+        elif done.left_out and all(event.reason == file_systems.IN_THE_CLOUD for event in done.left_out):
+            hint = f"all are in the cloud: {_DOWNLOAD}"
+        raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
+
+
+def summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
+    """Prints the result of an update."""
+    if done.finished is None:
+        return
+    facts = {"index": str(index.path), **vars(done.finished)}
+    facts |= {"problems": view.summarized(index.problems())}
+    del facts["failed"]  # these files are among the problems
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def watch_files(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+    """Updates an index whenever its files change. Watching starts before the first update, so no change is lost."""
+    import watchfiles
+
+    from mlxbert.search.index_locations import spelled
+
+    due, first = True, True
+    roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
+    watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
+    own_paths = os.path.abspath(index.path), file_systems.real_path(index.path)
+    changes = watchfiles.watch(
+        *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
+        watch_filter=lambda _, path: not path.startswith(own_paths) and not is_hidden(path, watched),
+    )  # fmt: skip
+    for changed in changes:
+        due = due or bool(changed)
+        if not due:
+            continue
+        try:
+            done = update_index(index, roots)
+        except BusyError:  # try again at the next tick
+            continue
+        if done.changed or first:
+            report(index, done, out)
+            summarize(index, done, out)
+        due = first = False
+
+
+def is_hidden(path: str, roots: Sequence[str]) -> bool:
+    """Whether updates of an index skip a path because it is hidden, or lies in a hidden or skipped folder.
+
+    Only the part of the path below the closest of `roots` counts. `.gitignore` does not count as hidden. On a Mac,
+    `~/Library` is a skipped folder, in which files change all the time.
+    """
+    from mlxbert.search.file_walk import reason_to_skip
+    from mlxbert.search.index_locations import is_under
+
+    root = max((root for root in roots if is_under(path, [root])), key=len, default="").rstrip(os.sep)
+    *folders, name = path[len(root) :].split(os.sep)
+    if any(folder.startswith(".") for folder in folders) or (name.startswith(".") and name != ".gitignore"):
+        return True
+    for count in range(2, len(folders) + 1):
+        folder = root + os.sep.join(folders[:count])
+        with suppress(OSError):
+            if reason_to_skip(folder, os.lstat(folder)) is not None:
+                return True
+    return False
