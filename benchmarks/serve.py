@@ -1,6 +1,7 @@
 """Compares the server under load with other embedding servers: requests per second and latencies.
 
 Run: python benchmarks/serve.py MODEL [--rounds 3] [--seconds 5] [--fastapi PYTHON] [--infinity PROGRAM] [--threads 2]
+[--device cpu] [--dtype float32]
 
 Each server is a separate process that answers `POST /v1/embeddings`: `mlxbert serve`; with --fastapi, an interpreter
 with fastapi, uvicorn and sentence-transformers, a typical handwritten wrapper (below, in this file); with --infinity,
@@ -70,7 +71,8 @@ from sentence_transformers import SentenceTransformer
 import uvicorn
 
 torch.set_num_threads(int(sys.argv[3]))
-model = SentenceTransformer(sys.argv[1], device="cpu")
+torch.backends.cuda.matmul.allow_tf32 = False
+model = SentenceTransformer(sys.argv[1], device=sys.argv[4], model_kwargs={"torch_dtype": getattr(torch, sys.argv[5])})
 app = FastAPI()
 
 class Body(BaseModel):
@@ -173,13 +175,16 @@ async def _measure(port: int, load: Load, seconds: float, seed: int) -> dict[str
 QUANTILES = (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))
 
 
-def forward(model: str, seconds: float) -> dict[str, float]:
+def forward(model: str, device: str, dtype: str, seconds: float) -> dict[str, float]:
     """Measures the forward pass of one text at a time."""
     import mlxbert
     from mlxbert.tasks.embed import EmbedTask
     from mlxbert.tasks.options import EmbedOptions
 
-    task, seconds_of_each = EmbedTask(mlxbert.load(model, task="embed"), EmbedOptions()), list[float]()
+    task, seconds_of_each = (
+        EmbedTask(mlxbert.load(model, task="embed", device=device, dtype=dtype), EmbedOptions()),
+        list[float](),
+    )
     until = time.perf_counter() + seconds
     for (text,) in texts(LOADS[0], 0):
         job = task.prepare(text)
@@ -191,11 +196,12 @@ def forward(model: str, seconds: float) -> dict[str, float]:
     raise AssertionError
 
 
-def embed(model: str, seconds: float) -> dict[str, float]:
+def embed(model: str, device: str, dtype: str, seconds: float) -> dict[str, float]:
     """Measures `mlxbert.embed` of short texts."""
     import mlxbert
 
-    loaded, many = mlxbert.load(model, task="embed"), [text for (text,) in itertools.islice(texts(LOADS[2], 0), 2048)]
+    loaded = mlxbert.load(model, task="embed", device=device, dtype=dtype)
+    many = [text for (text,) in itertools.islice(texts(LOADS[2], 0), 2048)]
     mlxbert.embed(loaded, many[:64])
     begun, count = time.perf_counter(), 0
     while time.perf_counter() < begun + seconds:
@@ -219,16 +225,32 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--fastapi", metavar="PYTHON")
     parser.add_argument("--infinity", metavar="PROGRAM")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
     threads = str(args.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={args.model}", "--quiet", "--port"]
+    computed = (args.device, args.dtype)
+    ours = [sys.executable, "-m", "mlxbert", "serve", f"{MODEL}={args.model}", "--quiet"]
+    ours += ["--device", args.device, "--dtype", args.dtype, "--port"]
+    theirs = [{"cpu": "cpu", "gpu": "cuda"}[args.device], args.dtype]
     servers = [Server("mlxbert", lambda port: [*ours, str(port)])]
     if args.fastapi:
-        servers.append(Server("fastapi", lambda port: [args.fastapi, "-c", FASTAPI, args.model, str(port), threads]))
+        servers.append(
+            Server("fastapi", lambda port: [args.fastapi, "-c", FASTAPI, args.model, str(port), threads, *theirs])
+        )
     if args.infinity:
         command = [args.infinity, "v2", "--model-id", args.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
-        plain = ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-model-warmup"]
+        plain = [
+            "--engine",
+            "torch",
+            "--device",
+            theirs[0],
+            "--dtype",
+            args.dtype,
+            "--no-bettertransformer",
+            "--no-model-warmup",
+        ]
         plain += ["--log-level", "error", "--port"]
         servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
     measured: dict[tuple[str, str], list[dict[str, float]]] = {}
@@ -239,8 +261,12 @@ def main() -> None:
                 result = alone(measure, server.port, load, args.seconds, number)
                 server.pause()
                 measured.setdefault((server.name, load.name), []).append(result)
-        measured.setdefault(("forward pass alone", "1 text"), []).append(alone(forward, args.model, args.seconds))
-        measured.setdefault(("mlxbert.embed", "2,048 texts"), []).append(alone(embed, args.model, args.seconds))
+        measured.setdefault(("forward pass alone", "1 text"), []).append(
+            alone(forward, args.model, *computed, args.seconds)
+        )
+        measured.setdefault(("mlxbert.embed", "2,048 texts"), []).append(
+            alone(embed, args.model, *computed, args.seconds)
+        )
     for (who, what), results in measured.items():
         medians = {name: round(statistics.median(result[name] for result in results), 2) for name in results[0]}
         print(json.dumps({"who": who, "load": what, **medians}), flush=True)
