@@ -141,7 +141,7 @@ class Maker:
         stored = Chunks.written(chunks, folder)
         if not len(stored):
             raise InputError(
-                "no document of the corpus has two sentences to make a pair of",
-                hint="the objective mlm needs no pairs",
+                "no document of the corpus has two sentences, which are needed for a pair",
+                hint="use the objective mlm, which needs no pairs",
             )
         return stored
