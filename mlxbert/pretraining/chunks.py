@@ -129,7 +129,7 @@ def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
-            f"no examples are left for training, because the corpus has only {len(chunks)}",
+            f"no example is left for training, because the number of examples in the corpus is {len(chunks)}",
             hint="use more text or shorter examples",
         )
     held: list[int] = []

@@ -90,7 +90,7 @@ class Maker:
                 chunks = Chunks.written(without_overlap(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
-                    "the corpus is so small that all of it is held out for evaluation",
+                    "the corpus is so small that all examples are held out for evaluation",
                     hint="use more text, or evaluate on other files with valid=",
                 )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # equal tokens in each phase

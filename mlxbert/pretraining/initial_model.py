@@ -12,6 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.loading import new_model
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
+from mlxbert.readers.parsing import json_type
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters
@@ -176,5 +177,5 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as problem:
         raise ArgumentError(f"{path}: is not JSON ({problem})") from None
     if not isinstance(values, dict):
-        raise ArgumentError(f"{path}: is {type(values).__name__}, expected an object as in config.json")
+        raise ArgumentError(f"{path}: is {json_type(values)}, expected an object as in config.json")
     return values

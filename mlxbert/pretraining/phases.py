@@ -143,5 +143,7 @@ def read_lengths(text: str | int, limit: int) -> list[Length]:
         )
     for length in lengths:
         if not 8 <= length.tokens <= limit:
-            raise ArgumentError(f"length is {length.tokens}, expected 8 to {limit}, the maximum length of the model")
+            raise ArgumentError(
+                f"length is {length.tokens}, expected 8 to {limit} tokens, the maximum length of the model"
+            )
     return lengths

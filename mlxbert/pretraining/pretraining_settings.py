@@ -64,7 +64,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.corpus:
-            raise ArgumentError("corpus is empty, expected files")
+            raise ArgumentError("corpus is empty, expected one or more files")
         check_fields(self)
         check_encoding(self.encoding)
         _SHARE.check_number("validation_fraction", self.validation_fraction)

@@ -95,7 +95,7 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
         )
     if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
-            "lora is given, but the classifier of this language model is derived from the model's decoder",
+            "lora cannot train the classifier of a language model, because the classifier is derived from the decoder",
             hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) stores a classifier that lora can train",
         )
     if unsupported := [head for head in plan.heads if head not in FINE_TUNED]:

@@ -81,14 +81,16 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
     for logits, reference in zip(ours, theirs, strict=True):
         if logits.shape != reference.shape:
             raise MlxbertError(
-                f"{folder}: transformers computes {reference.shape[-1]} logits, but mlxbert {logits.shape[-1]}",
+                f"{folder}: transformers computes {reference.shape[-1]} logits, but mlxbert computes "
+                f"{logits.shape[-1]}",
                 hint=_HINT,
             )
     difference = float(np.max([np.abs(logits - other).max() for logits, other in zip(ours, theirs, strict=True)]))
     largest = float(np.max([np.abs(logits).max() for logits in ours]))
     if not difference <= _TOLERANCE * max(1.0, largest):  # also true for NaN
         raise MlxbertError(
-            f"{folder}: logits of transformers differ by {difference:.1e}, while the largest logit is {largest:.3g}",
+            f"{folder}: the logits of transformers and mlxbert differ by {difference:.1e}, while the largest logit is "
+            f"{largest:.3g}",
             hint=_HINT,
         )
     return difference

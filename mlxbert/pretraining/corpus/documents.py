@@ -84,7 +84,7 @@ _Event = str | type[_LineEnd] | type[_DocumentEnd]
 def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
     """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
     if isinstance(files, str | Path) or not files:
-        raise ArgumentError(f"files is {files!r:.60}, expected a list of file names")
+        raise ArgumentError(f"files is {files!r:.60}, expected a list of one or more file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)
     if not isinstance(field, str) or not field:

@@ -69,7 +69,8 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
         pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _fold(label) == _fold(name))
         name, similar = next(pairs, (None, None))
         raise InputError(
-            f"{unknown.place}: {unknown} {_is(len(unknown.labels))} not in the training data, which has {listed}",
+            f"{unknown.place}: {unknown} {_is(len(unknown.labels))} not in the training data, which has the labels "
+            f"{listed}",
             hint=None if name is None else f"write {similar!r} instead of {name!r}, as in the training data",
         )
 

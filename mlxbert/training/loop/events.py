@@ -238,7 +238,7 @@ class TrainingEvents(Generator[Event, None, None]):
             )
         if self._begun:
             hint = "call the function again to resume, or mlxbert.load to open a finished model"
-            raise ArgumentError("run() was already called, or the events were iterated over", hint=hint)
+            raise ArgumentError("run() was already called, or the events were already read", hint=hint)
         with contextlib.closing(self), notebook_bar("steps") as bar:
             if bar is not None:
                 on_phase = self._times.on_phase

@@ -184,11 +184,13 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         if name not in VARIED:
             raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(VARIED)}")
         if name == "lora" and None in [*values]:
-            raise ArgumentError("sweep of lora contains None, expected ranks", hint="compare with a call without lora")
+            raise ArgumentError(
+                "sweep of lora contains None, expected ranks", hint="use a separate call without lora for a comparison"
+            )
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         runs *= len(values)
         if runs > RUNS.most:  # checked before the combinations take memory
-            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included")
+            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds")
         combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations

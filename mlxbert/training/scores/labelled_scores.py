@@ -118,7 +118,7 @@ def multilabel(
     thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
         raise ArgumentError(
-            f"thresholds have the shape {np.shape(thresholds)}, expected one for each of {len(names)} labels"
+            f"thresholds have the shape {np.shape(thresholds)}, expected a threshold for each of {len(names)} labels"
         )
     expected = label_matrix(records, names)
     predicted = above(probabilities, thresholds)
