@@ -239,7 +239,7 @@ def test_readers_do_not_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [path.name for path in npz.read_headers(tmp_path / "npz") or ()] == ["x.npz"]
     assert reader.find_index(tmp_path / "tf") == index is not None
     assert [path.name for path in list_indexes()] == ["a.db"]
-    with pytest.raises(InputError, match=r"judgements.*: dev$"):
+    with pytest.raises(InputError, match=r"another split.*: dev$"):
         read_beir(tmp_path, "test")
     os.remove(tmp_path / "npz" / "x.npz")
     assert not has_weights(tmp_path / "npz")

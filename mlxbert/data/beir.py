@@ -27,7 +27,12 @@ def read_beir(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str],
     qrels = folder / QRELS / f"{split}.tsv"
     if not qrels.is_file():
         splits = sorted(path.stem for path in (folder / QRELS).glob("*.tsv") if not is_system_file(path.name))
-        raise InputError(f"{qrels}: no such file, the splits with judgements are: {', '.join(splits) or 'none'}")
+        raise InputError(
+            f"{qrels}: no such file",
+            hint=f"choose another split with split=: {', '.join(splits)}"
+            if splits
+            else "the judgements of a split are in a file such as qrels/test.tsv",
+        )
     files = (folder / CORPUS, folder / QUERIES, qrels)
     documents, queries = (_identified(path) for path in files[:2])
     judgements = [_judgement(row) for row in read_rows(qrels)]

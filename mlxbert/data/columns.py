@@ -149,11 +149,13 @@ class Search:
         for role, column in self.found.items():
             if column not in rows.columns:
                 raise ArgumentError(
-                    f"there is no column {column!r}, the data have: {', '.join(rows.columns)}",
+                    f"the data has no column {column!r}, expected one of {', '.join(rows.columns)}",
                     hint=f"choose the column with {role}_column=",
                 )
         if len({*self.found.values()}) < len(self.found):
-            raise ArgumentError(f"one column is given for two options: {', '.join(self.found.values())}")
+            raise ArgumentError(
+                f"the columns are {', '.join(self.found.values())}, expected a different column for each option"
+            )
 
     @property
     def rest(self) -> list[str]:
@@ -203,7 +205,7 @@ class Search:
     def take_label(self) -> None:
         """Finds the column of the label: the one with a usual name, or the only column that is left."""
         if not self.take("label"):
-            self._take_only("label", without_numbering(self.rest), "there is no column of labels")
+            self._take_only("label", without_numbering(self.rest), "no column has labels")
 
     def take_text(self, columns: Sequence[str]) -> None:
         """Finds the column of the text by its usual name or, if no column has one, by the length of its strings.
@@ -215,8 +217,8 @@ class Search:
 
     def _take_only(self, role: str, columns: Sequence[str], message_if_none: str = "") -> None:
         if len(columns) != 1:
-            message = f"several columns may be the {role}: {', '.join(columns)}" if columns else message_if_none
-            missing = f"each record needs a {role} as well, for example in a column called {role}"
+            message = f"the {role} column may be {' or '.join(columns)}" if columns else message_if_none
+            missing = f"each record also needs a {role}, for example in a column called {role}"
             hint = f"choose the column with {role}_column=" if columns or self.rest else missing
             raise self.refused(message, hint, columns)
         self.found[role] = columns[0]
@@ -227,7 +229,7 @@ class Search:
         The error lists the columns of the data, unless the message already names all of them. `named` are the columns
         that the message names.
         """
-        have = f"; the data have: {', '.join(self.rows.columns)}" if {*self.rows.columns} - {*named} else ""
+        have = f" (columns: {', '.join(self.rows.columns)})" if {*self.rows.columns} - {*named} else ""
         return InputError(f"{', '.join(self.rows.files)}: {message}{have}", hint=hint)
 
     def check_header(self, columns: Iterable[str] | None = None) -> None:
@@ -246,12 +248,12 @@ class Search:
             phrase = len(column) > _PHRASE and " " in column
             value = plain_name(column) not in usual_names and any(row.values.get(column) == column for row in self.rows)
             if phrase or value:
-                where = f"{', '.join(self.rows.files)}, line 1: the name of column {column!r:.70}"
-                reason = "looks like a text" if phrase else "is also a value of that column"
+                where = f"{', '.join(self.rows.files)}, line 1: the column name {column!r:.70}"
+                reason = "looks like a text" if phrase else "is also a value in this column"
                 raise InputError(
-                    f"{where} {reason}: is there no header?",
-                    hint="if the first line is data, no_header=True calls the columns 1, 2 and so on; if it is a "
-                    "header, choose the columns with text_column= and label_column=",
+                    f"{where} {reason}, so the file may have no header",
+                    hint="if line 1 is data, use no_header=True, which names the columns 1, 2 and so on; if line 1 is "
+                    "a header, choose the columns with text_column= and label_column=",
                 )
 
     def columns(self, negatives: tuple[str, ...] = ()) -> ColumnNames:
@@ -297,14 +299,14 @@ def find_usual_columns(rows: LabelledRows, task: str, **named: str | None) -> Co
     search = Search(rows, task, named)
     if task == "tag" and len(rows.columns) == 1:
         raise InputError(
-            f"{', '.join(rows.files)}: there is one column, {rows.columns[0]}; expected words and their tags",
-            hint="columns of a .conll file are separated by tabs or by spaces",
+            f"{', '.join(rows.files)}: the only column is {rows.columns[0]}, expected columns of words and tags",
+            hint="separate the columns of a .conll file by tabs or spaces",
         )
     for role, names in search.usual.roles.items():
         if role in search.found or (task == "tag" and _take_tagged(search, role)) or search.take(role):
             continue
         lines = task == "tag" and all(name.endswith(".txt") for name in rows.files)
-        hint = "format='conll' reads a word and its tag in each line"
+        hint = "use format='conll' if each line has a word and its tag"
         raise search.refused(
             f"no column is called {' or '.join(names[:4])}", hint if lines else f"choose the column with {role}_column="
         )

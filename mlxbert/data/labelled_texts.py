@@ -92,14 +92,14 @@ def read_each(rows: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
     first, more = problems[0], len(problems) - 1
     if not more:
         raise first
-    counted = "1 other record is" if more == 1 else f"{more} other records are"
-    raise InputError(f"{first.message}; {counted} refused, too", hint=first.hint)
+    counted = "1 more record has an error" if more == 1 else f"{more} more records have errors"
+    raise InputError(f"{first.message}; {counted}", hint=first.hint)
 
 
 def get_value(values: Mapping[str, Any], column: str) -> Any:
     """Returns the value of a column; raises InputError if it is missing."""
     if column not in values:
-        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+        raise InputError(f"the record has no field {column!r} (fields: {', '.join(values) or 'none'})")
     return values[column]
 
 
@@ -140,8 +140,8 @@ def _reader(rows: Sequence[Record], column: str, kind: str) -> Callable[[Any], L
             spelling = label if integer is None else numbers.setdefault(integer[1], label)
             if spelling != label:
                 raise InputError(
-                    f"{column!r} is {label!r}, and elsewhere {spelling!r}: the same number, written in two ways",
-                    hint="write it in one way, or if they are two classes, give them names with letters",
+                    f"{column!r} is {label!r}, but an earlier record writes the same number as {spelling!r}",
+                    hint="write equal numbers in the same way, or give different classes names with letters",
                 )
         return names.setdefault(label, label)
 
@@ -191,7 +191,7 @@ def _parts(value: Any, column: str, separator: str) -> Sequence[Any]:
         except ValueError:
             raise InputError(
                 f"{column!r} is {value!r:.60}, which looks like a list, but is not valid JSON",
-                hint='write a list as ["a", "b"], or the labels with commas between them',
+                hint='write the labels as ["a", "b"], or separate the labels by commas',
             ) from None
     return value.split(separator) if value else []
 

@@ -42,12 +42,12 @@ def read_group(values: Mapping[str, Any], query_column: str = QUERY) -> QueryGro
     query = get_text(values, query_column)
     positives, negatives = (texts_of(values, name) for name in (POSITIVES, NEGATIVES))
     if not positives and not negatives:
-        expected = f"expected {POSITIVES!r}, {NEGATIVES!r} or both"
-        raise InputError(f"there is no text for the query {query!r:.60}, {expected}")
+        expected = f"expected texts in {POSITIVES!r} or {NEGATIVES!r}"
+        raise InputError(f"the query {query!r:.60} has no texts, {expected}")
     positive_set = {*positives}
     shared = next((text for text in negatives if text in positive_set), None)
     if shared is not None:
-        raise InputError(f"the text {shared!r:.60} is in both {POSITIVES!r} and {NEGATIVES!r} of a query")
+        raise InputError(f"the text {shared!r:.60} is in both {POSITIVES!r} and {NEGATIVES!r} of the query")
     return QueryGroup(query, positives, negatives)
 
 

@@ -70,7 +70,7 @@ def read_questions(rows: Sequence[Record], columns: ColumnNames) -> list[Questio
     moved = [question.place for question, shifted in questions if shifted]
     if moved:
         counted = "1 answer is" if len(moved) == 1 else f"{len(moved):,} answers are"
-        _LOG.warning("%s not at answer_start, the first in %s: the nearest occurrence is used", counted, moved[0])
+        _LOG.warning("%s not at answer_start (the first in %s), so the nearest occurrence is used", counted, moved[0])
     return [question for question, _ in questions]
 
 
@@ -89,8 +89,8 @@ def _question(row: Record, columns: ColumnNames) -> tuple[Question, bool]:
             end = begin + len(answer)
             return Question(text, context, texts, begin, end, row.where), start not in (None, begin)
     raise InputError(
-        f"the answer {answers[0][0]!r:.60} is not in its context",
-        hint="copy answers exactly from the context, with its capitals and spaces",
+        f"the answer {answers[0][0]!r:.60} is not in the context",
+        hint="copy answers exactly from the context, including capitals and spaces",
     )
 
 
@@ -115,7 +115,8 @@ def _answers(values: Mapping[str, Any], column: str) -> list[tuple[str, int | No
         starts = _listed(value.get("answer_start", value.get("start")))
         if starts and len(starts) != len(texts):
             raise InputError(
-                f"{column!r} has {len(texts)} texts and {len(starts)} values of answer_start, expected equally many"
+                f"{column!r} has {len(texts)} texts and {len(starts)} values of answer_start, expected a value for "
+                "each text"
             )
         return [_answer(text, start, column) for text, start in zip(texts, starts or [None] * len(texts), strict=True)]
     return [

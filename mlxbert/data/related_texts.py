@@ -66,8 +66,8 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
     roles = search.found
     if "negative" in roles and "label" in roles:
         raise ArgumentError(
-            f"{roles['negative']!r} is the column of negatives and {roles['label']!r} the column of scores, "
-            "expected only one of them"
+            "negative_column and label_column cannot be combined",
+            hint=f"use either the negatives in {roles['negative']!r} or the scores in {roles['label']!r}",
         )
     negatives = _negatives(search)
     positive = "pair" not in roles and search.take("pair")
@@ -77,8 +77,9 @@ def find_related_columns(rows: LabelledRows, **named: str | None) -> ColumnNames
         search.take("label")
     if "pair" not in roles and (extra := roles.get("label") or next(iter(negatives), None)):
         raise InputError(
-            f"{', '.join(rows.files)}: there is {extra!r}, but no column with texts that belong to {roles['text']!r}",
-            hint="choose it with pair_column=",
+            f"{', '.join(rows.files)}: column {extra!r} needs pairs of texts, but the only text column found is "
+            f"{roles['text']!r}",
+            hint="choose the column of second texts with pair_column=",
         )
     search.check_header()
     return search.columns(() if "label" in roles else negatives)
@@ -104,8 +105,10 @@ def _take_text(search: Search, columns: Sequence[str]) -> None:
     long_texts = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
     if text is None or {*long_texts} - {text}:
         raise search.refused(
-            f"{' and '.join(map(repr, long_texts))} hold texts" if long_texts else "no column holds texts",
-            "choose the columns with text_column= and pair_column=, or one with text_column= for texts alone",
+            f"the columns of texts cannot be guessed, because texts are in {' and '.join(map(repr, long_texts))}"
+            if long_texts
+            else "no column has texts",
+            "choose the columns with text_column= and pair_column=, or only text_column= for single texts",
             long_texts,
         )
 

@@ -12,9 +12,7 @@ from mlxbert.durable_files import to_path
 from mlxbert.errors import InputError
 from mlxbert.readers.labelled_rows import LabelledRows, read_rows
 
-_LAYOUTS = (
-    "a folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv), or records of query, positives and negatives"
-)
+_LAYOUTS = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), or records with query, positives and negatives"
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -53,7 +51,7 @@ def read_retrieval(source: str | Path | Iterable[Any], *, split: str = "test", *
         return _of_groups(read_rows(source, **how))
     if (folder / CORPUS).is_file():
         return _checked(str(folder), *read_beir(folder, split))
-    raise InputError(f"{folder}: a folder without {CORPUS}, expected {_LAYOUTS}")
+    raise InputError(f"{folder}: the folder has no {CORPUS}, expected {_LAYOUTS}")
 
 
 def _of_groups(rows: LabelledRows) -> Retrieval:
@@ -93,11 +91,15 @@ def _checked(
         (len(judgements) - len(usable), "judgements of queries or documents that are missing or have no text"),
     ):
         if left_out:
-            _LOG.warning("%s: %s are left out: %s", name, what, f"{left_out:,}")
+            _LOG.warning("%s: %s are left out (%s)", name, what, f"{left_out:,}")
     for kept, what in ((texts, "document"), (used_queries, "query")):
         if not kept:
-            raise InputError(f"{name}: there is no {what}")
+            raise InputError(f"{name}: no {what} has text")
     if not any(grade > 0 for _, _, grade in usable):
-        hint = "no usable judgement has a grade above 0" if usable else "the judgements name no known document"
+        hint = (
+            "no usable judgement has a grade above 0"
+            if usable
+            else "no judgement names both a known query and a known document"
+        )
         raise InputError(f"{name}: no document is relevant to any query", hint=hint)
     return Retrieval(used_queries, texts, judged_by_query(usable), files)

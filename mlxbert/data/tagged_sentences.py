@@ -72,7 +72,9 @@ def read_tagged(rows: Iterable[Record], columns: ColumnNames) -> list[TaggedSent
     split = [sentence.place for sentence, splits in sentences for _ in range(splits)]
     if split:
         count = "1 span begins or ends" if len(split) == 1 else f"{len(split):,} spans begin or end"
-        _LOG.warning("%s in the middle of a word, the first in %s: offsets should count code points", count, split[0])
+        _LOG.warning(
+            "%s in the middle of a word (the first in %s), so check that offsets count code points", count, split[0]
+        )
     return [sentence for sentence, _ in sentences]
 
 
@@ -90,8 +92,10 @@ def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
     if not words:
         raise InputError(f"{columns.text!r} has no words")
     if len(words) != len(labels):
-        counted = "1 tag" if len(labels) == 1 else f"{len(labels)} tags"
-        raise InputError(f"{len(words)} words in {columns.text!r}, but {counted} in {columns.label!r}")
+        counts = [
+            f"{len(part)} {noun}{'' if len(part) == 1 else 's'}" for part, noun in ((words, "word"), (labels, "tag"))
+        ]
+        raise InputError(f"{columns.text!r} has {counts[0]}, but {columns.label!r} has {counts[1]}")
     offsets = _places(words, text)
     if offsets is None:
         text, offsets = " ".join(words), _joined(words)
@@ -101,7 +105,7 @@ def _sentence(row: Record, columns: ColumnNames) -> tuple[TaggedSentence, int]:
 def _get(values: Mapping[str, Any], column: str) -> Any:
     value = values.get(column)
     if value is None:
-        raise InputError(f"{column!r} is missing, the record has: {', '.join(values) or 'nothing'}")
+        raise InputError(f"{column!r} is missing or null (fields: {', '.join(values) or 'none'})")
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -114,7 +118,7 @@ def _strings(value: Any, column: str) -> tuple[str, ...]:
     for number, entry in enumerate(value, 1):
         if not isinstance(entry, str | int) or isinstance(entry, bool) or not str(entry):
             description = "empty" if entry == "" else json_type(entry)
-            raise InputError(f"{column!r}, word {number}: {description}, expected a string")
+            raise InputError(f"entry {number} of {column!r} is {description}, expected a string")
         check_letters(str(entry), column)
     return tuple(map(str, value))
 
@@ -147,7 +151,7 @@ def _of_spans(text: str, values: Sequence[Any], place: str) -> tuple[TaggedSente
     spans = sorted(_span(span, number, text) for number, span in enumerate(values, 1))
     for (_, end, _, first), (start, _, _, second) in pairwise(spans):
         if start < end:
-            raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap: {text[start:end]!r:.60}")
+            raise InputError(f"spans {min(first, second)} and {max(first, second)} overlap in {text[start:end]!r:.60}")
     unsplit = [*split_words(text)]
     offsets = _split_at(unsplit, (border for start, end, _, _ in spans for border in (start, end)))
     starts, entities, word = [start for start, _ in offsets], [], 0
@@ -178,14 +182,16 @@ def _span(span: Any, number: int, text: str) -> tuple[int, int, str, int]:
     if start < 0 or end > len(text):
         raise InputError(
             f"span {number} is [{start}, {end}), but the text has {len(text)} code points",
-            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
+            hint="use offsets in code points, because byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     if not text[start:end].strip():
-        raise InputError(f"span {number} is [{start}, {end}), which is {'blank' if end > start else 'empty'}")
+        raise InputError(
+            f"span {number} is [{start}, {end}), which contains {'only whitespace' if end > start else 'no text'}"
+        )
     if isinstance(span_text, str) and span_text != text[start:end]:
         raise InputError(
-            f"span {number}: [{start}, {end}) is {text[start:end]!r:.60}, but its text is {span_text!r:.60}",
-            hint="offsets count code points; byte and UTF-16 offsets are larger after an emoji or an accent",
+            f"span {number} has the text {span_text!r:.60}, but [{start}, {end}) is {text[start:end]!r:.60}",
+            hint="use offsets in code points, because byte and UTF-16 offsets are larger after an emoji or an accent",
         )
     return start, end, label, number
 

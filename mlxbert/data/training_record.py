@@ -50,4 +50,4 @@ def missing_pair(name: str) -> str:
     Args:
         name: The name of the model.
     """
-    return f"{name} was trained on pairs of texts, but these are single texts: give each text its pair"
+    return f"{name} was trained on pairs of texts, but the inputs are single texts, so each text needs a second text"

@@ -23,7 +23,9 @@ def check_fraction(valid: object, fraction: float | None) -> None:
         return
     SHARE.check_number("validation_fraction", fraction)
     if valid is not None:
-        raise ArgumentError("valid and validation_fraction are given, expected one: with valid, nothing is held out")
+        raise ArgumentError(
+            "valid and validation_fraction cannot be combined", hint="with valid=, no training data is held out"
+        )
 
 
 def split(
@@ -70,8 +72,8 @@ def split(
     if not held_out and not any(take(group) for group in sorted(groups, key=len)):
         count = "1 example" if len(records) == 1 else f"{len(records)} examples"
         raise InputError(
-            f"no validation data can be split off from {count}: each label needs two different texts, "
-            "and questions need two different contexts",
+            f"no validation data can be split off from {count}, because each label needs two different "
+            "texts, and questions need two different contexts",
             hint="give validation data with valid=",
         )
     validation = {*held_out}

@@ -52,11 +52,11 @@ class Labels(Brief):
                 the names.
         """
         if not isinstance(self.names, tuple) or not all(isinstance(name, str) for name in self.names):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected a tuple of strings")
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected a tuple of strings")
         if any("\ud800" <= letter <= "\udfff" for name in self.names for letter in name):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}: a name contains half of a surrogate pair")
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected names without half of a surrogate pair")
         if not self.names or len({*self.names}) < len(self.names):
-            raise ArgumentError(f"names of labels are {self.names!r:.60}, expected at least one, all different")
+            raise ArgumentError(f"label names are {self.names!r:.60}, expected one or more different names")
         if self.problem_type not in (None, *PROBLEM_TYPES):
             raise not_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
         if problem := self.crf_problem():
@@ -74,7 +74,7 @@ class Labels(Brief):
         if values is None:
             return None
         if self.problem_type != MULTI_LABEL:
-            return f"none: problem_type is not {MULTI_LABEL!r}"
+            return f"none unless problem_type is {MULTI_LABEL!r}"
         numbers = isinstance(values, tuple) and all(map(_is_probability, values))
         if not numbers or len(values) != len(self.names):
             return f"a number from 0 to 1 for each of the {len(self.names)} labels"
@@ -87,7 +87,7 @@ class Labels(Brief):
         try:
             allowed(scheme_of(self.names), self.names) if self.crf else None
         except ArgumentError as problem:
-            return f"none: {problem.message}"
+            return f"false, because {problem.message}"
         return None
 
     def encode(self, name: str) -> int:
@@ -107,7 +107,9 @@ class Labels(Brief):
             ArgumentError: There is no such index.
         """
         if not isinstance(index, int) or not 0 <= index < len(self.names):
-            raise ArgumentError(f"label index is {index!r:.60}, expected 0 to {len(self.names) - 1}")
+            raise ArgumentError(
+                f"label index is {index!r:.60}, expected a whole number from 0 to {len(self.names) - 1}"
+            )
         return self.names[index]
 
     def to_config(self) -> dict[str, Any]:

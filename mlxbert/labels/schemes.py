@@ -38,8 +38,11 @@ def parts(tag: str, scheme: str) -> tuple[str, str]:
         return OUTSIDE, ""
     letter, dash, kind = tag[:1], tag[1:2], tag[2:]
     if not letter or letter not in _LETTERS[scheme] or dash not in ("", "-") or (dash and not kind):
-        expected = ", ".join(f"{letter}-" for letter in _LETTERS[scheme])
-        raise ArgumentError(f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} and a type ({scheme})")
+        *first, last = (f"{letter}-" for letter in _LETTERS[scheme])
+        expected = f"{', '.join(first)} or {last}"
+        raise ArgumentError(
+            f"tag is {tag!r:.60}, expected {OUTSIDE}, or {expected} followed by a type (scheme {scheme})"
+        )
     return letter.translate(_AS_BIOES) if scheme == "bilou" else letter, kind or _UNTYPED
 
 
@@ -132,7 +135,7 @@ def convert(tags: Sequence[str], from_scheme: str, to_scheme: str) -> list[str]:
     """Converts tags to another scheme; tags that break their scheme are repaired, even if the scheme stays the same."""
     if "plain" in (from_scheme, to_scheme):
         if from_scheme != to_scheme:
-            raise ArgumentError(f"tags of the scheme {from_scheme} cannot be written as {to_scheme}")
+            raise ArgumentError(f"tags of the scheme {from_scheme} cannot be converted to the scheme {to_scheme}")
         return [*tags]
     return encode(decode(tags, from_scheme), len(tags), to_scheme)
 

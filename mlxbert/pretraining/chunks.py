@@ -129,8 +129,8 @@ def held_out(chunks: Chunks, share: float, limit: int, seed: int) -> Chunks:
     count = min(max(round(share * len(chunks)), 1), limit)
     if count >= len(chunks):
         raise InputError(
-            f"the corpus gives {len(chunks)} examples, too few to leave any for training",
-            hint="more text, or shorter examples",
+            f"no example is left for training, because the number of examples in the corpus is {len(chunks)}",
+            hint="use more text or shorter examples",
         )
     held: list[int] = []
     tried: set[int] = set()

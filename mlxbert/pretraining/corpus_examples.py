@@ -90,7 +90,7 @@ class Maker:
                 chunks = Chunks.written(without_overlap(chunks, held), folder)
             if not len(chunks):
                 raise InputError(
-                    "the corpus is so small that all of it is held out for evaluation",
+                    "the corpus is so small that all examples are held out for evaluation",
                     hint="use more text, or evaluate on other files with valid=",
                 )
             size = max(options.batch_size * self.lengths[0].tokens // length.tokens, 1)  # equal tokens in each phase
@@ -141,7 +141,7 @@ class Maker:
         stored = Chunks.written(chunks, folder)
         if not len(stored):
             raise InputError(
-                "no document of the corpus has two sentences to make a pair of",
-                hint="the objective mlm needs no pairs",
+                "no document of the corpus has two sentences, which are needed for a pair",
+                hint="use the objective mlm, which needs no pairs",
             )
         return stored

@@ -46,10 +46,12 @@ def distill(
     """
     for name in ("model", "config", "vocabulary", "adapter"):
         if options.get(name) is not None:
-            raise ArgumentError(f"{name} is not an option of distill; choose the student with student or layers")
+            raise ArgumentError(
+                f"{name} is not an option of distill", hint="choose the student with student= or layers="
+            )
     if student is not None:
         if layers is not None:
-            raise ArgumentError("student and layers are given, expected one: layers are taken from the teacher")
+            raise ArgumentError("student and layers cannot be combined, because layers are taken from the teacher")
         return pretrain(
             corpus, output=output, model=student, teacher=teacher, objective=objective, **options
         )  # fmt: skip

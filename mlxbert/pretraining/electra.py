@@ -119,9 +119,10 @@ def _check_shared(model: Model, generator: Model) -> None:
     ]
     if different or model.tokenizer.files.tokenizer.to_str() != generator.tokenizer.files.tokenizer.to_str():
         raise CheckpointError(
-            f"{generator.folder}: its {different[0] if different else 'vocabulary'} differs from the discriminator in "
-            f"{model.folder}, expected the generator that was trained with it",
-            hint="without the folder of the generator, training starts with a new one",
+            f"{generator.folder}: {different[0] if different else 'the vocabulary'} of the generator differs from the "
+            f"discriminator in {model.folder}",
+            hint="use the generator that was trained with the discriminator, or remove the folder of the generator "
+            "to start with a new generator",
         )
 
 

@@ -116,9 +116,8 @@ class Examples(Sequence[PretrainingExample]):
         self._pairs, self._copies, self._seed = pairs, copies, seed
         if pairs == "next" and not all(phase.others.several_documents for phase in order.phases):
             raise InputError(
-                "only one document of the corpus can be split into pairs, but next-sentence prediction needs two such "
-                "documents",
-                hint="documents are separated by empty lines; the objective mlm,sop needs only one",
+                "next-sentence prediction needs two documents that can be split into pairs, but the corpus has one",
+                hint="separate documents by empty lines, or use the objective mlm,sop, which needs only one document",
             )
 
     def __iter__(self) -> Iterator[PretrainingExample]:

@@ -12,6 +12,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.loading import new_model
 from mlxbert.model import Model
 from mlxbert.progress import OnProgress
+from mlxbert.readers.parsing import json_type
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.weights.build import parameters
@@ -70,17 +71,19 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
     values, count = dict(model.architecture.config_json.values), model.config.num_stored_layers
     key = next((key for key in ("num_hidden_layers", "n_layers", "n_layer") if key in values), "num_hidden_layers")
     if model.config.layer_schedule != tuple(range(count)):
-        raise ArgumentError(f"{model.source}: its layers share their weights, so none can be left out")
+        raise ArgumentError(f"{model.source}: the layers share their weights, so no layer can be left out")
     if "global_attn_every_n_layers" in values:
-        raise ArgumentError(f"{model.source}: its layers differ in their attention, so none can be left out")
+        raise ArgumentError(f"{model.source}: the layers differ in their attention, so no layer can be left out")
     if not layers or [*layers] != sorted({*layers}) or not 0 <= layers[0] <= layers[-1] < count:
-        raise ArgumentError(f"layers are {[*layers]!r:.60}, expected numbers from 0 to {count - 1} in order")
+        raise ArgumentError(f"layers are {[*layers]!r:.60}, expected different numbers from 0 to {count - 1} in order")
     heads: dict[str, Labels | None] = dict.fromkeys(model.network.heads)
     student = new_model(values | {key: len(layers)}, model.files.path, heads=heads, dtype="float32", device=device)
     if (
         student.architecture.family is not model.architecture.family
     ):  # a family known only from the names of the tensors
-        raise ArgumentError(f"{model.source}: its config.json does not say which layers it has, expected _name_or_path")
+        raise ArgumentError(
+            f"{model.source}: config.json does not say which layers the model has, expected _name_or_path"
+        )
     prefixes = {f"encoder.layers.{new}.": f"encoder.layers.{old}." for new, old in enumerate(layers)}
     weights = parameters(model.network)
     sources = {
@@ -108,7 +111,7 @@ def find_initial(
     if config is None:
         if vocabulary is not None:
             raise ArgumentError(
-                "vocabulary is given without config: a trained model has its own vocabulary",
+                "vocabulary works only with config, because a trained model has its own vocabulary",
                 hint=f"for a new model, add config= ({', '.join(SIZES)}, or a file)",
             )
         files = find_model(ref, on_progress)
@@ -116,13 +119,14 @@ def find_initial(
         return InitialModel(ref=ref, files=files, config=None, layers=chosen)
     if ref.adapter is not None:
         raise ArgumentError(
-            "adapter and config are given, but config makes a new model, and an adapter needs a trained one"
+            "adapter and config cannot be combined, because config makes a new model while an adapter needs a trained "
+            "model"
         )
     if layers is not None:
-        raise ArgumentError("layers and config are given, expected one: layers are taken from a trained model")
+        raise ArgumentError("layers and config cannot be combined, because layers are taken from a trained model")
     if vocabulary is None:
         raise ArgumentError(
-            "config is given without vocabulary", hint="mlxbert.vocabulary(CORPUS, output=DIR) makes one"
+            "config is given without vocabulary", hint="mlxbert.vocabulary(CORPUS, output=DIR) makes a vocabulary"
         )
     files = open_folder(find_folder(replace(ref, source=vocabulary), on_progress))
     described = _configuration(str(config), files, heads)
@@ -173,5 +177,5 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as problem:
         raise ArgumentError(f"{path}: is not JSON ({problem})") from None
     if not isinstance(values, dict):
-        raise ArgumentError(f"{path}: is {type(values).__name__}, expected the object of a config.json")
+        raise ArgumentError(f"{path}: is {json_type(values)}, expected an object as in config.json")
     return values

@@ -210,14 +210,14 @@ def read_terms(text: str) -> dict[str, float]:
         if name not in (*TERMS, ELECTRA):
             raise ArgumentError(f"objective names {name!r:.60}, expected any of {', '.join(TERMS)}, or {ELECTRA}")
         if name in weights:
-            raise ArgumentError(f"objective names {name} twice: {text!r:.60}")
+            raise ArgumentError(f"objective is {text!r:.60}, which names {name} twice")
         try:
             weights[name] = float(weight) if colon else (_WEIGHT if name == ELECTRA else 1.0)
         except ValueError:
             raise ArgumentError(f"objective has the weight {weight!r:.60} for {name}, expected a number") from None
         _WEIGHTS.check_number("weight", weights[name])
     if ELECTRA in weights and len(weights) > 1:
-        raise ArgumentError(f"objective is {text!r:.60}, expected {ELECTRA} alone: it consists of two losses")
+        raise ArgumentError(f"objective is {text!r:.60}, but {ELECTRA} cannot be combined with other losses")
     return weights
 
 
@@ -236,7 +236,7 @@ def make_terms(weights: Mapping[str, float], temperature: float = _TEMPERATURE) 
     """Makes the terms from the result of `read_terms`; `temperature` is used only by the term `soft`."""
     bounds_of(TeacherOptions, "temperature").check_number("temperature", temperature)
     if temperature != _TEMPERATURE and SoftTargets.name not in weights:
-        raise ArgumentError(f"temperature is {temperature} without soft, the only loss that uses it")
+        raise ArgumentError(f"temperature is {temperature}, which works only with the loss soft")
     if ELECTRA in weights:
         return {GeneratedWords(): 1.0, ReplacedTokens(): weights[ELECTRA]}
     return {

@@ -138,8 +138,12 @@ def read_lengths(text: str | int, limit: int) -> list[Length]:
             ) from None
     total = sum(length.share for length in lengths)
     if not math.isclose(total, 1.0, abs_tol=1e-6) or any(not 0 < length.share <= 1 for length in lengths):
-        raise ArgumentError(f"length is {text!r:.60}, whose shares add up to {total:g}, expected 1")
+        raise ArgumentError(
+            f"length is {text!r:.60}, whose shares add up to {total:g}, expected shares above 0 that add up to 1"
+        )
     for length in lengths:
         if not 8 <= length.tokens <= limit:
-            raise ArgumentError(f"length is {length.tokens}, expected 8 to {limit} tokens, the limit of the model")
+            raise ArgumentError(
+                f"length is {length.tokens}, expected 8 to {limit} tokens, the maximum length of the model"
+            )
     return lengths

@@ -156,7 +156,8 @@ def _initial_source(model: str | Path | None, config: str | Path | None) -> str 
         return BUILTIN
     if config is not None:
         raise ArgumentError(
-            "model and config are given, expected one: model continues a trained model, config starts a new one"
+            "model and config cannot be combined",
+            hint="use model= to continue a trained model, or config= to start a new model",
         )
     check_source(model, "model")
     return model
@@ -166,9 +167,11 @@ def _checked_options(options: Mapping[str, Any], objective: str, electra: bool) 
     chosen = {name: value for name, value in options.items() if value is not None}
     for name in chosen:
         if name not in _LOOP | _SETTINGS:
-            raise no_argument(name, _LOOP | _SETTINGS, f"{name} is given, but pretrain has no such option")
+            raise no_argument(name, _LOOP | _SETTINGS, f"{name} is not an option of pretrain")
     if "generator" in chosen and not electra:
-        raise ArgumentError(f"generator is given with the objective {objective!r:.60}, expected {ELECTRA}")
+        raise ArgumentError(
+            f"generator works only with the objective {ELECTRA}, but the objective is {objective!r:.60}"
+        )
     return chosen
 
 
@@ -178,7 +181,7 @@ def _passes(steps: int | None, epochs: float | None, minutes: float | None) -> f
         STEPS.check_whole("steps", steps)
     lengths = {"steps": steps, "epochs": epochs, "minutes": minutes}
     if len(names := [name for name, value in lengths.items() if value is not None]) > 1:
-        raise ArgumentError(f"{' and '.join(names)} are given, expected one")
+        raise ArgumentError(f"{' and '.join(names)} cannot be combined")
     if epochs is None:
         return 1.0
     bounds_of(TrainingOptions, "epochs").check_number("epochs", epochs)
@@ -190,7 +193,7 @@ def _check_electra(weights: Mapping[str, float], options: TrainingOptions) -> No
     for name in ("freeze", "layer_decay", "lora") if ELECTRA in weights else ():
         if (value := getattr(options, name)) != getattr(TrainingOptions, name):
             raise ArgumentError(
-                f"{name} is {value}, which {ELECTRA} does not allow: its generator has layers of its own"
+                f"{name} is {value}, which {ELECTRA} does not allow, because the generator has layers of its own"
             )
 
 
@@ -201,6 +204,6 @@ def _check_lora(base: InitialModel, options: TrainingOptions) -> None:
     for name, value in (("config", base.config), ("layers", base.layers)):
         if value is not None:
             raise ArgumentError(
-                f"{name} is given with lora, but an adapter needs a trained model that is saved on disk"
+                f"{name} and lora cannot be combined, because an adapter needs a trained model that is saved on disk"
             )
     refuse_adapter(base.files)

@@ -64,7 +64,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.corpus:
-            raise ArgumentError("corpus is empty, expected files")
+            raise ArgumentError("corpus is empty, expected one or more files")
         check_fields(self)
         check_encoding(self.encoding)
         _SHARE.check_number("validation_fraction", self.validation_fraction)
@@ -93,7 +93,9 @@ def pairs_of(terms: Sequence[str], across: bool) -> "Pairs | None":
     """Returns the kind of text pairs that the loss terms need; `None` if they need single texts."""
     names = [term for term in terms if term in _PAIRS]
     if len(names) > 1:
-        raise ArgumentError(f"the objective has {' and '.join(names)}, expected one of them: they need different pairs")
+        raise ArgumentError(
+            f"the objective has {' and '.join(names)}, which cannot be combined, because each needs different pairs"
+        )
     if names and across:
         raise ArgumentError(f"across_documents is True, but {names[0]} takes its texts from a single document")
     return _PAIRS[names[0]] if names else None

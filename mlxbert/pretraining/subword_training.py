@@ -82,7 +82,11 @@ def word_piece(texts: Texts, characters: Characters, size: int, *, cased: bool) 
             if not normal.isspace() and normal != _START:
                 counts[normal] += count
     alphabet = sorted(_most_common(counts)[:MAX_ALPHABET])
-    _check_size(size, len(_BERT) + 2 * len(alphabet), f"{len(alphabet)} characters, at the start of a word and inside")
+    _check_size(
+        size,
+        len(_BERT) + 2 * len(alphabet),
+        f"the {len(alphabet)} characters of the corpus, at the start of words and inside words",
+    )
     trainer = Tokenizer(models.BPE())
     trainer.normalizer = normalizer
     trainer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -139,7 +143,7 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
         if seen >= _COVERAGE * counts.total():
             break
         needed, seen = needed + 1, seen + count
-    _check_size(size, 3 + _FAIRSEQ + 1 + needed, f"{needed} characters")
+    _check_size(size, 3 + _FAIRSEQ + 1 + needed, f"{needed} characters of the corpus")
     step, written = -(-characters.total // _MAX_UNIGRAM), io.BytesIO()
     chosen = (text for number, text in enumerate(texts()) if number % step == 0)
     options: dict[str, Any] = {"model_type": "unigram", "vocab_size": size - _FAIRSEQ, "character_coverage": _COVERAGE}
@@ -148,7 +152,7 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
     try:
         _in_thread(lambda texts: train(sentence_iterator=texts, model_writer=written, **options), chosen)
     except RuntimeError as problem:
-        raise ArgumentError(f"size is {size:,}, which sentencepiece cannot train: {problem}") from None
+        raise ArgumentError(f"size is {size:,}, which sentencepiece cannot train ({problem})") from None
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
     pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
     frequent = _first_words(pieces, lambda piece: piece.startswith(_START))
@@ -209,8 +213,8 @@ def _first_words(tokens: Iterable[str], begins: Callable[[str], bool]) -> tuple[
 def _check_size(size: int, minimum: int, what: str) -> None:
     if size < minimum:
         raise ArgumentError(
-            f"size is {size:,}, expected at least {minimum:,}: special tokens and {what} of this corpus",
-            hint="choose a larger size; 30,000 is usual",
+            f"size is {size:,}, expected at least {minimum:,} for the special tokens and {what}",
+            hint="choose a larger size, such as 30,000",
         )
 
 

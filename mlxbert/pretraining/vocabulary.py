@@ -145,11 +145,13 @@ def vocabulary(
     corpus = _CorpusSentences(paths, {"field": field, "documents": documents, "encoding": encoding}, on_progress)
     characters = subword_training.count_characters(corpus())
     if not characters.texts:
-        raise InputError(f"{', '.join(map(str, paths[:3]))}: no text, expected sentences")
+        raise InputError(f"{', '.join(map(str, paths[:3]))}: there is no text, expected sentences")
     cased = cased or kind != "wordpiece"
     trained = KINDS[kind].train(corpus, characters, size, cased=cased)
     if trained.size < size:
-        _LOG.warning("the vocabulary has %s tokens, not %s: the corpus is too small", f"{trained.size:,}", f"{size:,}")
+        _LOG.warning(
+            "the vocabulary has only %s of %s tokens, because the corpus is too small", f"{trained.size:,}", f"{size:,}"
+        )
     with destination.partial_folder(targets[0], paths[0], overwrite) as partial:
         _write(partial, KINDS[kind], trained, cased)
         names = [path.name for path in destination.written_files(partial)]

@@ -56,7 +56,7 @@ class Distillation:
         on_progress: OnProgress | None = None,
     ) -> None:
         if not isinstance(task, TaskObjective):
-            raise ArgumentError("teacher is given with a custom Objective, expected the name of a task")
+            raise ArgumentError("teacher works only with the name of a task, not with an Objective")
         task.check_teacher()
         base = BaseModel(ref=ref, files=find_model(ref, on_progress))
         model = base.load(task=task.spec.needs)
@@ -132,6 +132,7 @@ class Distillation:
         examples = self._train.examples
         if self._per_token and [each.encoding.ids for each in examples] != [each.ids for each in self._inputs]:
             raise ArgumentError(
-                f"{self.name}: tokenizes texts differently from the student, but {self._task.name} compares tokens",
-                hint="teacher and student need the same vocabulary; with max_length= both models use the same windows",
+                f"{self.name}: {self._task.name} compares tokens, but the teacher tokenizes texts differently from the "
+                "student",
+                hint="use a teacher with the same vocabulary, and max_length= to give both models the same windows",
             )

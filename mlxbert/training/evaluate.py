@@ -76,7 +76,7 @@ def evaluate(
         objective.adapt(model, rows)
         records = objective.read(rows)
         if not records:
-            raise InputError(f"{', '.join(rows.files) or 'data'}: there is no example")
+            raise InputError(f"{', '.join(rows.files) or 'data'}: there are no examples")
         objective.bind(model)
         records, unknown = objective.matched(records, model)
         part = prepared(objective, [(record, record.place) for record in records])
@@ -100,7 +100,8 @@ def _seen(model: Model, rows: LabelledRows) -> int:
     seen = sum(rows.counts[name] for name in files)
     if seen:
         _LOG.warning(
-            "%s of the %s rows are from %s, on which %s was trained or chosen: the scores say little about new texts",
+            "%s of the %s rows are from %s, on which %s was trained or chosen, so the scores say little about "
+            "new texts",
             f"{seen:,}", f"{len(rows):,}", ", ".join(files), model.source,
         )  # fmt: skip
     return seen

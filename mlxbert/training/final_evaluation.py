@@ -80,7 +80,7 @@ def _early(result: Mapping[str, Any]) -> str | None:
     best = epochs.get(result["step"], math.inf)
     if best > max(epochs.values()) / 4:
         return None
-    return f"training was best at epoch {best:.3g}: the frozen vectors suffice here, or more examples are needed"
+    return f"training was best at epoch {best:.3g}, so the frozen vectors suffice here, or more examples are needed"
 
 
 def _advice(evaluation: Evaluation, baselines: Mapping[str, float], special: str | None) -> str | None:

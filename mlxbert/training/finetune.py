@@ -207,12 +207,12 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
         rest |= {name: False for name in spec.variants if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
-        raise ArgumentError(f"{next(iter(rest))} is given, which needs the name of a task, not an Objective")
+        raise ArgumentError(f"{next(iter(rest))} works only with the name of a task, not with an Objective")
     training = TrainingOptions(**loop)
     if check:
         _check_comparable(training)
     if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):
-        raise ArgumentError("minutes and epochs are given, expected one")
+        raise ArgumentError("minutes and epochs cannot be combined")
     return _Chosen(objective, training, loop.keys(), teacher, spec is not None and spec.of_words)
 
 
@@ -220,7 +220,7 @@ def _check_comparable(options: TrainingOptions) -> None:
     """Raises `ArgumentError` if options or missing packages make a comparison with transformers impossible."""
     if options.lora is not None:
         raise ArgumentError(
-            "check is True with lora, but check compares whole models",
+            "check and lora cannot be combined, because check compares whole models",
             hint="mlxbert.convert(BASE, FOLDER, adapter=DIR) merges the adapter into a model for transformers",
         )
     require_packages()

@@ -76,8 +76,8 @@ def refuse_adapter(files: ModelFolder) -> None:
     """Raises `ArgumentError` if the base model is itself an adapter, which cannot be the base of another one."""
     if adapter := files.adapter or files.own_adapter:
         raise ArgumentError(
-            f"{adapter}: is an adapter, expected a model: an adapter cannot be the base of another one",
-            hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges it into a model",
+            f"{adapter}: is an adapter, but only a model can be the base of an adapter",
+            hint=f"mlxbert.convert(BASE, FOLDER, adapter={str(adapter)!r}) merges the adapter into a model",
         )
 
 
@@ -87,18 +87,20 @@ def check_adapters(architecture: Architecture, options: TrainingOptions, plan: T
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(
-                f"{name} is {value!r}, which lora cannot change: an adapter makes vectors as its base model does"
+                f"{name} is {value!r}, which lora cannot change, because an adapter makes vectors like its base model"
             )
     if any(has_own([head], labels) for head, labels in plan.heads.items()):
-        raise ArgumentError("few_shot is given with lora, but an adapter cannot store a classifier of vectors")
+        raise ArgumentError(
+            "few_shot and lora cannot be combined, because an adapter cannot store a classifier of vectors"
+        )
     if has_decoder_classifier(architecture) and not {*plan.heads}.isdisjoint(architecture.parts or ()):
         raise ArgumentError(
-            "lora is given, but the model is a language model whose classifier is derived from its decoder",
+            "lora cannot train the classifier of a language model, because the classifier is derived from the decoder",
             hint="mlxbert.save(mlxbert.load(MODEL, task='classify'), FOLDER) stores a classifier that lora can train",
         )
     if unsupported := [head for head in plan.heads if head not in FINE_TUNED]:
         raise ArgumentError(
-            f"lora supports {', '.join(FINE_TUNED)}, but this objective trains the head {unsupported[0]}"
+            f"lora supports the heads {', '.join(FINE_TUNED)}, but this objective trains the head {unsupported[0]}"
         )
 
 
@@ -130,7 +132,7 @@ def choose(architecture: Architecture, options: TrainingOptions) -> tuple[Target
         matrices = [shapes[f"{path}.weight"] for path in target.ours]
         width = min(sum(rows for rows, _ in matrices), matrices[0][1])
         if options.lora is not None and options.lora > width:  # no update of such a matrix has a higher rank
-            raise ArgumentError(f"lora is {options.lora:,}, expected at most {width:,}: the width of {target.inside}")
+            raise ArgumentError(f"lora is {options.lora:,}, expected at most {width:,}, the width of {target.inside}")
     return chosen
 
 

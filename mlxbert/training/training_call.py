@@ -267,7 +267,7 @@ class TrainingCall:
             minimum = math.ceil(10 * self.options.minutes + runs * (costs.cycle(loop) - seconds) / 6) / 10
             raise ArgumentError(
                 f"minutes is {self.options.minutes:g}, expected time for at least one update of the weights",
-                hint=f"minutes={minimum + 0.1:.1f} is about enough for one; training needs many",
+                hint=f"use more than minutes={minimum + 0.1:.1f}, which is about enough for one update",
             )
         loop.limit(steps, seconds)
 
@@ -342,7 +342,7 @@ class TrainingCall:
         results = [workspace.result(number) for number in range(len(self.variants))]
         scores = {number: result["score"] for number, result in enumerate(results) if result["score"] is not None}
         if not scores:
-            raise DivergedError(f"all {len(results)} runs diverged", hint="smaller learning rates may help")
+            raise DivergedError(f"all {len(results)} runs diverged", hint="use smaller learning rates")
         objective, base = self.material.objective, self.material.base
         best = (min if objective.minimize else max)(scores, key=scores.__getitem__)
         self.times.begin("evaluating")

@@ -23,7 +23,7 @@ from mlxbert.weights.formats.config_json import ConfigJson
 _PACKAGES = ("torch", "transformers")
 _MAX_EXAMPLES = 32
 _TOLERANCE = 1e-4  # relative to the largest logit, or absolute if that is less than 1
-_HINT = "the trained model is kept; the same call without check=True moves its folder into place"
+_HINT = "repeat the call without check=True to move the trained model, which is kept, into place"
 
 
 def require_packages() -> None:
@@ -31,8 +31,8 @@ def require_packages() -> None:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ArgumentError(
-            f"check needs {' and '.join(_PACKAGES)}, not installed: {', '.join(missing)}",
-            hint=f"install it with: pip install {' '.join(missing)}",
+            f"check needs {' and '.join(_PACKAGES)}, but {' and '.join(missing)} cannot be found",
+            hint=f"pip install {' '.join(missing)}",
         )
 
 
@@ -44,16 +44,18 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
         config_json: The configuration of the model.
     """
     if not [*heads]:
-        raise ArgumentError("`check` needs a head that computes logits, and a model for vectors has none")
+        raise ArgumentError("check needs a head that computes logits, but a model for vectors has no head")
     if len([*heads]) != 1 or not {*heads} <= {*FINE_TUNED}:
         raise ArgumentError(
-            f"check compares models with one of {', '.join(FINE_TUNED)}, this one gets {', '.join(heads)}"
+            f"check works only with one of the heads {', '.join(FINE_TUNED)}, but the model gets {', '.join(heads)}"
         )
     if any(has_own([head], labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
     family = family_of(config_json)[1]
     if family.foreign(config_json, family.read_config(config_json)):
-        raise ArgumentError("check compares with transformers, which runs this model only with its authors' code")
+        raise ArgumentError(
+            "check compares with transformers, which runs this model only with the code of the model's authors"
+        )
 
 
 def check(folder: Path, network: Network, examples: Sequence[Example], head: str) -> float:
@@ -75,18 +77,20 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
         with _silent():
             theirs = _theirs(folder, batches, head)
     except Exception as problem:  # anything can go wrong in third-party code
-        raise MlxbertError(f"{folder}: transformers cannot open it ({problem})", hint=_HINT) from problem
+        raise MlxbertError(f"{folder}: transformers cannot open the model ({problem})", hint=_HINT) from problem
     for logits, reference in zip(ours, theirs, strict=True):
         if logits.shape != reference.shape:
             raise MlxbertError(
-                f"{folder}: transformers computes {reference.shape[-1]} logits, mlxbert computes {logits.shape[-1]}",
+                f"{folder}: transformers computes {reference.shape[-1]} logits, but mlxbert computes "
+                f"{logits.shape[-1]}",
                 hint=_HINT,
             )
     difference = float(np.max([np.abs(logits - other).max() for logits, other in zip(ours, theirs, strict=True)]))
     largest = float(np.max([np.abs(logits).max() for logits in ours]))
     if not difference <= _TOLERANCE * max(1.0, largest):  # also true for NaN
         raise MlxbertError(
-            f"{folder}: logits of transformers differ by {difference:.1e}; the largest logit is {largest:.3g}",
+            f"{folder}: the logits of transformers and mlxbert differ by {difference:.1e}, while the largest logit is "
+            f"{largest:.3g}",
             hint=_HINT,
         )
     return difference

@@ -34,7 +34,7 @@ class Workspace(PartialFolder):
     names = "runs|model|corpus|valid"
     work = ("runs", "model")
     begun = "runs/*/*.json"
-    hint = "repeat that command to resume it; overwrite=True removes its work"
+    hint = "repeat the earlier command to resume its work, or use overwrite=True to remove its work"
 
     def store(self, run: int) -> RunStore:
         """Returns the store for the state of a run."""

@@ -43,7 +43,7 @@ def test_a_new_model_continues_none(folder: Path, tmp_path: Path, monkeypatch: p
     new = ("pretrain", text, "--config", "tiny", "--vocabulary", model, "--output", str(tmp_path / "out"), *SHORT)
     for name in (model, "builtin"):
         outcome = call(*new, "--model", name)
-        assert outcome.status == 2 and "model and --config are given" in outcome.err
+        assert outcome.status == 2 and "model and --config cannot be combined" in outcome.err
     monkeypatch.setenv("MLXBERT_MODEL", model)  # the usual model, which nobody asked for here
     assert call(*new).status == 0
 

@@ -54,7 +54,7 @@ def test_help_of_a_command_is_asked_for_in_two_ways() -> None:
     (["finetune", "classify", "--test", "x.csv"], ["--test", "did you mean the command mlxbert evaluate?"]),
     (
         ["finetune", "classify", "--train", "x.csv", "--output", "o", "--epochs", "1", "--minutes", "1"],
-        ["--minutes and --epochs are given"],
+        ["--minutes and --epochs cannot be combined"],
     ),
     (["finetune", "classify", "--label", "x"], ["--label", "did you mean --label-"]),
     (["fill-mask", "-5 degrees [MASK]"], ["'-5 degrees [MASK]'", "fill-mask -- '-5 degrees [MASK]'"]),

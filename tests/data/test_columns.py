@@ -62,28 +62,28 @@ def test_labels_may_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("columns", "said", "hint"),
     [
-        ({"review": "a", "comment": "b", "label": "c"}, "text: review, comment;", "text_column="),
-        ({"one": LONG, "two": LONG, "label": "c"}, "text: one, two;", "text_column="),
+        ({"review": "a", "comment": "b", "label": "c"}, "text column may be review or comment (", "text_column="),
+        ({"one": LONG, "two": LONG, "label": "c"}, "text column may be one or two (", "text_column="),
         ({"one": 1, "label": "c"}, "no column has texts", "text_column="),
-        ({"text": "a", "class": "b", "score": 3}, "label: class, score;", "label_column="),
-        ({"text": "a", "b": 1, "c": 2}, "label: b, c;", "label_column="),
-        ({"text": "a", "id": 1}, "no column of labels", "label_column="),
-        ({"text": "a"}, "no column of labels", "a column called label"),
+        ({"text": "a", "class": "b", "score": 3}, "label column may be class or score (", "label_column="),
+        ({"text": "a", "b": 1, "c": 2}, "label column may be b or c (", "label_column="),
+        ({"text": "a", "id": 1}, "no column has labels", "label_column="),
+        ({"text": "a"}, "no column has labels", "a column called label"),
     ],
 )
 def test_several_possible_columns_are_refused_with_the_list(columns: dict[str, Any], said: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         find_columns(rows(**columns))
-    assert said in caught.value.message and caught.value.message.endswith(f"the data have: {', '.join(columns)}")
+    assert said in caught.value.message and caught.value.message.endswith(f"(columns: {', '.join(columns)})")
     assert caught.value.hint and hint in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"text_column": "body"}, "no column 'body', the data have: text, label"),
+        ({"text_column": "body"}, "no column 'body', expected one of text, label"),
         ({"label_column": "Label"}, "no column 'Label'"),
-        ({"text_column": "text", "pair_column": "text"}, "two options: text, text"),
+        ({"text_column": "text", "pair_column": "text"}, "columns are text, text, expected a different column"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(named: dict[str, str], said: str) -> None:
@@ -104,7 +104,7 @@ def test_a_table_without_a_header_is_refused(tmp_path: Path, content: str, said:
     path.write_text(content)
     with pytest.raises(InputError, match=said) as caught:
         find_columns(read_rows(path))
-    assert caught.value.hint and "first line" in caught.value.hint
+    assert caught.value.hint and "line 1" in caught.value.hint
 
 
 def test_names_of_columns_may_be_values(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_names_of_classes_are_kept_and_numbers_are_names() -> None:
 @pytest.mark.parametrize("values", [("1.0", "1"), (1, "1.0"), ("1.0", 1.0), ("2", "1.00", "1.0"), ("-1", "-1.")])
 def test_one_number_written_in_two_ways_is_refused(values: tuple[Any, ...]) -> None:
     problem = refused("class", *values)
-    assert problem.message.startswith(f"line {len(values)}: 'label' is ") and "two ways" in problem.message
+    assert problem.message.startswith(f"line {len(values)}: 'label' is ") and "the same number" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_missing_field_is_refused_and_all_such_records_are_counted() -> None:
     data = [*rows("a"), Record({"body": "the"}, "b.jsonl, line 7"), Record({"text": "the"}, "b.jsonl, line 8")]
     with pytest.raises(InputError) as caught:
         read_labelled(data, COLUMNS, "class")
-    said = "b.jsonl, line 7: 'text' is missing, the record has: body; 1 other record is refused, too"
+    said = "b.jsonl, line 7: the record has no field 'text' (fields: body); 1 more record has an error"
     assert caught.value.message == said
-    assert "2 other records are" in refused("class", "", "a", "", "").message
+    assert "2 more records have errors" in refused("class", "", "a", "", "").message
 
 
 def test_an_unknown_kind_is_refused() -> None:

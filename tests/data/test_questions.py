@@ -94,7 +94,7 @@ def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog:
     found = read(*(asked([{"text": "cat", "answer_start": start}]) for start in places))
     assert [one.start for one in found] == list(places.values())
     assert all(CONTEXT[one.start : one.end] == "cat" for one in found)
-    assert "7 answers are not at answer_start, the first in record 1" in caplog.text
+    assert "7 answers are not at answer_start (the first in record 1)" in caplog.text
     emoji = read(
         asked([{"text": "1973", "answer_start": CONTEXT.encode("utf-16-le").find("1973".encode("utf-16-le")) // 2}])
     )
@@ -104,7 +104,7 @@ def test_the_nearest_place_is_taken_where_answer_start_is_wrong_and_said(caplog:
 def test_an_answer_that_is_in_no_context_is_refused_and_the_others_counted() -> None:
     right = asked(["cat"])
     problem = refused(right, asked(["dog"]), right, asked([{"text": "Cat", "answer_start": 4}]))
-    assert problem.message == "record 2: the answer 'dog' is not in its context; 1 other record is refused, too"
+    assert problem.message == "record 2: the answer 'dog' is not in the context; 1 more record has an error"
     (kept,) = read(asked(["dog", "Paris"]))
     assert kept.answers == ("dog", "Paris") and kept.start == 27
 
@@ -112,12 +112,12 @@ def test_an_answer_that_is_in_no_context_is_refused_and_the_others_counted() -> 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"context": "a", "answers": []}, "'question' is missing"),
+        ({"context": "a", "answers": []}, "no field 'question'"),
         ({"question": " ", "context": "a", "answers": []}, "'question' is empty"),
         ({"question": "a", "context": "", "answers": []}, "'context' is empty"),
         ({"question": "a", "context": "\n ", "answers": []}, "'context' is empty"),
         ({"question": "a", "context": None, "answers": []}, "'context' is null"),
-        ({"question": "a", "context": "a"}, "'answers' is missing"),
+        ({"question": "a", "context": "a"}, "no field 'answers'"),
         ({"question": "a", "context": "a", "answers": 3}, "a number as an answer"),
         ({"question": "a", "context": "a", "answers": [["a"]]}, "a list as an answer"),
         ({"question": "a", "context": "a", "answers": [{"answer_start": 0}]}, "null as an answer"),
@@ -139,7 +139,7 @@ def test_columns_that_are_not_there_are_named() -> None:
     assert find_usual_columns(rows, "answer", text_column="q").text == "q"
     with pytest.raises(ArgumentError, match="no column 'x'"):
         find_usual_columns(rows, "answer", text_column="x")
-    with pytest.raises(ArgumentError, match="two options"):
+    with pytest.raises(ArgumentError, match="a different column for each option"):
         find_usual_columns(rows, "answer", text_column="context", pair_column="context")
 
 

@@ -65,7 +65,11 @@ def test_labels_are_divided_by_the_largest_score() -> None:
     assert [one.label for one in read(*records, max_score=5)] == [0.0, 0.5, 1.0, 0.2]
     assert [one.label for one in read(*({**one, "score": one["score"] == 0} for one in records))] == [1.0, 0, 0, 0]
     found = refused(*records)
-    assert found.message.startswith("record 2: ") and "1 other" in found.message and "max_score" in (found.hint or "")
+    assert (
+        found.message.startswith("record 2: ")
+        and "1 more record" in found.message
+        and "max_score" in (found.hint or "")
+    )
     assert refused({"query": "a", "text": "x", "score": -1}).hint is None
     for wrong in ("nan", "good", None, [1], "0,5", float("inf")):
         assert "'score'" in refused({"query": "a", "text": "x", "score": wrong}).message

@@ -56,7 +56,7 @@ def test_named_columns_win() -> None:
     assert find_usual_columns(rows, "tag", text_column="4", label_column="3") == ColumnNames("4", None, "3", ())
     with pytest.raises(ArgumentError, match="'5'"):
         find_usual_columns(rows, "tag", label_column="5")
-    with pytest.raises(ArgumentError, match="two options"):
+    with pytest.raises(ArgumentError, match="a different column for each option"):
         find_usual_columns(rows, "tag", text_column="1", label_column="1")
     with pytest.raises(InputError, match="words, other"):
         find_usual_columns(rows_of({"words": ["a"], "other": ["O"]}), "tag")
@@ -110,7 +110,7 @@ def test_spans_that_cut_a_word_are_counted_as_offsets_of_utf_16_do(caplog: pytes
     shifted = len("😀😀 ".encode("utf-16-le")) // 2
     records = read({"text": text, "spans": good}, {"text": text, "spans": [[shifted, shifted + 3, "PER"]]})
     assert entities(records[1]) == [("PER", "a m")]
-    assert "1 span begins or ends in the middle of a word, the first in in, line 2" in caplog.text
+    assert "1 span begins or ends in the middle of a word (the first in in, line 2)" in caplog.text
 
 
 def test_texts_none_of_which_has_a_span() -> None:
@@ -128,7 +128,7 @@ def test_texts_none_of_which_has_a_span() -> None:
 )
 def test_hostile_words_are_refused_with_their_place(record: dict[str, Any]) -> None:
     good = {"words": ["a"], "tags": ["O"]}
-    with pytest.raises(InputError, match=r"^in, line 2: .*; 1 other record"):
+    with pytest.raises(InputError, match=r"^in, line 2: .*; 1 more record"):
         read(good, record, record)
 
 

@@ -109,7 +109,7 @@ WRONG_HEADS: list[tuple[Any, str]] = [
     ({"tagger": LABELS}, "'tagger'"),
     ({"sequence_classifier": LABELS, "token_classifier": LABELS}, "'sequence_classifier' and 'token_classifier'"),
     ({"sequence_classifier": TYPE}, "problem_type is 'classes'"),
-    *(({"sequence_classifier": Labels(names)}, "labels") for names in WRONG_NAMES),
+    *(({"sequence_classifier": Labels(names)}, "label names") for names in WRONG_NAMES),
     *((wrong, "head") for wrong in (0, ["sequence_classifier"], {"question_answering": 3})),
 ]
 

@@ -128,7 +128,7 @@ def test_a_stored_corpus_that_became_shorter_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_chunk_cannot_be_divided() -> None:
-    with pytest.raises(InputError, match="1 examples"):
+    with pytest.raises(InputError, match="the number of examples in the corpus is 1"):
         held_out(in_memory(full_sentences(corpus([[5]]), ROOM)), 0.01, 10, 0)
 
 

@@ -214,7 +214,7 @@ def test_a_foreign_generator_is_refused(folder: Folder) -> None:
     out, other = folder.train("out"), folder.train("other", seed=1)
     shutil.rmtree(out / GENERATOR)
     shutil.copytree(other / GENERATOR, out / GENERATOR)
-    with pytest.raises(CheckpointError, match="trained with it"):
+    with pytest.raises(CheckpointError, match="trained with the discriminator"):
         folder.train("again", model=out)
 
 

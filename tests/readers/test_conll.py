@@ -85,9 +85,9 @@ def test_a_hint_says_that_conll_has_no_comments(tmp_path: Path, data: bytes) -> 
 
 
 def test_a_single_column_cannot_hold_words_and_tags(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"in\.conll: there is one column") as failure:
+    with pytest.raises(InputError, match=r"in\.conll: the only column is 1") as failure:
         find_usual_columns(read_rows(write(tmp_path / "in.conll", b"Paris\nis\n")), "tag")
-    assert "separated" in (failure.value.hint or "")
+    assert "separate the columns" in (failure.value.hint or "")
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"-DOCSTART- O\n\n"])

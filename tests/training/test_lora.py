@@ -167,8 +167,8 @@ def test_tags_with_a_crf(base: Path, tmp_path: Path) -> None:
         ({"lora_layers": ""}, "lora_layers is ''"),
         ({"lora_layers": ["query"]}, "lora_layers is"),
         ({"lora": None, "dora": True}, "dora is True"),
-        ({"freeze": 1}, "freeze is 1 with lora"),
-        ({"check": True}, "check is True with lora"),
+        ({"freeze": 1}, "freeze is 1, but lora"),
+        ({"check": True}, "check and lora cannot be combined"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:

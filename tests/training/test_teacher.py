@@ -340,5 +340,5 @@ def test_tags_are_compared_token_by_token(base: Path, tmp_path: Path) -> None:
 
 def test_an_objective_of_ones_own_has_no_teacher() -> None:
     nothing = Split([], [], [], [])
-    with pytest.raises(ArgumentError, match="custom Objective"):
+    with pytest.raises(ArgumentError, match="not with an Objective"):
         Distillation(ModelRef(), Parity(network()), nothing, nothing, TeacherOptions())

@@ -84,7 +84,7 @@ _Event = str | type[_LineEnd] | type[_DocumentEnd]
 def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
     """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
     if isinstance(files, str | Path) or not files:
-        raise ArgumentError(f"files is {files!r:.60}, expected a list of file names")
+        raise ArgumentError(f"files is {files!r:.60}, expected a list of one or more file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)
     if not isinstance(field, str) or not field:
@@ -95,7 +95,9 @@ def check_files(files: Sequence[str | Path], field: str, documents: str) -> tupl
             kind = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
             raise InputError(f"{path}: {kind}, expected a text file", hint="name the files, not their folder")
         if find_format(str(path), texts=True) not in (FormatName.txt, FormatName.jsonl, FormatName.json):
-            raise ArgumentError(f"{path}: expected .txt, .jsonl or .json, optionally with .gz or .xz")
+            raise ArgumentError(
+                f"{path}: the file type is not supported, expected .txt, .jsonl or .json, optionally with .gz or .xz"
+            )
     return paths
 
 
@@ -171,9 +173,9 @@ class DocumentReader:
         place = self.place
         if not place.usable and place.records:
             problem = self._problem or InputError("no line has text")
-            raise InputError(f"{records.name}: nothing in it is usable: {problem.message}", hint=problem.hint)
+            raise InputError(f"{records.name}: contains no usable text ({problem.message})", hint=problem.hint)
         if not place.records:
-            place = place.with_problem(f"{records.name}: empty", empty=1)
+            place = place.with_problem(f"{records.name}: is empty", empty=1)
         self._records = None
         self.place = replace(place, file=place.file + 1, records=0, usable=0)
         yield _DocumentEnd
@@ -195,11 +197,11 @@ class DocumentReader:
 
 def _problem(document: Record) -> InputError | None:
     if "\0" in document.text:
-        return InputError("a NUL byte in the text")
+        return InputError("the text contains a NUL byte")
     try:
         document.text.encode()
     except UnicodeEncodeError:
-        return InputError("half of a surrogate pair, which is not a character")
+        return InputError("the text contains half of a surrogate pair, which is not a character")
     return None
 
 

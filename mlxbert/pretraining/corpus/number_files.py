@@ -41,8 +41,8 @@ class Stored:
         if len(content) < size:
             raise CheckpointError(
                 f"the stored corpus ends after {start * self._size + len(content):,} bytes, expected "
-                f"{len(self) * self._size:,}",
-                hint="remove its folder of shards, it will be rebuilt",
+                f"{len(self) * self._size:,} bytes",
+                hint="remove the folder of shards, which will be rebuilt",
             )
         return np.frombuffer(content, self.dtype).reshape(-1, *self._shape[1:])
 

@@ -50,7 +50,7 @@ def check_label_column(records: Sequence[LabelledText], column: str) -> None:
     length = sum(len(name) * count for name, count in counts.items()) / max(len(records), 1)
     if len(records) >= _RECORDS and (2 * once > len(records) or length > _LONG):
         problem = f"{len(counts):,} different values in {len(records):,} records"
-        problem += f", {length:.0f} characters long on average" if length > _LONG else ""
+        problem += f" ({length:.0f} characters long on average)" if length > _LONG else ""
         raise InputError(
             f"label column {column!r} has {problem}, expected labels", hint="choose the column with label_column="
         )
@@ -69,8 +69,9 @@ def check_labels(labels: Collection[str], records: Iterable[Named]) -> None:
         pairs = ((name, label) for name in unknown.labels for label in sorted(labels) if _fold(label) == _fold(name))
         name, similar = next(pairs, (None, None))
         raise InputError(
-            f"{unknown.place}: {unknown}, not in the training data, which have {listed}",
-            hint=None if name is None else f"spell {name!r} as in the training data: {similar!r}",
+            f"{unknown.place}: {unknown} {_is(len(unknown.labels))} not in the training data, which has the labels "
+            f"{listed}",
+            hint=None if name is None else f"write {similar!r} instead of {name!r}, as in the training data",
         )
 
 
@@ -134,7 +135,7 @@ def find_warnings(report: DataReport, about_labels: Iterable[str]) -> Iterator[s
     if report.leaked:
         yield (
             f"{_count(report.leaked, 'validation example')} of {report.splits[1].examples:,} "
-            f"{_is(report.leaked)} also in the training data: the score will look better than it is."
+            f"{_is(report.leaked)} also in the training data, so the score will look better than it is."
         )
     for name, labels in report.only_in.items():
         if labels:
@@ -148,7 +149,7 @@ def few_examples(train: SplitReport, advice: str | None) -> Iterator[str]:
         has = "has" if len(few) == 1 else "have"
         yield (
             f"{len(few)} of {_count(len(train.labels), 'label')} {has} {FEW} training examples or fewer "
-            f"({_listed([*few][::-1])}): scores will vary much from run to run{f'; {advice}' if advice else ''}."
+            f"({_listed([*few][::-1])}), so scores will vary much from run to run{f'; {advice}' if advice else ''}."
         )
 
 
@@ -157,8 +158,8 @@ def dominant_label(train: SplitReport) -> Iterator[str]:
     most_common, count = next(iter(train.labels.items()))
     if count >= _DOMINANT * train.examples:
         yield (
-            f"{count / train.examples:.0%} of the training examples are {_quoted(most_common)}: a model that always "
-            "predicts it is right as often; look at macro F1 rather than accuracy."
+            f"{count / train.examples:.0%} of the training examples are {_quoted(most_common)}, so a model that always "
+            "predicts this label is right as often; look at macro F1 rather than accuracy."
         )
 
 
@@ -184,11 +185,11 @@ def other_than_classes(labels: Mapping[str, int]) -> Iterator[str]:
     """Yields warnings if the classes look like lists of labels, or like measurements."""
     if lists := _label_lists(labels):
         yield (
-            f"Most labels are lists, such as {_quoted(next(iter(lists)))}, which combine the same few names: if each "
-            "name is a label, train 'multilabel' instead."
+            f"Most labels are lists, such as {_quoted(next(iter(lists)))}, which combine the same few names; train "
+            "'multilabel' instead if each name is a label."
         )
     if len(labels) > _NUMBERS and all(_number(name) is not None for name in labels):
-        yield f"The {len(labels):,} labels are all numbers: if they measure something, train 'regress' instead."
+        yield f"The {len(labels):,} labels are all numbers; train 'regress' instead if the numbers measure something."
 
 
 def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
@@ -196,7 +197,7 @@ def other_than_numbers(records: Sequence[LabelledText]) -> Iterator[str]:
     values = {record.label for record in records if isinstance(record.label, float)}
     if len(values) <= _CLASSES and all(value.is_integer() for value in values):
         listed = ", ".join(f"{value:.0f}" for value in sorted(values))
-        yield f"The numbers are only {listed}: if they stand for classes, train 'classify' instead."
+        yield f"The only numbers are {listed}; train 'classify' instead if the numbers stand for classes."
 
 
 def _label_lists(labels: Mapping[str, int]) -> list[str]:
@@ -213,7 +214,7 @@ def _label_lists(labels: Mapping[str, int]) -> list[str]:
 
 def _about_texts(split: SplitReport, max_length: int) -> Iterator[str]:
     if split.truncated > _TRUNCATED * split.examples:
-        far = "; most of each is ignored: a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
+        far = "; most of each is ignored, so a smaller max_length= trains faster" * (split.tokens[0] > 2 * max_length)
         yield (
             f"{split.truncated / split.examples:.0%} of the inputs of {split.name} are longer than {max_length} tokens "
             f"and will be truncated{far}."

@@ -45,7 +45,7 @@ class TagReader:
             self.scheme = self._choose(scheme, {kind for row in entities for kind, _, _ in row})
             self.description = scheme if scheme == self.scheme else f"{scheme}, written as {self.scheme}"
             if scheme == "plain" and all(tag.isdecimal() for record in records for tag in record.tags):
-                note = "The tags are numbers, which mark no entities: if they stand for names, write the names."
+                note = "The tags are numbers, which mark no entities; write names if the numbers stand for names."
                 self.notes.append(note)
         self._note_breaks(records, scheme)
         if scheme == "plain":
@@ -61,7 +61,9 @@ class TagReader:
     def _choose(self, scheme: str, kinds: set[str]) -> str:
         """Returns the scheme to convert to, given the scheme and the entity types of the data."""
         if self.requested is not None and "plain" in (self.requested, scheme) and self.requested != scheme:
-            raise ArgumentError(f"scheme is {self.requested!r}, and tags in scheme {scheme} cannot be written in it")
+            raise ArgumentError(
+                f"scheme is {self.requested!r}, but tags of the scheme {scheme} cannot be converted to {self.requested}"
+            )
         if self.requested is None and scheme != "plain" and self.source_labels is not None and self._has_types(kinds):
             return scheme_of(self.source_labels.names)
         return self.requested or ("iob2" if self.crf and scheme == "iob1" else scheme)
@@ -89,7 +91,7 @@ class TagReader:
             count = sum(number for number, _ in broken)
             tags = "1 tag breaks" if count == 1 else f"{count:,} tags break"
             self.notes.append(
-                f"{tags} the scheme {scheme}, the first in {broken[0][1]}: an entity begins where its type does."
+                f"{tags} the scheme {scheme} (the first in {broken[0][1]}), so entities begin where their types begin."
             )
 
 
@@ -102,7 +104,7 @@ def tokenless(missed: Mapping[str, int]) -> Iterator[str]:
     if missed:
         count = sum(missed.values())
         have = "1 tagged word has" if count == 1 else f"{count:,} tagged words have"
-        yield f"{have} no token, the first in {next(iter(missed))}: such words are never found."
+        yield f"{have} no token (the first in {next(iter(missed))}), so words without a token are never found."
 
 
 def _entities(record: TaggedSentence, scheme: str) -> list[tuple[str, int, int]]:
@@ -128,14 +130,13 @@ def check_tags(records: Sequence[TaggedSentence], column: str) -> None:
     tags = {tag for record in records for tag in record.tags}
     if len(tags) < 2:
         raise InputError(
-            f"{records[0].place} and below: every word has the tag {min(tags, default='')!r}, expected several tags",
+            f"{records[0].place} and below: every word has the tag {min(tags, default='')!r}, expected different tags",
             hint="choose the column of the tags with label_column=",
         )
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and 2 * once > len(counts):
         raise InputError(
-            f"label column {column!r} has {len(counts):,} different tags, of which {once:,} occur once: "
-            "is it the wrong column?",
+            f"label column {column!r} may be wrong, because {once:,} of {len(counts):,} different tags occur only once",
             hint="choose the column of the tags with label_column=",
         )
 
@@ -160,8 +161,8 @@ def spelled_as(
         return [replace(record, names=()) for record in records], None  # such tags are the same in every scheme
     if (model_scheme == "plain") != (scheme == "plain"):
         raise InputError(
-            f"{records[0].place}: the tags are {scheme} ({_listed(records[0].tags)}), the model's tags are "
-            f"{model_scheme} ({_listed(names)})",
+            f"{records[0].place}: the tags have the scheme {scheme} ({_listed(records[0].tags)}), but the model has "
+            f"the scheme {model_scheme} ({_listed(names)})",
             hint="choose the column of the tags with label_column=",
         )
     folded = {kind.casefold(): kind for kind in types}
@@ -170,7 +171,7 @@ def spelled_as(
     unknown = find_unknown(lambda kind: kind in spelled or kind.casefold() in folded, records)
     if unknown is not None and not any({*record.names} - unknown.labels.keys() for record in records):
         raise InputError(
-            f"{unknown.place}: {unknown.of_no_model()}, which has: {_listed(types)}",
+            f"{unknown.place}: {unknown.of_no_model()}, which has {_listed(types)}",
             hint="rename the tags in the data, or choose their column with label_column=",
         )
 

@@ -215,7 +215,7 @@ class TrainingEvents(Generator[Event, None, None]):
         self, events: Generator[Event, None, None], what: str, result: ModelRef, times: Times, *, dry: bool = False
     ) -> None:
         self._events, self._what, self._result, self._times, self._dry = events, what, result, times, dry
-        self._how = "iterate over it" if dry else "call .run(), or iterate over it"
+        self._how = "iterate over the run" if dry else "call .run(), or iterate over the run"
         self._begun = False
 
     def run(self, on_event: Callable[[Event], object] = lambda event: None) -> Model:
@@ -233,12 +233,12 @@ class TrainingEvents(Generator[Event, None, None]):
         """
         if self._dry:
             raise ArgumentError(
-                "run() cannot return a model: this is a dry run",
-                hint="iterate over the run instead: its first event has the report",
+                "run() cannot return a model, because this is a dry run",
+                hint="iterate over the run instead; the first event has the report",
             )
         if self._begun:
             hint = "call the function again to resume, or mlxbert.load to open a finished model"
-            raise ArgumentError("run() was already called, or the events were iterated over", hint=hint)
+            raise ArgumentError("run() was already called, or the events were already read", hint=hint)
         with contextlib.closing(self), notebook_bar("steps") as bar:
             if bar is not None:
                 on_phase = self._times.on_phase
@@ -264,7 +264,7 @@ class TrainingEvents(Generator[Event, None, None]):
 
     def __del__(self) -> None:
         if not self._begun:
-            _LOG.warning("%s into %s was never started: %s", self._what, self._result.source, self._how)
+            _LOG.warning("%s into %s was never started (%s)", self._what, self._result.source, self._how)
 
 
 def _draw(bar: Any, event: Event) -> None:

@@ -98,7 +98,7 @@ def reading(folder: Path, what: str) -> Iterator[None]:
     except (OSError, ValueError, TypeError, LookupError, RuntimeError) as problem:
         raise CheckpointError(
             f"{folder}: the {what} of the run cannot be used ({problem})",
-            hint=f"remove {folder} and repeat the command: this run starts over, other runs are kept",
+            hint=f"remove {folder} and repeat the command, which starts this run over and keeps other runs",
         ) from None
 
 

@@ -175,9 +175,9 @@ class Run:
             free_memory()
             try:
                 list(self._save())
-                note = f"; the state after step {self.state.progress.step} is saved, and the same call resumes from it"
+                note = f" (the state after step {self.state.progress.step} is saved, so the same call resumes there)"
             except MlxbertError as failure:
-                note = f"; {failure.message}"
+                note = f" ({failure.message})"
         return type(problem)(problem.message + note, hint=problem.hint)
 
     def best(self) -> Arrays:
@@ -306,10 +306,10 @@ class Run:
         listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         float32_advice = "" if self.training.dtype == mx.float32 else ", or dtype='float32'"
         problem = f"the loss is {loss}" if not math.isfinite(loss) else "the gradient is not finite"
-        note = "; the state before it is kept" if step > 1 else ""
+        note = " (the previous state is kept)" if step > 1 else ""
         return DivergedError(
             f"{problem} at step {step}, in the batch of {listed}{note}",
-            hint=f"a smaller learning rate may help{float32_advice}; overwrite=True allows other options",
+            hint=f"use a smaller learning rate{float32_advice}, and overwrite=True to start over",
         )
 
 

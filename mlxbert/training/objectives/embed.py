@@ -91,7 +91,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self.unjudged = kinds == {"texts"} and self._metric is None
         metrics = scoring.metrics_of(valid)
         if self._metric is not None and self._metric not in metrics:
-            raise ArgumentError(f"metric is {self._metric!r}, the validation data allows only {', '.join(metrics)}")
+            raise ArgumentError(f"metric is {self._metric!r}, but the validation data allows only {', '.join(metrics)}")
         self.metric = self._metric or metrics[0]
 
     def facts(self) -> dict[str, str]:
@@ -102,7 +102,9 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         """Returns a warning if the model learns from single texts without dropout; otherwise nothing."""
         if self.columns is None or self.columns.kind != "texts" or not self._without_dropout:
             return ()
-        return ("The model has no dropout: unless the option dropout is set, the two views of each text are the same.",)
+        return (
+            "The model has no dropout, so the two views of each text are the same unless the option dropout is set.",
+        )
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
         """Returns no heads, because the encoder itself is trained."""
@@ -130,8 +132,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         self._prompts = by_kind | {None: default}
         if any(self._prompts.values()) and not self.embedder.config.include_prompt:
             raise ArgumentError(
-                f"{model.source} excludes the prompt from pooling; training does not support this",
-                hint="mlxbert.embed(model, texts) computes its vectors",
+                f"{model.source} excludes the prompt from pooling, which training does not support",
+                hint="mlxbert.embed(model, texts) computes the model's vectors",
             )
 
     def prepare(self, record: Related) -> TextGroup:
@@ -196,7 +198,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         smaller = min(ours, theirs)
         if max(sizes or (ours, theirs)) > smaller:
             raise ArgumentError(
-                f"{name}: its vectors have {theirs} values, but the student's vectors have {ours}",
+                f"{name}: the teacher's vectors have {theirs} values, but the student's vectors have {ours}",
                 hint=f"choose sizes up to {smaller} with dimensions=",
             )
         return VectorDistillation(self, sizes, chooses=self.unjudged)

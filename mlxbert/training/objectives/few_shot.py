@@ -80,7 +80,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         if len(labels) == len(records):
             raise InputError(
                 f"{records[0].place} and below: every training example has a different label, expected at least two "
-                "with the same label"
+                "examples with the same label"
             )
         self._records = records
         return {HEAD: replace(labels, head_pooling=self._pooling)}

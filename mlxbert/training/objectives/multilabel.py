@@ -43,7 +43,7 @@ class Multilabel(TextObjective):
         """See `TaskObjective.warnings`."""
         yield from super().warnings(train, records)
         if all(len(record.names) == 1 for record in records):
-            yield "Every training example has exactly one label: if this is always so, train 'classify' instead."
+            yield "Every training example has exactly one label; train 'classify' instead if this is always so."
 
     def target(self, record: LabelledText) -> list[float]:
         """Returns a number for each label: 1 if the record has the label, otherwise 0."""

@@ -284,7 +284,9 @@ class Tag(TaskObjective[TagExample]):
     def check_model(self, model: Model) -> None:
         """See `TaskObjective.check_model`."""
         if model.labels is None:
-            raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
+            raise CheckpointError(
+                f"{model.source}: the labels cannot be used", hint="correct id2label in the model's config.json"
+            )
 
     def matched(
         self, records: Sequence[TaggedSentence], model: Model
@@ -299,5 +301,5 @@ class Tag(TaskObjective[TagExample]):
         for note in self._reader.notes:
             _LOG.warning("%s", note)
         if unknown is not None:
-            _LOG.warning("%s does not have %s: they count as missed", model.source, unknown)
+            _LOG.warning("%s does not have %s, so the scores count unknown labels as missed", model.source, unknown)
         return records, unknown.labels if unknown is not None else {}

@@ -135,7 +135,7 @@ class TaskObjective(Objective[AnyExample]):
         super().bind(model)
         if self.max_length is not None and self.max_length > self.config.max_length:
             raise ArgumentError(
-                f"max_length is {self.max_length}, the model takes at most {self.config.max_length} tokens"
+                f"max_length is {self.max_length}, but the model takes at most {self.config.max_length} tokens"
             )
         self.tokenizer = model.tokenizer.adapted(max_length=self.max_length)
         if model.labels is not None:
@@ -257,13 +257,14 @@ class TaskObjective(Objective[AnyExample]):
             return None
         if self.labels.crf or theirs.crf:
             raise ArgumentError(
-                f"{name if theirs.crf else 'the student'}: has a CRF, which scores whole sentences; distillation needs "
-                "a score for each word"
+                f"{name if theirs.crf else 'the student'} has a CRF, which scores whole sentences, but distillation "
+                "needs a score for each word"
             )
         if {*self.labels.names} != {*theirs.names}:
             raise ArgumentError(
-                f"{name}: has the labels {_listed(theirs.names)}, the training data has {_listed(self.labels.names)}",
-                hint="teacher and student need the same labels",
+                f"{name}: the teacher has the labels {_listed(theirs.names)}, but the training data has "
+                f"{_listed(self.labels.names)}",
+                hint="use a teacher with the same labels as the student",
             )
         return [theirs.names.index(label) for label in self.labels.names]
 

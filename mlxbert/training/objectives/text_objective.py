@@ -146,13 +146,17 @@ class TextObjective(TaskObjective[Example]):
         """See `TaskObjective.check_model`."""
         labels = model.labels
         if labels is None:
-            raise CheckpointError(f"{model.source}: its labels cannot be used", hint="see id2label in its config.json")
+            raise CheckpointError(
+                f"{model.source}: the labels cannot be used", hint="correct id2label in the model's config.json"
+            )
         kind = labels.problem_type or (REGRESSION if len(labels) == 1 else self.problem_type)
         if kind != self.problem_type:
             other = next((name for name, spec in TASKS.items() if spec.problem_type == kind), "classify")
             raise ArgumentError(f"task is {self.name!r}, but the model was trained for {other!r} ({kind})")
         if self.kind == "number" and len(labels) > 1:
-            raise ArgumentError(f"task is {self.name!r}, but the model has {len(labels)} outputs, expected one")
+            raise ArgumentError(
+                f"task is {self.name!r}, but the model has {len(labels)} outputs, expected a single output"
+            )
 
     def matched(
         self, records: Sequence[LabelledText], model: Model
@@ -170,10 +174,10 @@ class TextObjective(TaskObjective[Example]):
             listed = ", ".join(labels.names[:20]) + (", …" if len(labels) > 20 else "")
             if single or not any(spelling(name) for record in records for name in record.names):
                 raise InputError(
-                    f"{unknown.place}: {unknown.of_no_model()}, which has: {listed}",
+                    f"{unknown.place}: {unknown.of_no_model()}, which has {listed}",
                     hint="rename the labels in the data, or choose the column with label_column=",
                 )
-            _LOG.warning("%s does not have %s: the scores leave them out", model.source, unknown)
+            _LOG.warning("%s does not have %s, so the scores leave out unknown labels", model.source, unknown)
         return [_relabelled(record, spelling) for record in records], unknown.labels if unknown is not None else {}
 
 
@@ -186,8 +190,8 @@ def _renamed(label_names: str | Sequence[str], labels: Collection[str]) -> Mappi
     if len(old_names) != len(names):
         listed = ", ".join(old_names[:20]) + (", …" if len(old_names) > 20 else "")
         raise ArgumentError(
-            f"label_names has {len(names)} names, but the data has {len(old_names)} labels: {listed}",
-            hint="give as many names as there are labels, in the same order",
+            f"label_names has {len(names)} names, but the data has {len(old_names)} labels ({listed})",
+            hint="give one name for each label, in the same order",
         )
     return dict(zip(old_names, names, strict=True))
 

@@ -90,14 +90,14 @@ class VectorLoss:
         """Returns the loss that suits a kind of data: the one that `name` chooses or, if it is `None`, the default."""
         name = self.name or _FITTING[kind][0]
         if name not in _FITTING[kind]:
-            raise ArgumentError(f"loss is {name!r}, for {KIND_NAMES[kind]} expected {' or '.join(_FITTING[kind])}")
+            raise ArgumentError(f"loss is {name!r}, expected {' or '.join(_FITTING[kind])} for {KIND_NAMES[kind]}")
         return replace(self, name=name)
 
     def check(self, records: Sequence[Related]) -> None:
         """Raises `InputError` if nothing can be learned from the training data."""
         place = f"{records[0].place} and below"
         if self.name == "triplet" and (lacking := next((record for record in records if not record.negatives), None)):
-            raise InputError(f"{lacking.place}: there is no negative, which loss 'triplet' needs")
+            raise InputError(f"{lacking.place}: the record has no negative, which the loss 'triplet' needs")
         if self.name == "in-batch" and len({record.text for record in records}) < 2:
             raise InputError(f"{place}: every example has the same text, expected different texts")
         if records[0].label is not None and len({record.label for record in records}) < 2:
@@ -111,8 +111,10 @@ class VectorLoss:
             if not -1 <= score / self.max_score <= 1:
                 largest = max(map(abs, scores))
                 raise InputError(
-                    f"{record.place}: the score is {score:g}, expected {-self.max_score:g} to {self.max_score:g}",
-                    hint=f"max_score={largest:g} divides all scores by {largest:g}; loss='cosent' takes any scores",
+                    f"{record.place}: the score is {score:g}, expected a number from {-self.max_score:g} to "
+                    f"{self.max_score:g}",
+                    hint=f"use max_score={largest:g} to divide all scores by {largest:g}, or loss='cosent' for scores "
+                    "of any size",
                 )
 
     def targets(self, examples: Sequence[TextGroup]) -> dict[str, mx.array]:

@@ -101,7 +101,9 @@ class TrainingOptions:
 
     def _check_lora(self) -> None:
         if self.lora is not None and self.freeze:
-            raise ArgumentError(f"freeze is {self.freeze} with lora, which freezes everything but adapters and heads")
+            raise ArgumentError(
+                f"freeze is {self.freeze}, but lora already freezes everything except adapters and heads"
+            )
         for name in ("lora_alpha", "lora_dropout", "lora_layers", "dora", "rslora"):
             if self.lora is None and getattr(self, name) != getattr(TrainingOptions, name):
                 raise ArgumentError(
@@ -182,11 +184,13 @@ def check_sweep(sweep: Mapping[str, Any] | None, seeds: int = 1) -> list[dict[st
         if name not in VARIED:
             raise ArgumentError(f"sweep names {name!r:.60}, expected any of {', '.join(VARIED)}")
         if name == "lora" and None in [*values]:
-            raise ArgumentError("sweep of lora has None, expected ranks", hint="compare with a run without adapters")
+            raise ArgumentError(
+                "sweep of lora contains None, expected ranks", hint="use a separate call without lora for a comparison"
+            )
         if isinstance(values, str | bytes) or not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"sweep of {name} is {values!r:.60}, expected a list of values")
         runs *= len(values)
         if runs > RUNS.most:  # checked before the combinations take memory
-            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, all seeds included")
+            raise ArgumentError(f"sweep has {runs:,} runs or more, expected at most {RUNS.most:,}, including all seeds")
         combinations = [{**options, name: value} for options in combinations for value in values]
     return combinations

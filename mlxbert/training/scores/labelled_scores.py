@@ -117,7 +117,9 @@ def multilabel(
     check_predictions("multilabel", metric, records, probabilities, (len(records), len(names)))
     thresholds = [DEFAULT_THRESHOLD] * len(names) if thresholds is None else thresholds
     if np.shape(thresholds) not in ((len(names),), probabilities.shape):
-        raise ArgumentError(f"thresholds have the shape {np.shape(thresholds)}, expected one per label ({len(names)})")
+        raise ArgumentError(
+            f"thresholds have the shape {np.shape(thresholds)}, expected a threshold for each of {len(names)} labels"
+        )
     expected = label_matrix(records, names)
     predicted = above(probabilities, thresholds)
     scores = multilabel_metrics(expected, probabilities, thresholds)

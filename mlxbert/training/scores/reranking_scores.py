@@ -91,10 +91,10 @@ def check_rerank_metric(metric: str, records: Sequence[LabelledRecord]) -> None:
     """Raises `InputError` if a metric is not defined for the labels of the records."""
     defined = metrics_of(records)
     if records and metric not in defined:
-        why = "labels between 0 and 1" if metric in _BINARY else "few queries with texts of different labels"
+        why = "some labels are between 0 and 1" if metric in _BINARY else "few queries have texts with different labels"
         raise InputError(
-            f"{records[0].place} and below: there are {why}, so the metric {metric!r} is not defined",
-            hint=f"choose another one with metric=: {', '.join(defined)}",
+            f"{records[0].place} and below: the metric {metric!r} is not defined, because {why}",
+            hint=f"choose a metric with metric=: {', '.join(defined)}",
         )
 
 

@@ -106,7 +106,7 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
         similarity: The similarity function, one of `mlxbert.nn.embedder.SIMILARITIES`.
     """
     if not len(vectors):
-        raise InputError("every text is a single character: there is nothing to evaluate")
+        raise InputError("there is nothing to evaluate, because every text is a single character")
     check_finite(vectors, "vectors")
     compared = unit(vectors) if similarity == "cosine" else vectors
     starts = _starts(examples)
@@ -155,7 +155,7 @@ def _rankings(
             documents.setdefault(text, row)
         judgements.setdefault(query, {})[target] = 1.0
     if not queries:
-        raise InputError("every text is its own positive: there is nothing to evaluate")
+        raise InputError("there is nothing to evaluate, because every text is its own positive")
     names = [*documents]
     best, _ = nearest(similarity, vectors[[*queries.values()]], vectors[[*documents.values()]], _DEPTH + 1)
     halves = examples[0].kind == "texts"  # a query and its document, halves of the same text, have equal names
