@@ -70,7 +70,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "normalize_embeddings": ("normalize",),
     "num_train_epochs": ("epochs",),
     "output_dir": ("output",),
-    "padding": "texts are always padded to the longest text of their batch",
+    "padding": "mlxbert always pads the texts of a batch as needed",
     "per_device_train_batch_size": ("batch_size",),
     "precision": ("output_dtype",),
     "pretrained_model_name_or_path": ("source", "model"),

@@ -133,7 +133,8 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < limit:
         raise RequestError(
             "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least {limit}, the limit of the "
-            "model", hint="documents are always truncated to the limit of the model", param="max_tokens_per_doc",
+            "model", hint="longer documents are truncated to this limit, unless truncation is false",
+            param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(ranked, body.rank_fields or ["text"]) for ranked in body.documents], "documents")
     top_k = None if body.top_n is None else min(body.top_n, len(texts))  # Cohere accepts any number
