@@ -38,7 +38,7 @@ _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits, expected at most {_MAX_DIGITS}")
+        raise ValueError(f"a number has {len(digits):,} digits, expected at most {_MAX_DIGITS}")
     return int(digits)
 
 
@@ -62,7 +62,7 @@ def to_path(value: str | Path, name: str) -> Path:
         pass
     except (OSError, RuntimeError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
-        raise ArgumentError(f"{name} is {str(value)!r:.200}, which is not the name of a file ({reason})") from None
+        raise ArgumentError(f"{name} is {str(value)!r:.200}, which is not a valid path ({reason})") from None
     return path
 
 
@@ -201,7 +201,9 @@ def check_space(target: Path, size: int, *, hint: str | None = None) -> None:
     if free < size:
         if sys.platform == "darwin":
             hint = "; ".join(filter(None, (hint, _PURGEABLE)))
-        raise MlxbertError(f"{target}: needs {size:,} bytes, {free:,} are free on this disk", hint=hint)
+        raise MlxbertError(
+            f"{target}: the files need {size:,} bytes, but only {free:,} bytes are free on this disk", hint=hint
+        )
 
 
 @contextmanager
@@ -218,7 +220,7 @@ def writing(path: Path, what: str = "", kept: str = "") -> Iterator[None]:
     except OSError as problem:
         hint = None
         if kept and problem.errno == errno.ENOSPC:
-            hint = "make room and repeat the command: it resumes"
+            hint = "free some space on the disk, then repeat the command, which resumes the work"
         elif is_forbidden(problem):
             hint = PRIVACY
         raise MlxbertError(
@@ -303,7 +305,7 @@ def read_record(path: Path, owner: object = None) -> dict[str, Any]:
         values = dict(json.loads(path.read_bytes()))
         digest = values.pop(_DIGEST)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise DamagedError(f"{path.name} is not a record of mlxbert") from None
+        raise DamagedError(f"{path.name} is damaged, or was not written by mlxbert") from None
     if digest != _digest(path, values, owner):
         raise DamagedError(f"{path.name} has changed since it was written, or belongs to another run")
     return values
@@ -327,7 +329,7 @@ def acquire_lock(path: Path, holder: str, *, hint: str | None = None) -> BinaryI
     file = open(path, "ab", opener=open_regular)  # noqa: SIM115 - the caller closes it
     try:
         if not _lock(file, path):
-            raise ArgumentError(f"{path.parent}: another {holder} is working on it", hint=hint)
+            raise ArgumentError(f"{path.parent}: another {holder} is using this folder", hint=hint)
     except BaseException:
         file.close()
         raise
@@ -350,7 +352,7 @@ def _flock(file: BinaryIO, path: Path) -> None:
         if problem.errno not in _NO_LOCKS:
             raise
         _LOG.warning(
-            "%s: this volume has no locks (%s); do not start mlxbert there twice at the same time",
+            "%s: this volume has no locks (%s); do not run mlxbert twice at the same time in this folder",
             path.parent,
             problem.strerror,
         )

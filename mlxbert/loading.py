@@ -60,7 +60,7 @@ def _check_all(checkpoint: Checkpoint) -> None:
         if not missing_parts(task, checkpoint.config, checkpoint.parts)
         and first_problem(checkpoint, task_parts(task, checkpoint.config)) is None
     ]
-    usable = f"can be loaded for one task: {', '.join(tasks)}" if tasks else None
+    usable = f"the model can be loaded for a single task, with {' or '.join(tasks)}" if tasks else None
     raise CheckpointError(problem.message, hint="; ".join(filter(None, (problem.hint, usable))) or None)
 
 
@@ -116,7 +116,7 @@ def load(
         raise not_one_of("task", task, TASKS)
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
-        raise ArgumentError(f"{' and '.join(named)} are given, expected one of them")
+        raise ArgumentError(f"{' and '.join(named)} cannot be combined")
     devices.use(ref.device)
     files = ModelFiles(ref, find_model(ref, on_progress))
     return files.load(task=task, new_heads=new_heads, heads=heads, quantized=quantized, seed=seed)
@@ -154,7 +154,7 @@ class ModelFiles:
         if task is None:
             return checkpoint.parts
         is_reranker = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
-        reason = ", nor the chat template of Qwen3-Reranker that would make it a reranker" * is_reranker
+        reason = " and no chat template of Qwen3-Reranker, which rerank needs" * is_reranker
         check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, reason)
         return task_parts(task, checkpoint.config)
 
@@ -232,8 +232,8 @@ def _with_prompt(folder: ModelFolder, tokenizer: Tokenizer, network: Network) ->
     yes, no = network.encoder.embeddings.word(mx.array(ids)).astype(mx.float32)
     if (mx.abs(yes - no - classifier).max() <= _BFLOAT16_ERROR * mx.abs(classifier).max()).item():
         raise CheckpointError(
-            f"{folder.transformer}: this is a converted Qwen3-Reranker, whose classifier is the difference of yes and "
-            "no, but the folder lacks a chat template with its prompt, without which all scores are almost the same",
+            f"{folder.transformer}: this converted Qwen3-Reranker has no chat template, without which all texts get "
+            "almost the same score",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
     return tokenizer
@@ -245,8 +245,8 @@ def _ref(source: str | Path | ModelRef, *fields: Any) -> ModelRef:
         return ModelRef(source, *fields)
     if ModelRef(BUILTIN, *fields) != ModelRef():
         raise ArgumentError(
-            "source is a ModelRef, which already sets adapter, revision, offline, dtype and device",
-            hint="dataclasses.replace(ref, …) changes them",
+            "source is a ModelRef, so adapter, revision, offline, dtype and device cannot be given as arguments",
+            hint="change these fields of the ModelRef with dataclasses.replace(ref, …)",
         )
     return source
 
@@ -288,7 +288,7 @@ def new_model(
     try:  # a copy with the values that a file would hold
         values = from_json(json.dumps(dict(config), allow_nan=False, ensure_ascii=False).encode().decode())
     except (TypeError, ValueError) as problem:
-        raise ArgumentError(f"config is not the content of a config.json: {problem}") from None
+        raise ArgumentError(f"config cannot be written as a config.json ({problem})") from None
     config_json = ConfigJson(Path("config.json"), values)
     folder = ModelFolder(find_folder(ModelRef(vocabulary)), described_by=config_json)
     architecture = read_architecture(config_json)
@@ -300,7 +300,8 @@ def new_model(
         architecture=architecture,
         files=folder,
         _embedder=CheckpointError(
-            "a new model has no pooling yet", hint="save the model and load it: it gets the pooling of its family"
+            "a new model has no pooling yet",
+            hint="save the model and load it again, which adds the pooling of its family",
         ),
     )
 
@@ -309,7 +310,7 @@ def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
     """Chooses the dtype to compute in, and warns if it cannot hold the values of the model."""
     dtype = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
     if dtype == mx.float16 and config.wide_range:
-        _LOG.warning("%s: float16 cannot hold the values of this model: results may be NaN", ref.source)
+        _LOG.warning("%s: float16 cannot hold the values of this model, so results may be NaN", ref.source)
     return dtype
 
 
@@ -336,12 +337,12 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
     """
     pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
     if 2 * tokenizer.vocab_size < config.vocab_size:
-        reason = f"has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,} word embeddings"
+        reason = f"has {tokenizer.vocab_size:,} tokens, but the model has {config.vocab_size:,} word embeddings"
     elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT names eos there
-        reason = f"pads with token {pad}, but pad_token_id is {config.pad_token_id}"
+        reason = f"pads with token {pad}, but pad_token_id in config.json is {config.pad_token_id}"
     else:
         return
-    _LOG.warning("%s: the tokenizer %s: it may belong to another model", source, reason)
+    _LOG.warning("%s: the tokenizer %s; the tokenizer may belong to another model", source, reason)
 
 
 def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:

@@ -57,8 +57,8 @@ def warn_unless_it_fits(what: str, needed: int) -> None:
     """
     available = devices.available_memory()
     if available is not None and needed > available:
-        amounts = f"{needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} are available"
-        devices.hint_once(f"{what} {amounts}: it may run very slowly, or the system may kill it")
+        amounts = f"{needed / 1e9:.1f} GB of memory, but only {available / 1e9:.1f} GB are available"
+        devices.hint_once(f"{what} {amounts}, so the system may become very slow or kill this process")
 
 
 def _values_per_token(config: EncoderConfig, length: int) -> int:

@@ -121,7 +121,8 @@ class Model(Brief):
         if isinstance(self._embedder, Embedder):
             return self._embedder
         raise self._embedder or CheckpointError(
-            f"{self.source}: was loaded for another task", hint="load it with task='embed' or without a task"
+            f"{self.source}: the model was loaded for another task",
+            hint="load the model with task='embed' or without a task",
         )
 
     @cached_property
@@ -180,8 +181,8 @@ class Model(Brief):
         if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
                 "the model belongs to another thread, which loaded or adopted it",
-                hint="send inputs to that thread through a queue; or call model.adopt() on this thread, once that "
-                "thread has finished with the model",
+                hint="send the inputs to the other thread through a queue, or call model.adopt() on this thread after "
+                "the other thread has finished with the model",
             )
 
     def adopt(self) -> None:
@@ -199,8 +200,8 @@ class Model(Brief):
             if "Stream" not in str(problem):  # there is no such stream on this thread
                 raise
             raise ThreadError(
-                "some weights are not evaluated yet, and only the thread that made them can evaluate them",
-                hint="call mx.eval(model.network.parameters()) on that thread",
+                "the model cannot move to this thread, because some of the weights are not evaluated yet",
+                hint="call mx.eval(model.network.parameters()) on the thread that computed the weights",
             ) from None
         self._owner.thread = threading.current_thread()
 
@@ -216,7 +217,7 @@ def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str,
         tasks = [name for name in TASKS if not missing_parts(name, config, parts)]
         raise MissingHeadError(
             f"{source}: this checkpoint has no {titles(missing)}{reason}",
-            hint=f"{HEADS[TASKS[task] or ''].hint}; this one can be used for {', '.join(tasks)}",
+            hint=f"{HEADS[TASKS[task] or ''].hint}; this checkpoint can be used for {', '.join(tasks)}",
         )
 
 

@@ -149,7 +149,7 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
     if not texts:
         raise ArgumentError(f"{name} is empty, {expected}")
     if wrong := [text for text in texts if not isinstance(text, str)]:
-        raise ArgumentError(f"{name} has {shown(wrong[0])}, {expected}")
+        raise ArgumentError(f"{name} contains {shown(wrong[0])}, {expected}")
     return texts
 
 

@@ -51,7 +51,7 @@ ATTRIBUTES: Mapping[str, str] = {
 ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "aggregation_strategy": ("aggregation",),
     "batch_size": ("batch_tokens",),
-    "cache_dir": "the environment variable HF_HOME names the cache",
+    "cache_dir": "set the environment variable HF_HOME to the folder of the cache",
     "candidate_labels": ("labels",),
     "convert_to_numpy": "vectors are numpy arrays",
     "convert_to_tensor": "vectors are numpy arrays; torch.from_numpy converts them",
@@ -70,16 +70,16 @@ ARGUMENTS: Mapping[str, tuple[str, ...] | str] = {
     "normalize_embeddings": ("normalize",),
     "num_train_epochs": ("epochs",),
     "output_dir": ("output",),
-    "padding": "texts are padded as batches need it",
+    "padding": "mlxbert always pads the texts of a batch as needed",
     "per_device_train_batch_size": ("batch_size",),
     "precision": ("output_dtype",),
     "pretrained_model_name_or_path": ("source", "model"),
     "question": ("questions",),
-    "return_all_scores": "all classes are in the result, unless top_k limits them",
+    "return_all_scores": "the result has the scores of all classes, unless top_k limits their number",
     "return_tensors": "results hold numpy arrays",
     "sentences": ("texts",),
     "show_progress_bar": ("on_progress",),
-    "token": "the environment variable HF_TOKEN holds it",
+    "token": "set the environment variable HF_TOKEN to the token",
     "torch_dtype": ("dtype",),
     "train_dataset": ("train",),
     "truncate_dim": ("dimensions",),
@@ -104,7 +104,7 @@ VALUES: Mapping[str, str] = {
 
 def no_attribute(owner: str, name: str) -> AttributeError:
     """Returns the error for an attribute that the package or a model does not have."""
-    instead = f"; here: {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
+    instead = f"; in mlxbert: {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
     return AttributeError(f"{owner} has no attribute {name!r}{instead}")
 
 

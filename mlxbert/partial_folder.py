@@ -63,10 +63,12 @@ class PartialFolder:
             for path in self.folder.iterdir():  # the folder is removed at the end, with everything in it
                 if not is_from_system(path) and not self._is_own(path.name.removesuffix(".unfinished")):
                     raise ArgumentError(
-                        f"{self.folder}: holds {path.name}, which mlxbert did not write",
+                        f"{self.folder}: contains {path.name}, which mlxbert did not write",
                         hint="move that file, or choose another output",
                     )
-            lock = acquire_lock(self.folder / LOCK, "run", hint="wait until it is done, or choose another output")
+            lock = acquire_lock(
+                self.folder / LOCK, "run", hint="wait until that run has finished, or choose another output"
+            )
         try:
             with lock:
                 with writing(self.folder):
@@ -85,16 +87,16 @@ class PartialFolder:
         try:
             saved = read_record(path)
         except FileNotFoundError:
-            difference = "its manifest is missing"
+            difference = f"{MANIFEST} is missing"
         except (OSError, DamagedError) as problem:
-            difference = f"its manifest is damaged: {problem}"
+            difference = f"{problem}"
         else:
             equal = comparable(saved) == comparable(self.manifest)
             difference = "" if equal else differences(saved, self.manifest) or "other options"
         begun = path.exists() and self._has_begun() and self.resumable(saved or {})
-        message = f"the unfinished work of another run: {difference}" if begun and difference else None
+        message = f"the unfinished work of another run ({difference})" if begun and difference else None
         if message is not None and not overwrite:
-            raise ArgumentError(f"{self.folder}: holds {message}", hint=self.hint)
+            raise ArgumentError(f"{self.folder}: contains {message}", hint=self.hint)
         if difference or not begun:
             self.clear()
             write_record(path, self.manifest)
@@ -139,7 +141,7 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
         for name in names
     ]
     if data := _other_data(saved.get("sha256"), current.get("sha256")):
-        phrases.insert(0, f"the training data differ: {', '.join(data)}")
+        phrases.insert(0, f"the training data differ, because {', '.join(data)}")
     return "; ".join(phrases[:6])
 
 
@@ -153,7 +155,7 @@ def _other_data(saved: Any, current: Any) -> list[str]:
         f"{name} {'have' if name.endswith('records') else 'has'} changed"
         for name in {**before, **now} if {before.get(name), now.get(name)} & changed
     ]  # fmt: skip
-    return phrases or (["they are in another order"] if [*before.values()] != [*now.values()] else [])
+    return phrases or (["the files are in another order"] if [*before.values()] != [*now.values()] else [])
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

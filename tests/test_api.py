@@ -192,7 +192,7 @@ def test_a_platform_without_mlx_gets_a_sentence() -> None:
     ("config", "said"),
     [
         ({"vocab_size": 2 * len(VOCAB) + 1}, "word embeddings"),
-        ({"pad_token_id": 3}, "pads with token 0, but pad_token_id is 3"),
+        ({"pad_token_id": 3}, "pads with token 0, but pad_token_id in config.json is 3"),
         ({"vocab_size": 2 * len(VOCAB)}, None),
         ({}, None),
     ],

@@ -149,7 +149,7 @@ def test_a_file_of_the_user_in_the_folder_of_a_run_is_not_the_systems(volume: Pa
     workspace = Workspace(volume / "out", MANIFEST)
     workspace.folder.mkdir()
     (workspace.folder / "._notes").write_text("mine")
-    with pytest.raises(ArgumentError, match=r"holds \._notes"), workspace.locked(overwrite=True):
+    with pytest.raises(ArgumentError, match=r"contains \._notes"), workspace.locked(overwrite=True):
         pass
 
 

@@ -153,7 +153,7 @@ def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int)
 def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
     """Measures the updates of each library, and how long the first update takes."""
     if not shapes:
-        raise MlxbertError(f"the benchmark needs inputs of {UPDATE[1]} tokens, but the model takes fewer")
+        raise MlxbertError(f"the benchmark needs inputs of {UPDATE[1]} tokens, but the model takes only shorter inputs")
     with _workers(job, sides) as workers:
         first = next(iter(shapes.values()))
         seconds = {side: round(process.ask(first)["seconds"], 4) for side, process in workers.items()}
@@ -272,7 +272,8 @@ class _BenchWorker:
         if not line:
             self.process.wait()
             self._stderr.seek(0)
-            raise MlxbertError(f"{self._side} failed: {self._stderr.read().strip().rpartition(chr(10))[2]:.300}")
+            reason = self._stderr.read().strip().rpartition(chr(10))[2]
+            raise MlxbertError(f"the benchmark process of {self._side} failed ({reason:.300})")
         answer: dict[str, Any] = json.loads(line)
         if "problem" in answer:
             raise MlxbertError(answer["problem"], hint=answer["hint"])

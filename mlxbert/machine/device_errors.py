@@ -27,7 +27,7 @@ _MEMORY = re.compile(
 )
 _TOO_LONG = re.compile("kIOGPUCommandBufferCallbackError(?:Timeout|ImpactingInteractivity)")  # macOS limits the time
 DEFAULT_HINT = "close other programs, or use a smaller model"
-_CHECK = "`mlxbert doctor --check` finds out whether this device computes correctly"
+_CHECK = "run `mlxbert doctor --check` to find out whether this device computes correctly"
 
 
 _seen = 0

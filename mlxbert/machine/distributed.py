@@ -107,7 +107,7 @@ class ProcessGroup:
         with self.raise_together():
             if names := [name for name in own if own[name] != expected.get(name)]:
                 raise MlxbertError(
-                    f"this process differs from process 0 in: {', '.join(names)}",
+                    f"this process and process 0 differ in {', '.join(names)}",
                     hint="every machine needs the same files, packages and kind of device",
                 )
 
@@ -176,11 +176,11 @@ def join() -> ProcessGroup:
         group = mx.distributed.init(strict=True)
         rank, size = group.rank(), group.size()
     except RuntimeError as problem:
-        raise DeviceError(f"the {expected} processes of this run cannot connect ({problem})") from None
+        raise DeviceError(f"the {expected} processes of this run cannot connect to each other ({problem})") from None
     if size != expected:
         raise DeviceError(
-            f"this run was started as {expected} processes, but only {size} could connect",
-            hint="check the addresses in the hostfile, and that no earlier run still uses them",
+            f"this run was started with {expected} processes, but only {size} could connect",
+            hint="check the addresses in the hostfile, and that no earlier run still uses these addresses",
         )
     return ProcessGroup(rank, size)
 
@@ -196,4 +196,6 @@ def _expected_size() -> int:
         # mlx.launch writes an empty list of hosts for a ring of one.
         return len(json.loads(Path(os.environ[name]).read_text().strip() or "[0]"))
     except (KeyError, OSError, ValueError, TypeError) as problem:
-        raise DeviceError(f"MLX_RANK is set, but {name} does not name a list of hosts ({problem!r})") from None
+        raise DeviceError(
+            f"MLX_RANK is set, but {name} does not name a file with a list of hosts ({problem!r})"
+        ) from None

@@ -114,17 +114,18 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
     """
     if mac.translated:
         return [
-            "this Python is for Intel and runs under Rosetta; MLX needs one for Apple silicon: `brew install python` "
-            "or `uv python install 3.13`, in a terminal without Rosetta, and a new environment with it"
+            "this Python is built for Intel and runs under Rosetta, but MLX needs a Python for Apple silicon; install "
+            "one with `brew install python` or `uv python install 3.13` in a terminal without Rosetta, then make a new "
+            "environment"
         ]
     if mac.python != "arm64":
-        return [f"this Mac has no Apple silicon ({mac.chip}), and MLX runs on nothing else"]
+        return [f"this Mac has the chip {mac.chip}, but MLX needs Apple silicon"]
     if _version(mac.macos) < (_OLDEST,):
-        return [f"this is macOS {mac.macos}; MLX needs {_OLDEST} or newer"]
+        return [f"this is macOS {mac.macos}, but MLX needs macOS {_OLDEST} or newer"]
     messages = []
     if not metal:
         kind = "virtual machine without a GPU for Metal" if mac.virtual else "session without a GPU for Metal"
-        messages.append(f"this is a {kind}: mlxbert computes on the CPU, many times slower than on a GPU")
+        messages.append(f"this is a {kind}, so mlxbert computes on the CPU, many times slower than on a GPU")
     if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _matrix_unit_advice(mac)):
         messages.append(advice)
     return messages
@@ -161,8 +162,8 @@ def _matrix_unit_advice(mac: Mac) -> str | None:
         )
     if new_wheel and _version(mac.macos) >= _UNITS[:1]:
         return (
-            f"MLX's wheel for macOS 26 needs 26.2 on {mac.chip}, this is {mac.macos}: update macOS, as results can be "
-            "wrong"
+            f"MLX's wheel for macOS 26 needs macOS 26.2 on {mac.chip}, but this is macOS {mac.macos}; update macOS, "
+            "because results can be wrong"
         )
     return None
 

@@ -17,7 +17,9 @@ def advice() -> str:
     if (this_mac := mac.read_mac()) is not None:
         return next(iter(mac.problems(this_mac, metal=True)), SUPPORTED)
     if _runs_on_this_linux() and not any(map(_is_installed, LINUX_WHEELS)):
-        return 'MLX has no backend: pip install "mlx[cpu]", or with an NVIDIA GPU pip install "mlx[cuda13]"'
+        return (
+            'install a backend of MLX with pip install "mlx[cpu]", or for an NVIDIA GPU with pip install "mlx[cuda13]"'
+        )
     return SUPPORTED
 
 

@@ -48,7 +48,7 @@ class OpenIndexes:
             state = path.stat()
         except OSError:
             self._close(path)  # opening it again would create it
-            raise RequestError("not_found", f"the index {name} is gone", param="index") from None
+            raise RequestError("not_found", f"the file of the index {name} no longer exists", param="index") from None
         entry = self._open.get(path)
         if entry is not None and not _is_same(path, entry, state):
             self._close(path)

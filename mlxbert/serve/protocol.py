@@ -79,7 +79,7 @@ def as_problem(error: BaseException) -> RequestError:
     if isinstance(error, ModelChangedError):
         return RequestError("changed", error.message, hint=error.hint)
     if isinstance(error, OutOfMemoryError | BusyError):  # the temporary errors
-        what = "the index is being updated" if isinstance(error, BusyError) else "there is too little memory"
+        what = "the index is being updated" if isinstance(error, BusyError) else "the server has too little memory"
         return RequestError("unavailable", what, hint="try again in a moment")
     if isinstance(error, MlxbertError):
         return RequestError("internal", "the model or the index cannot be used; the server's log says why")

@@ -106,7 +106,7 @@ def _check_text(name: str, value: Any) -> None:
 
 
 def _half(what: str, *, param: str | None = None) -> RequestError:
-    return RequestError("bad_text", f"{what} has half of a surrogate pair, expected valid Unicode", param=param)
+    return RequestError("bad_text", f"{what} contains half of a surrogate pair, expected valid Unicode", param=param)
 
 
 def check_fields(kind: Any, names: Collection[str]) -> None:
@@ -123,7 +123,9 @@ def check_fields(kind: Any, names: Collection[str]) -> None:
         if name in fields:
             continue
         if meant := next((field for field in fields if _one_edit(name, field)), None):
-            raise RequestError("invalid", f"there is no field {name!r}", hint=f"did you mean {meant!r}?", param=name)
+            raise RequestError(
+                "invalid", f"the body has an unknown field {name!r}", hint=f"did you mean {meant!r}?", param=name
+            )
 
 
 def _one_edit(word: str, other: str) -> bool:

@@ -143,12 +143,12 @@ class Service:
             if len(facts.labels) > 1 and any(CATALOGUE[task].items.ranked for task in tasks):
                 raise RequestError(
                     "invalid",
-                    f"{facts.name} has {len(facts.labels)} labels for a pair, expected a reranker with one score",
+                    f"the model {facts.name} has {len(facts.labels)} labels, expected a reranker with a single score",
                     param="model",
                 )
         names = "; ".join(f"{facts.name} ({', '.join(facts.tasks)})" for facts in self.facts.values())
         subject = "no model can" if name is None else f"the model {name} cannot"
-        message, hint = f"{subject} do {' or '.join(tasks)}", f"available: {names}"
+        message, hint = f"{subject} do {' or '.join(tasks)}", f"the served models are {names}"
         raise RequestError("invalid", message, hint=hint, param="model")
 
     def check_size(self, texts: int, characters: int) -> None:
@@ -157,7 +157,7 @@ class Service:
         for amount, unit, limit in limits:
             if amount > limit:
                 raise RequestError(
-                    "too_large", f"{amount:,} {unit}, expected at most {limit:,} in a request",
+                    "too_large", f"the request has {amount:,} {unit}, expected at most {limit:,}",
                     hint="with labels, each text counts once per label" if unit == "texts" else None,
                 )  # fmt: skip
 

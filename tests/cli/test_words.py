@@ -89,7 +89,7 @@ def test_other_names_of_commands_work() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "pieces"), [
-    (["classify", "x"], ["no classification head", "finetune classify", "one can be used for"]),
+    (["classify", "x"], ["no classification head", "finetune classify", "checkpoint can be used for"]),
     (["rerank", "x", "y"], ["no classification head\n", "rerank needs a cross-encoder"]),
     (["tag", "x"], ["no tagging head", "dslim/bert-base-NER has one", "finetune tag"]),
     (["answer", "x", "--context", "y"], ["no question-answering head", "deepset/roberta-base-squad2"]),

@@ -158,7 +158,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(
     size = sum(tensor.nbytes for tensor in arrays(a / "model.safetensors").values())
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=size - 1))
-    call("convert", str(a), str(tmp_path / "x" / "b")).fails(1, f"{size:,} bytes", f"{size - 1:,} are free")
+    call("convert", str(a), str(tmp_path / "x" / "b")).fails(1, f"{size:,} bytes", f"{size - 1:,} bytes are free")
     assert names(tmp_path) == ["a"]
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=size))
     assert call("convert", str(a), str(tmp_path / "x" / "b")).status == 0

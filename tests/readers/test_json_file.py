@@ -52,7 +52,7 @@ def test_records_that_are_none_fail_in_their_place() -> None:
         (b'[{"text": "the"}] x', "line 1 column 19"),
         (b"[" * 10**5, "not valid JSON"),
         (b"", "not valid JSON"),
-        (b'[{"text": "a", "n": ' + b"1" * 5000 + b"}]", "a whole number of 5,000 digits"),
+        (b'[{"text": "a", "n": ' + b"1" * 5000 + b"}]", "a number has 5,000 digits"),
         (b'{"text": "the"}', "found an object, expected a JSON array"),
         (b'[\n{"text": "\xe9"}]', "line 2: byte 0xe9 at offset 12"),
         (b'[{"text": "the\0"}]', "line 1: a zero byte"),

@@ -400,7 +400,7 @@ def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "the"}\n{"text" "cat"}\n' + '{"n": ' + "1" * 5000 + "}\n")
     _, damaged, long = contents(read_records(tmp_path / "in.jsonl"))
     assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
-    assert isinstance(long, InputError) and "not valid JSON (a whole number of 5,000 digits" in long.message
+    assert isinstance(long, InputError) and "not valid JSON (a number has 5,000 digits" in long.message
 
 
 def test_ndjson_is_another_name_of_jsonl(tmp_path: Path) -> None:

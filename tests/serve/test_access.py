@@ -297,7 +297,7 @@ def test_errors_have_the_shape_of_the_protocol_of_their_path(server: Server) -> 
     for path in ("/nothing", "/v1/models/../../etc/passwd", "/%2e%2e", "/" + "a" * 10_000, "/\x00", "//evil.example/"):
         found = server.get(path)
         assert found.status == 404 and "location" not in found.headers
-    assert server.get("/nothing").json == {"error": "there is no such route", "hint": None, "kind": "not_found"}
+    assert server.get("/nothing").json == {"error": "no route has this path", "hint": None, "kind": "not_found"}
     assert server.get("/v1/nothing").json["error"]["code"] == "not_found"
     assert "detail" in server.get("/v2/nothing").json and "detail" in server.get("/v1/rerank").json
 

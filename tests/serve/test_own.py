@@ -209,7 +209,7 @@ def test_the_work_of_a_request_is_limited_and_the_limit_is_told(
 ) -> None:
     monkeypatch.setattr(service, "options", ServeOptions(max_texts=50, max_characters=2000))
     error = post(client, task, 413, **body)
-    assert error["kind"] == "too_large" and f"at most {limit} in a request" in error["error"]
+    assert error["kind"] == "too_large" and f"expected at most {limit}" in error["error"]
 
 
 def test_no_texts_give_no_results(client: TestClient) -> None:
@@ -249,7 +249,7 @@ def test_an_index_that_was_replaced_is_opened_again_and_one_that_is_gone_is_not_
         assert texts() == ["a dog went home"]
         made["old"].unlink()
         for _ in range(2):
-            assert "gone" in post(client, "search", 404, query="cat")["error"]
+            assert "no longer exists" in post(client, "search", 404, query="cat")["error"]
         assert not made["old"].exists()
 
 

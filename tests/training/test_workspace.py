@@ -30,13 +30,13 @@ def test_the_same_content_is_the_same_data_whatever_its_path(tmp_path: Path) -> 
     with Workspace(tmp_path / "out", moved).locked(overwrite=False):
         assert state.is_file()
     for hashes, told in (
-        ({"b.csv": "2", "a.csv": "1"}, "order"),
-        ({"a.csv": "1", "b.csv": "3"}, r"b.csv has changed(\n|$)"),
-        ({"./a.csv": "1", "b.csv": "3"}, r"b.csv has changed(\n|$)"),
-        ({"a.csv": "1"}, r"b.csv is no longer there(\n|$)"),
+        ({"b.csv": "2", "a.csv": "1"}, r"order\)"),
+        ({"a.csv": "1", "b.csv": "3"}, r"b.csv has changed\)"),
+        ({"./a.csv": "1", "b.csv": "3"}, r"b.csv has changed\)"),
+        ({"a.csv": "1"}, r"b.csv is no longer there\)"),
     ):
         with (
-            pytest.raises(ArgumentError, match=f"the training data differ: .*{told}"),
+            pytest.raises(ArgumentError, match=f"the training data differ, because .*{told}"),
             Workspace(tmp_path / "out", {**MANIFEST, "sha256": hashes}).locked(overwrite=False),
         ):
             pass

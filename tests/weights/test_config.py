@@ -136,7 +136,7 @@ def test_an_unknown_family_or_activation_is_refused_with_the_known_ones(tmp_path
         *((b"null", "expected a JSON object, found NoneType"), (b"", "not valid JSON"), (b"{", "not valid JSON")),
         *((b'{"model_type": bert}', "not valid JSON"), (b"\xff\xfe{\x00}\x00", "not valid JSON")),
         *((b'{"a":' * 100_000, "not valid JSON"), (b'{"vocab_size": ' + b"1" * 5000 + b"}", "5,000 digits")),
-        (b'{"vocab_size": ' + b"1" * 61 + b"}", "a whole number of 61 digits, expected at most 60"),
+        (b'{"vocab_size": ' + b"1" * 61 + b"}", "a number has 61 digits, expected at most 60"),
     ],
     ids=lambda value: repr(value[:20]),
 )

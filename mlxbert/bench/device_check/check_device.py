@@ -167,7 +167,7 @@ def _model_steps(folder: Path) -> Iterator[_CheckStage]:
     """
     models = sorted(golden_models(), key=lambda model: model[0] != "bert")
     if not models:
-        missing = FileNotFoundError(f"{GOLDENS} has no models: reinstall mlxbert")
+        missing = FileNotFoundError(f"{GOLDENS} has no models; reinstall mlxbert")
         yield _CheckStage("families", lambda: iter([_failed("families", "families", "all", "float32", missing)]))
     half = {*models_in_half(models)}
     for family, head in models:

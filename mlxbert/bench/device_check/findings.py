@@ -102,13 +102,13 @@ def _hint(finding: Finding) -> str:
     """Returns advice on how to avoid a fault, or on whether it matters."""
     on_gpu = devices.on_gpu()
     if finding.operation == _FUSED and on_gpu and gpu_attention.on_metal() and devices.fused_attention_gradient():
-        return "MLX_SDPA_VJP_FALLBACK=1, which mlxbert sets unless it is set, computes this gradient without the kernel"
+        return "set MLX_SDPA_VJP_FALLBACK=1, the default of mlxbert, to compute this gradient without the kernel"
     if finding.dtype == "float32" and on_gpu and devices.tf32() and _MULTIPLIES & {finding.operation, *finding.uses}:
         return "MLX_ENABLE_TF32=0 keeps float32 products from being rounded"
     if not _affects_published(finding, []):
-        return "please report it; no published model has such a width"
+        return "please report this fault, although no published model has such a width"
     options = ["--dtype float32"] * (finding.dtype in ("float16", "bfloat16")) + ["--device cpu"] * on_gpu
-    return f"{' or '.join(options)} may avoid it" if options else "please report it"
+    return f"{' or '.join(options)} may avoid this fault" if options else "please report this fault"
 
 
 def _groups(findings: Sequence[Finding], faults: set[int]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Engine:
         named = names if isinstance(names, Mapping) else {name: name for name in names}
         self.models = {name: ref if isinstance(ref, ModelRef) else ModelRef(ref) for name, ref in named.items()}
         if not self.models:
-            raise ArgumentError("there are no models, expected at least one")
+            raise ArgumentError("models is empty, expected at least one model")
         self.options, self._state = options, EngineState()
         # The thread has no reference to the engine, which would keep it alive forever.
         owner = ModelThread(self.models, options, self._state)
@@ -152,7 +152,9 @@ class Engine:
         if isinstance(items, str):
             raise ArgumentError(f"items is {items!r:.60}, expected a list of texts")
         if len(items) > self.options.max_queue:
-            raise ArgumentError(f"{len(items):,} texts, expected at most {self.options.max_queue:,} at once")
+            raise ArgumentError(
+                f"the request has {len(items):,} texts, expected at most {self.options.max_queue:,} at once"
+            )
         request = Request(key, items, time.monotonic(), budget)
         if not items:
             request.future.set_result(request.answered())
@@ -165,8 +167,8 @@ class Engine:
             if state.waiting + len(items) > self.options.max_queue:
                 state.counts.refused += 1
                 raise OverloadedError(
-                    f"{state.waiting:,} texts are waiting and {len(items):,} are new, expected at most "
-                    f"{self.options.max_queue:,} in total",
+                    f"the queue has no room for {len(items):,} more texts, because {state.waiting:,} of at most "
+                    f"{self.options.max_queue:,} texts are already waiting",
                     hint="try again in a moment",
                 )
             state.waiting += len(items)
@@ -224,9 +226,9 @@ def _check_plain(options: TaskOptions) -> None:
         size = len(json.dumps(vars(options)).encode())
         hash(options)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise ArgumentError(f"an option is not a text, a number, or a list of these: {problem}") from None
+        raise ArgumentError(f"an option is not a text, a number, or a list of texts or numbers ({problem})") from None
     if size > _MAX_OPTIONS:
-        raise ArgumentError(f"options take {size:,} bytes as JSON, expected at most {_MAX_OPTIONS:,}")
+        raise ArgumentError(f"the options take {size:,} bytes as JSON, expected at most {_MAX_OPTIONS:,}")
 
 
 def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:

@@ -269,7 +269,9 @@ class ModelThread:
                 self._unload(next(iter(self.loaded)))
             if not self._fits(size):
                 limit = self._options.max_memory
-                raise MlxbertError(f"{name} takes {size / 1e9:.2f} GB, expected at most {limit} GB for all models")
+                raise MlxbertError(
+                    f"the weights of {name} take {size / 1e9:.2f} GB, expected at most {limit} GB for all models"
+                )
             model = load(ref)
             self.loaded[name] = Loaded(model, size)
             self._fingerprints[name] = hash_model(model.files)
@@ -287,7 +289,7 @@ class ModelThread:
         before, current = self._fingerprints[name], hash_model(files)
         if current == before:
             return False
-        message = f"{name}: the files of the model have changed: fingerprint {before[:12]} before, {current[:12]} now"
+        message = f"{name}: the files of the model have changed (fingerprint {before[:12]} before, {current[:12]} now)"
         if not self._options.reload_changed:
             raise ModelChangedError(message, hint="restart the server, or use reload_changed=True")
         _LOG.warning("%s; the new files are used", message)

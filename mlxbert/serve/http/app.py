@@ -124,12 +124,12 @@ def respond(path: str, error: Exception) -> Response:
 
 
 def _no_route(request: Request, _: Exception) -> Response:
-    return respond(request.url.path, RequestError("not_found", "there is no such route"))
+    return respond(request.url.path, RequestError("not_found", "no route has this path"))
 
 
 def _no_method(routes: Sequence[Address], request: Request, _: Exception) -> Response:
     path = request.url.path
-    response = respond(path, RequestError("method", f"the route does not take {request.method}"))
+    response = respond(path, RequestError("method", f"this route does not accept {request.method}"))
     allowed = {method for route in routes if route.path_regex.fullmatch(path) for method in route.methods or ()}
     response.headers["Allow"] = ", ".join(sorted(allowed))  # Starlette names only the methods of the first route
     return response

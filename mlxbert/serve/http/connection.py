@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         """Answers requests until the client, a limit or an error ends the connection."""
         try:
             if len(self._connections) > self._options.max_connections:
-                raise Refusal("there are too many connections", 503)
+                raise Refusal("the server has too many open connections", 503)
             while (request := await self._next_request()) is not None and await self._answer(request):
                 pass
         except Refusal as refusal:

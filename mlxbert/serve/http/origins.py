@@ -9,7 +9,9 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _ORIGIN = re.compile(
     r"([a-z][a-z0-9+.-]*)://([^/?#@:\s*\[\]]+|\[[0-9a-f:.]+\]|\*|\*\.[^/?#@:\s*\[\]]+)(?::([1-9]\d{0,4}|\*))?", re.A
 )
-_EXPECTED = "one such as http://localhost:3000, http://localhost:*, https://*.example.org, vscode-webview://* or null"
+_EXPECTED = (
+    "an origin such as http://localhost:3000, http://localhost:*, https://*.example.org, vscode-webview://* or null"
+)
 
 
 def compile_origins(origins: Iterable[str]) -> re.Pattern[str]:
@@ -49,10 +51,10 @@ def _hint(origin: str) -> str | None:
     scheme, _, rest = origin.lower().partition("://")
     place = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
     if origin == "*" or (scheme in _DEFAULT_PORTS and re.fullmatch(r"\*(:.*)?", place)):
-        return "this would allow every website; list the allowed origins"
+        return "list the allowed origins instead of allowing every website"
     if scheme == "file":
-        return "the origin of files is null"
+        return "use null, which is the origin of pages in local files"
     host, colon, port = place.partition(":") if not place.startswith("[") else (place, "", "")
     port = "" if port == _DEFAULT_PORTS.get(scheme) else port
     better = f"{scheme}://{_browser_form(host)}{colon if port else ''}{port}"
-    return f"a browser sends {better}" if better != origin and _ORIGIN.fullmatch(better) else None
+    return f"use {better}, which is what browsers send" if better != origin and _ORIGIN.fullmatch(better) else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 _MAX_HEADERS = 65_536  # bytes of a head; and of the framing of a chunked body, beyond the size of the chunks
-_TOO_LARGE = f"the headers, or the framing of chunks, have more than {_MAX_HEADERS:,} bytes"
+_TOO_LARGE = f"the headers or the chunk sizes of the body take more than {_MAX_HEADERS:,} bytes"
 _TARGET = re.compile(rb"(?:(?i:https?)://[^/?#]*)?(/[^?#\x80-\xff]*)(?:\?([^#]*))?(?:#.*)?")
 
 
@@ -82,7 +82,7 @@ class RequestParser:
             while data:
                 data = self._feed(data)
         except httptools.HttpParserError as error:
-            self.error = self.error or Refusal(f"this is not an HTTP/1.1 request: {error}")
+            self.error = self.error or Refusal(f"this is not an HTTP/1.1 request ({error})")
         if self._spare < 0:
             self.error = Refusal(_TOO_LARGE, 431)
 

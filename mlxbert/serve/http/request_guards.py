@@ -64,8 +64,8 @@ class AccessPolicy:
             return
         raise RequestError(
             "misdirected",
-            f"Host is {host!r:.100}, which is not this server",
-            hint="start the server with --allow-host to add names",
+            f"Host is {host!r:.100}, which is not a name of this server",
+            hint="start the server with --allow-host to accept more names",
         )
 
     def _is_ours(self, name: str) -> bool:
@@ -86,7 +86,7 @@ class AccessPolicy:
             raise RequestError(
                 "forbidden",
                 f"Origin is {origin!r:.100}, which is not allowed",
-                hint="start the server with --allow-origin to add origins",
+                hint="start the server with --allow-origin to allow more origins",
             )
         return origin
 
@@ -99,7 +99,7 @@ class AccessPolicy:
         expected = self.key.encode()
         if not any([hmac.compare_digest(key.encode(), expected) for key in keys if key]):  # a list: compares every key
             what = "the API key is wrong" if any(keys) else "an API key is needed"
-            raise RequestError("unauthorized", what, hint="Authorization: Bearer KEY")
+            raise RequestError("unauthorized", what, hint="send the header Authorization: Bearer KEY")
 
 
 def is_loopback(host: str) -> bool:
@@ -127,12 +127,12 @@ def read_key(options: ServeOptions) -> str | None:
         try:
             key, where = file.read_text(encoding="utf-8").strip(), str(file)
         except (OSError, UnicodeDecodeError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-            raise ArgumentError(f"api_key_file is {file}, which cannot be read: {why}") from None
+            why = problem.strerror if isinstance(problem, OSError) else "the file is not UTF-8"
+            raise ArgumentError(f"api_key_file is {file}, which cannot be read ({why})") from None
     if key is None and not is_loopback(options.host):
         raise ArgumentError(
-            f"host is {options.host!r:.100}, which other machines can reach, and there is no API key",
-            hint=f"give a file with a key as api_key_file=, or set {VARIABLE}",
+            f"host is {options.host!r:.100}, which other machines can reach, so an API key is needed",
+            hint=f"give a file with the key as api_key_file=, or set {VARIABLE} to the key",
         )
     if key is not None and not re.fullmatch(rf"[!-~]{{{_MIN_KEY},1000}}", key):
         raise ArgumentError(f"the key in {where} is invalid, expected {_MIN_KEY} or more visible ASCII characters")
@@ -229,7 +229,7 @@ def _single(headers: Headers, name: str) -> str | None:
     """Returns the value of a header; raises RequestError if the request repeats it."""
     values: Sequence[str] = headers.getlist(name)
     if len(values) > 1:
-        raise RequestError("invalid", f"there are {len(values)} headers {name}, expected one")
+        raise RequestError("invalid", f"the request has {len(values)} {name} headers, expected one")
     return values[0] if values else None
 
 

@@ -122,7 +122,7 @@ class CohereEmbeddings(Struct):
 
 def _notes(version: int, answered: Answered, units: dict[str, int]) -> ResponseMeta:
     texts = ", ".join(map(str, answered.truncated))
-    warnings = [f"truncated to fit the model: texts {texts}"] if texts else []
+    warnings = [f"texts {texts} are truncated to the limit of the model"] if texts else []
     return ResponseMeta({"version": str(version)}, units, warnings)
 
 
@@ -133,7 +133,8 @@ async def rerank(service: Service, body: CohereRerankBody, version: int = 1) -> 
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < limit:
         raise RequestError(
             "invalid", f"max_tokens_per_doc is {body.max_tokens_per_doc}, expected at least {limit}, the limit of the "
-            "model, to which documents are truncated", param="max_tokens_per_doc",
+            "model", hint="longer documents are truncated to this limit, unless truncation is false",
+            param="max_tokens_per_doc",
         )  # fmt: skip
     texts = texts_of([_text(ranked, body.rank_fields or ["text"]) for ranked in body.documents], "documents")
     top_k = None if body.top_n is None else min(body.top_n, len(texts))  # Cohere accepts any number
@@ -163,14 +164,18 @@ def _text(document: Document, fields: list[str]) -> str:
     if isinstance(document, str):
         return document
     if missing := [field for field in fields if field not in document]:
-        raise RequestError("invalid", f"a document has no field {missing[0]!r:.60} to rank by", param="documents")
+        raise RequestError(
+            "invalid",
+            f"a document has no field {missing[0]!r:.60}, expected a text or an object with this field",
+            param="documents",
+        )
     return "\n".join(str(document[field]) for field in fields)
 
 
 async def _embed(service: Service, body: CohereEmbedBody, version: int) -> Reply:
     """Returns the vectors of texts by format, or, in version 1 without `embedding_types`, as a list of vectors."""
     if body.images or body.inputs or body.input_type == "image":
-        raise RequestError("invalid", "there are images or mixed inputs, expected texts", param="texts")
+        raise RequestError("invalid", "the request has images or mixed inputs, expected texts", param="texts")
     name, texts = service.find(body.model, EMBED.name), texts_of(body.texts, "texts")
     prompt = prompt_of(service, name, body.input_type, "input_type")
     size = body.output_dimension

@@ -47,7 +47,7 @@ def texts_of(inputs: str | Sequence[str | int | list[int]], param: str) -> list[
     checked = [text for text in texts if isinstance(text, str)]
     if len(checked) < len(texts):
         raise RequestError(
-            "invalid", f"{param} has token ids, expected texts: ids of another tokenizer would give wrong vectors",
+            "invalid", f"{param} has token ids, expected texts, because ids of other tokenizers give wrong vectors",
             hint="in LangChain, use OpenAIEmbeddings(check_embedding_ctx_length=False)", param=param,
         )  # fmt: skip
     return checked
@@ -59,7 +59,9 @@ def overflow_of(
     """Returns the option `overflow` of a request; the server's default if the request does not set it."""
     if isinstance(truncate, str) and truncate.lower() == "start":
         raise RequestError(
-            "invalid", f"{param} would drop the beginning of a text, expected the end or nothing", param=param
+            "invalid",
+            f"{param} would drop the beginning of a text, but only the end of a text can be dropped",
+            param=param,
         )
     if truncate is None:
         truncate = service.options.truncate

@@ -166,8 +166,8 @@ def _show_classes(results: Sequence[Any], params: Classes | ZeroShot, facts: Mod
     for result in results:
         if requested not in (None, own_function(result)):
             raise RequestError(
-                "invalid", f"function_to_apply is {requested!r}, the model has {own_function(result)!r}",
-                hint="leave it out", param="function_to_apply",
+                "invalid", f"function_to_apply is {requested!r}, expected {own_function(result)!r}, the function "
+                "of the model", hint="leave function_to_apply out", param="function_to_apply",
             )  # fmt: skip
     return [_labels(result, facts) for result in results]
 
@@ -234,7 +234,7 @@ def _zero_shot_options(service: Service, params: ZeroShot) -> ClassifyOptions:
 
 def _tag_options(service: Service, params: Tags) -> TagOptions:
     if params.ignore_labels is not None and "O" not in params.ignore_labels:
-        raise RequestError("invalid", "ignore_labels has no 'O', expected it: tokens with 'O' are always left out")
+        raise RequestError("invalid", "ignore_labels has no 'O', but tokens with the label 'O' are always left out")
     return TagOptions(aggregation=params.aggregation_strategy or "simple")
 
 
@@ -291,7 +291,7 @@ async def infer(service: Service, body: PipelineBody) -> Reply:
     """Returns the results of a pipeline."""
     if isinstance(body.inputs, dict) and "source_sentence" in body.inputs:
         if body.parameters:
-            raise RequestError("invalid", "there are parameters, expected none", param="parameters")
+            raise RequestError("invalid", "parameters cannot be combined with source_sentence", param="parameters")
         sentences = _converted(body.inputs, SentencesToCompare)
         options = SimilarityOptions(normalize=True, prompt="", overflow=overflow_of(service, None))  # no query prompt
         return await similarities(service, service.find(body.model, EMBED.name), sentences, options)

@@ -110,7 +110,7 @@ class QuestionsBody(TaskBody, kw_only=True):
         if self.pairs is not None and self.questions is None and self.context is None:
             return self.pairs
         if self.pairs is not None or self.questions is None or self.context is None:
-            raise RequestError("invalid", "expected either pairs, or questions and a context", param="pairs")
+            raise RequestError("invalid", "the body needs either pairs, or questions with a context", param="pairs")
         return [(question, self.context) for question in self.questions]
 
 
@@ -270,14 +270,12 @@ async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
 async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Returns the vectors of texts; in ollama's format if the body has `input`."""
     if (body.texts is None) == (body.input is None):
-        raise RequestError("invalid", "expected either texts, or an input", param="texts")
+        raise RequestError("invalid", "the body needs either texts or input", param="texts")
     names = {*msgspec.to_builtins(body)}
     allowed = _OLLAMA_FIELDS if body.texts is None else names - {"truncate", "options", "keep_alive"}
     if refused := sorted(names - {*allowed}):
         other = "input" if body.texts is None else "texts"
-        raise RequestError(
-            "invalid", f"there are both {refused[0]} and {other}, expected one of them", param=refused[0]
-        )
+        raise RequestError("invalid", f"{refused[0]} and {other} cannot be combined", param=refused[0])
     if body.input is not None:
         texts = [body.input] if isinstance(body.input, str) else body.input
         return await ollama.embed(service, body.model, texts, body.truncate, body.dimensions)
@@ -318,8 +316,9 @@ async def search(service: Service, body: SearchBody) -> Reply:
     """Returns the passages that a search finds. The index's model is in memory in addition to the served models."""
     name = next(iter(service.indexes), None) if body.index is None else body.index
     if name is None or name not in service.indexes:
-        names = ", ".join(service.indexes) or "none, since the server was started without indexes"
-        raise RequestError("not_found", f"index is {body.index!r:.100}, expected one of {names}", param="index")
+        names = ", ".join(service.indexes)
+        expected = f"expected one of {names}" if names else "but the server was started without indexes"
+        raise RequestError("not_found", f"index is {body.index!r:.100}, {expected}", param="index")
     file = service.indexes[name]
     service.check_size(1, len(body.query))
     await service.claim(min(body.top_k * _HIT_BYTES, service.room.max_bytes))

@@ -128,7 +128,7 @@ def _overflow(service: Service, name: str, body: EmbeddingsBody) -> Literal["tru
     limit, model_limit = body.truncate_prompt_tokens, service.facts[name].max_length
     if limit is not None and limit != -1 and limit < model_limit:
         raise RequestError(
-            "invalid", f"truncate_prompt_tokens is {limit}, expected -1, or at least {model_limit}, the limit of the "
+            "invalid", f"truncate_prompt_tokens is {limit}, expected -1 or at least {model_limit}, the limit of the "
             "model", param="truncate_prompt_tokens",
         )  # fmt: skip
     return overflow_of(service, body.truncate if limit is None else True)
@@ -139,9 +139,7 @@ def _prompt(service: Service, name: str, body: EmbeddingsBody) -> str | None:
     fields = {"input_type": body.input_type, "task": body.task, "prompt_name": body.prompt_name}
     selected = [(param, value) for param, value in fields.items() if value is not None]
     if len(selected) > 1:
-        raise RequestError(
-            "invalid", f"there are both {selected[0][0]} and {selected[1][0]}, expected one", param=selected[1][0]
-        )
+        raise RequestError("invalid", f"{selected[0][0]} and {selected[1][0]} cannot be combined", param=selected[1][0])
     if not selected or body.prompt_name is not None:
         return body.prompt_name
     return prompt_of(service, name, selected[0][1], selected[0][0])

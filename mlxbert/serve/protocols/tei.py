@@ -187,7 +187,9 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
 
 async def sparse(service: Service, body: Any) -> Reply:
     """Always raises an error: sparse vectors are not supported."""
-    raise RequestError("invalid", "no sparse model is served", hint="/embed gives dense vectors", param="model")
+    raise RequestError(
+        "invalid", "the server has no model for sparse vectors", hint="use /embed for dense vectors", param="model"
+    )
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
@@ -227,7 +229,9 @@ def _item(texts: Any) -> Any:
     """Converts a list of one or two texts to a text or a pair."""
     if isinstance(texts, str) or not 1 <= len(texts) <= 2 or not all(isinstance(text, str) for text in texts):
         raise RequestError(
-            "invalid", "expected a text, a pair [text, text], or a batch of [text] and [text, text]", param="inputs"
+            "invalid",
+            "inputs is invalid, expected a text, a pair [text, text], or a list of [text] and [text, text]",
+            param="inputs",
         )
     return texts[0] if len(texts) == 1 else tuple(texts)
 
@@ -272,7 +276,9 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     """Returns the texts of token ids."""
     lists = sum(isinstance(item, list) for item in body.ids)
     if lists not in (0, len(body.ids)):
-        raise RequestError("invalid", "ids has numbers and lists of numbers, expected one or the other", param="ids")
+        raise RequestError(
+            "invalid", "ids has both numbers and lists of numbers, expected only numbers or only lists", param="ids"
+        )
     id_lists: list[Any] = body.ids if lists else [body.ids]
 
     def join(tokenizer: Tokenizer) -> list[str]:

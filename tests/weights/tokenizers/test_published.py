@@ -103,7 +103,7 @@ def test_padding_is_what_the_mask_says_not_an_id(tmp_path: Path, caplog: pytest.
     loading._warn_about_tokenizer("here", found, config)
     assert not caplog.records
     loading._warn_about_tokenizer("here", found, tiny_config(vocab_size=found.vocab_size, pad_token_id=7))
-    assert f"pads with token {pad}, but pad_token_id is 7" in caplog.text
+    assert f"pads with token {pad}, but pad_token_id in config.json is 7" in caplog.text
 
 
 def test_special_tokens_in_a_text_are_those_of_the_files(tmp_path: Path) -> None:
