@@ -363,7 +363,9 @@ class Index:
         """Returns a message if a filter uses a field that no document has, otherwise `None`."""
         names = self.store.fields() if only.where else []
         unknown = only.fields - {*names}
-        return f"no document has the field {min(unknown)!r:.60}, expected one of {', '.join(names)}" if unknown else None
+        return (
+            f"no document has the field {min(unknown)!r:.60}, expected one of {', '.join(names)}" if unknown else None
+        )
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
         """Returns a chunk from a search result together with its neighbors in the document.
