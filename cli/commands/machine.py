@@ -120,7 +120,9 @@ def _ask_for_report(facts: Mapping[str, Any]) -> None:
 
     chip = str(facts["chip"])
     if not is_reported(chip) and asks_now(chip, facts["packages"].get("mlx", "")):
-        request = f"nobody has reported yet whether mlxbert computes correctly on {chip}; this command checks that in a minute and"
+        request = (
+            f"nobody has reported yet whether mlxbert computes correctly on {chip}; this command checks in a minute and"
+        )
         console.say("note", f"{request} prints a text to paste into an issue:", "mlxbert doctor --report")
 
 

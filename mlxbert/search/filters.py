@@ -83,7 +83,7 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
             os.fsencode(path)
         except UnicodeEncodeError:
             raise ArgumentError(
-                f"path is {str(path)!a:.200} with half of a surrogate pair, expected the path of a file"
+                f"path is {str(path)!a:.200}, which has half of a surrogate pair, expected whole characters"
             ) from None
     return paths
 

@@ -231,7 +231,9 @@ class Served:
         candidates = dict.fromkeys(normpath(join(base, path)) for root in roots for base in (root, dirname(root)))
         if inside := [spelling for spelling in (_below(path, roots) for path in candidates) if spelling is not None]:
             return inside
-        raise ArgumentError(f"path is {path!r:.200}, expected a path under {' or '.join(roots[:3]) or 'nothing'}")
+        raise ArgumentError(
+            f"path is {path!r:.200}, expected a path under {' or '.join(roots[:3]) or 'an indexed folder'}"
+        )
 
 
 def _check_length(name: str, value: Texts, limit: int) -> None:
