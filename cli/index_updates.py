@@ -129,9 +129,9 @@ def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     if done.left_out:
         reasons = Counter(event.reason for event in done.left_out)
         description = view.counted_reasons(dict(reasons.most_common()))
-        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists these files'}")
+        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists the paths'}")
         if file_systems.IN_THE_CLOUD in reasons:
-            console.say("note", f"files in the cloud are not downloaded: {_DOWNLOAD}")
+            console.say("note", f"files in the cloud are not downloaded; {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
     _report_problems(index, done)
@@ -173,7 +173,7 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
         if done.denied is not None:
             hint = PRIVACY
         elif done.left_out and all(event.reason == file_systems.IN_THE_CLOUD for event in done.left_out):
-            hint = f"all files are in the cloud: {_DOWNLOAD}"
+            hint = f"all files are in the cloud; {_DOWNLOAD}"
         raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 

@@ -110,7 +110,7 @@ def open_questions(
     if (context is not None or context_file is not None) and options.pair_column is not None:
         raise ArgumentError(
             "--pair-column cannot be combined with --context or --context-file",
-            hint="--pair-column names a column of contexts",
+            hint="omit --pair-column, which names a column of contexts",
         )
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError(

@@ -168,13 +168,13 @@ class RemoteModel:
             raise _foreign(self._server.url, "no list of models") from None
         models = {model["name"]: model for model in reply["models"]}
         if name not in models and name != BUILTIN:
-            raise ArgumentError(f"--model is {name!r:.100}, but the server has only {', '.join(models)}")
+            raise ArgumentError(f"--model is {name!r:.100}, but the server has only the models {', '.join(models)}")
         named = [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
         capable = [model for model in named if task in model["tasks"]]
         if not capable:
             tasks = "; ".join(f"{model['name']} ({', '.join(model['tasks'])})" for model in models.values())
             subject = f"the model {name} cannot" if name in models else "no model of the server can"
-            raise MissingHeadError(f"{self._server.url}: {subject} do {task}", hint=f"the server has {tasks}")
+            raise MissingHeadError(f"{self._server.url}: {subject} do the task {task}", hint=f"the server has {tasks}")
         self.facts: Mapping[str, Any] = capable[0]
         self.source: str = self.facts["name"]
         names, thresholds = tuple(self.facts["labels"]), tuple(self.facts["thresholds"])

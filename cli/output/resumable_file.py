@@ -273,7 +273,7 @@ class FileOutput:
             raise MlxbertError(f"{self.path} was not written, because {subject} failed")
         assembled = self.partial / _WHOLE
         if self._new_parts().find().counts != self._parts.counts:
-            raise MlxbertError(f"{self.partial}: a part has changed since it was written")
+            raise MlxbertError(f"{self.partial}: a finished part of the output has changed")
         with writing(self.partial), atomic_write(assembled) as file:
             self.format.assemble(file, self._parts, self.done)
         with writing(self.path):
