@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
 
 _TICK = 500  # milliseconds between attempts at an update that another process blocks
-_DOWNLOAD = "'Download Now' in the Finder downloads it, and the next update reads it"
+_DOWNLOAD = "choose 'Download Now' in the Finder, then update the index again"
 _SHOWN = 3  # guessed columns, or reasons of problems, in a note
 
 
@@ -86,7 +86,7 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     try:
         done = update_index(index, paths or None)
     except BusyError:
-        console.say("note", "another process is updating this index: it is searched as it is now")
+        console.say("note", "another process is updating this index, so the present state of the index is searched")
         return
     if done.changed or done.lacks_path or out.verbose:
         report(index, done, out)
@@ -122,13 +122,16 @@ def report(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
         listed = done.guessed if out.verbose else done.guessed[:_SHOWN]
         description = ", ".join(f"{view.near(event.path)}: {event.guessed}" for event in listed)
         more = f" and {len(done.guessed) - len(listed):,} more" * (listed != done.guessed)
-        console.say("note", f"columns of texts were guessed ({description}{more}); a new index takes --text-column")
+        console.say(
+            "note",
+            f"text columns were guessed ({description}{more}); to choose others, make a new index with --text-column",
+        )
     if done.left_out:
         reasons = Counter(event.reason for event in done.left_out)
         description = view.counted_reasons(dict(reasons.most_common()))
-        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists them'}")
+        console.say("note", f"left out: {description}{'' if out.verbose else '; --verbose lists the paths'}")
         if file_systems.IN_THE_CLOUD in reasons:
-            console.say("note", f"a file in the cloud is not downloaded: {_DOWNLOAD}")
+            console.say("note", f"files in the cloud are not downloaded; {_DOWNLOAD}")
     if done.denied is not None and done.finished is not None and done.finished.files:
         console.say("note", f"{view.near(done.denied)}: cannot be read; {PRIVACY}")
     _report_problems(index, done)
@@ -170,7 +173,7 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
         if done.denied is not None:
             hint = PRIVACY
         elif done.left_out and all(event.reason == file_systems.IN_THE_CLOUD for event in done.left_out):
-            hint = f"all are in the cloud: {_DOWNLOAD}"
+            hint = f"all files are in the cloud; {_DOWNLOAD}"
         raise InputError(f"{' and '.join(paths) or 'the index'}: no file could be read", hint=hint)
 
 

@@ -81,7 +81,7 @@ def open_input(
         raise ArgumentError("there is no input", hint="give a text or --input FILE, or pipe texts in")
     inputs = options.input or [STDIN]
     if inputs.count(STDIN) > 1:
-        raise ArgumentError("--input - is given twice; stdin can be read only once")
+        raise ArgumentError("--input - is given twice, but stdin can be read only once")
     chosen, keep = _given_options(options), _kept_names(options)
     sources = _from_files(inputs, options, names, guessed)
     read_as = (
@@ -96,7 +96,7 @@ def open_input(
 def open_texts(arguments: Sequence[str], options: PairInputOptions, pair: str | None) -> RecordStream:
     """Opens texts or pairs of texts. A pair consists of a text and `pair`, or of the texts in two columns."""
     if pair is not None and options.pair_column is not None:
-        raise ArgumentError("--pair cannot be combined with --pair-column", hint="give one of them")
+        raise ArgumentError("--pair cannot be combined with --pair-column", hint="omit --pair or --pair-column")
     guessed = "texts" if pair is not None else "texts or pairs"
     return open_input(arguments, options, "text", guessed=guessed, pair=pair)
 
@@ -106,19 +106,20 @@ def open_questions(
 ) -> RecordStream:
     """Opens questions, each with its context. All questions have the same context, or each record has its own."""
     if context is not None and context_file is not None:
-        raise ArgumentError("--context cannot be combined with --context-file", hint="give one of them")
+        raise ArgumentError("--context cannot be combined with --context-file", hint="omit --context or --context-file")
     if (context is not None or context_file is not None) and options.pair_column is not None:
         raise ArgumentError(
-            "--pair-column names a column of contexts, which cannot be combined with --context or --context-file"
+            "--pair-column cannot be combined with --context or --context-file",
+            hint="omit --pair-column, which names a column of contexts",
         )
     if context_file == STDIN and not arguments and STDIN in (options.input or [STDIN]):
         raise ArgumentError(
-            "--context-file is stdin, and there is no question", hint="give the question as an argument"
+            "--context-file is stdin, so stdin cannot contain the question", hint="give the question as an argument"
         )
     text = context if context_file is None else _read_context(context_file, options.encoding)
     if text is None and arguments:
         raise ArgumentError(
-            "there is no context to answer from", hint="give it with --context TEXT or --context-file FILE"
+            "the question has no context to answer from", hint="add --context TEXT or --context-file FILE"
         )
     if text is None:
         return open_input((), options, ("question", "context"))
@@ -135,7 +136,7 @@ def _read_context(source: str, encoding: str) -> str:
         with open_source(source) as file:
             text = read_text(source, file, encoding)
     if not text.strip():
-        raise InputError(f"{'stdin' if source == STDIN else source}: there is no text to answer from")
+        raise InputError(f"{'stdin' if source == STDIN else source}: the context is empty")
     return text
 
 
@@ -146,18 +147,20 @@ def _from_arguments(arguments: Sequence[str], options: InputOptions, records: Se
     """
     files = [argument for argument in arguments if _is_input_file(argument)]
     if options.input is not None:
-        hint = f"--input takes one file; repeat it: --input {' --input '.join(files)}" if files else "give one of them"
+        hint = f"repeat the option: --input {' --input '.join(files)}" if files else "omit --input or the texts"
         raise ArgumentError("--input cannot be combined with texts as arguments", hint=hint)
     for name in ("format", *_given_options(options)):
         if getattr(options, name) is not None:
-            raise ArgumentError(f"there are both arguments and {_option(name)}, which works only with --input")
+            raise ArgumentError(f"{_option(name)} works only with --input, not with texts as arguments")
     for file in files:
         console.say("hint", f"{file} is taken as a text; --input {file} reads the file")
     if STDIN in arguments:
         console.say("hint", f"{STDIN} is taken as a text; --input {STDIN} reads stdin")
     single = len(records[0]) == 1
     if single and len(arguments) >= _SENTENCE and not any(" " in argument for argument in arguments):
-        console.say("hint", f"these are {len(arguments)} texts of one word each; quote them if they are a single text")
+        console.say(
+            "hint", f"each of the {len(arguments)} words is a separate text; quote the words if they are a single text"
+        )
     names = ("text", "pair")[: len(records[0])]
     items = (("", dict(zip(names, texts, strict=True))) for texts in records)
     return RecordSource(ARGUMENTS, items, (ARGUMENTS,), wanted=Wanted(names, keep=()))
@@ -219,12 +222,14 @@ def _names(chosen: Mapping[str, str], names: str | Pair, format: FormatName) -> 
     """Returns the fields or columns that hold the text and the second text, and the options that choose them."""
     text_options = [name for name in ("field", "column", "text_column") if name in chosen]
     if len(text_options) > 1:
-        raise ArgumentError(f"there are both {' and '.join(map(_option, text_options))}", hint="give one of them")
+        raise ArgumentError(
+            f"{' and '.join(map(_option, text_options))} cannot be combined", hint="give only one of these options"
+        )
     pair_options = "--text-column and --pair-column"
     if isinstance(names, tuple) and text_options and text_options != ["text_column"]:
         raise ArgumentError(
-            f"{_option(text_options[0])} names one column, but this command reads two: {' and '.join(names)}",
-            hint=f"name them with {pair_options}",
+            f"{_option(text_options[0])} names one column, but this command needs the columns {' and '.join(names)}",
+            hint=f"name the columns with {pair_options}",
         )
     default, pair = names if isinstance(names, tuple) else (names, None)
     text, pair = chosen[text_options[0]] if text_options else default, chosen.get("pair_column", pair)
@@ -243,7 +248,7 @@ def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | P
     first = line.decode(chosen.get("encoding", UTF8), "replace").strip().removeprefix("\ufeff")
     if first == "[" or first.startswith("[{"):
         console.say(
-            "note", f"stdin is a JSON array: {names!r} of each entry is read; --format txt takes lines as texts"
+            "note", f"stdin is a JSON array, so {names!r} of each entry is read; --format txt reads each line as a text"
         )
         return FormatName.json
     if not _is_object(first, complete=len(line) < LONGEST):
@@ -251,9 +256,11 @@ def _guess_format(source: str | BinaryIO, chosen: dict[str, Any], names: str | P
         with suppress(csv.Error):  # too long for a header
             cells = next(csv.reader([first]), [])
         if len(cells) > 1 and names in cells:
-            console.say("note", "each line of stdin is a text; if they are rows of a table, add --format csv")
+            console.say("note", "each line of stdin is a text; if the lines are rows of a table, add --format csv")
         return FormatName.txt
-    console.say("note", f"stdin is JSON lines: {names!r} of each is read; --format txt takes lines as texts")
+    console.say(
+        "note", f"stdin is JSON lines, so {names!r} of each line is read; --format txt reads each line as a text"
+    )
     return FormatName.jsonl
 
 
@@ -280,7 +287,9 @@ def _guess_columns(
             has_header = format is not FormatName.parquet and not options.no_header
             is_text = has_header and any(len(column.split()) >= _SENTENCE for column in columns.to_dict().values())
             hint = "; if line 1 is a text and not a header, add --no-header" if is_text else ""
-            console.say("note", f"{source}: texts are read from column {names}; --text-column names another{hint}")
+            console.say(
+                "note", f"{source}: texts are read from column {names}; --text-column names another column{hint}"
+            )
             return columns.text, columns.pair
     return text, None
 

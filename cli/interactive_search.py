@@ -185,11 +185,11 @@ def open_in_editor(editor: str, path: str, line: int | None) -> str:
         line: The line to show, for editors that are known to take one.
     """
     if not os.path.exists(path):
-        return f"{near(path)}: is gone"
+        return f"{near(path)}: the file is gone"
     try:
         status = subprocess.run(editor_command(editor, path, line), check=False).returncode
     except (OSError, ValueError) as problem:
-        return f"EDITOR is {editor!r}: {problem}"
+        return f"EDITOR is {editor!r}, which cannot be started ({problem})"
     return f"{editor} ended with status {status}" if status else ""
 
 

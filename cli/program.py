@@ -72,8 +72,8 @@ def _check_once(option: TyperOption, count: int) -> None:
         return
     takes_list = "," in (option.metavar or "")
     raise ArgumentError(
-        f"{option.opts[0]} is given {count} times, expected only once",
-        hint=f"commas separate several values: {option.opts[0]} {option.metavar}" if takes_list else None,
+        f"{option.opts[0]} is given {count} times, but can be given only once",
+        hint=f"separate several values with commas: {option.opts[0]} {option.metavar}" if takes_list else None,
     )
 
 
@@ -126,7 +126,7 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
         case "MissingParameter":
             return _missing(problem.param, help_of, context)
         case "BadParameter" if problem.param is not None:
-            return _bad_value(problem), None
+            return _bad_value(problem)
         case "BadOptionUsage" if "not take a value" in problem.message:
             return f"{problem.option_name} is a flag and takes no value", None
         case "BadOptionUsage":
@@ -138,13 +138,13 @@ def explain(problem: Any, typed: Sequence[str]) -> tuple[str, str | None]:
             )
     if extra := _EXTRA.fullmatch(problem.message):
         usage = view.usage(context.command)
-        quote = "quote a text that has spaces; " if " " in extra[1] else ""
+        quote = "quote a text that has spaces, or " if " " in extra[1] else ""
         return (
-            f"{path} takes {usage or 'no arguments'}, unexpected: {extra[1]!r:.60}",
-            f"{quote}{help_of} explains",
+            f"{path} takes {usage or 'no arguments'}, so {extra[1]!r:.60} is unexpected",
+            f"{quote}see `{help_of}`",
         )
     if problem.message == "Missing command.":
-        return f"{path} needs a command: {', '.join(context.command.commands)}", f"{help_of} explains them"
+        return f"{path} needs a command, one of {', '.join(context.command.commands)}", f"see `{help_of}`"
     return problem.format_message(), None
 
 
@@ -174,23 +174,22 @@ def _either(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _bad_value(problem: Any) -> str:
+def _bad_value(problem: Any) -> tuple[str, str | None]:
     name = view.metavar_of(problem.param) if problem.param.param_type_name == "argument" else problem.param.opts[0]
     invalid = _INVALID.match(problem.message)
     if invalid is None:
-        return f"{name}: {problem.message}"
+        return f"{name}: {problem.message}", None
     near = nearest(invalid[1].strip("'"), view.choices_of(problem.param))
-    return f"{name} is {invalid[1]:.60}, expected {expected(problem.param)}" + (
-        f"; did you mean {near[0]}?" if near else ""
-    )
+    hint = f"did you mean {near[0]}?" if near else None
+    return f"{name} is {invalid[1]:.60}, expected {expected(problem.param)}", hint
 
 
 def _missing(parameter: Any, help_of: str, context: Any) -> tuple[str, str]:
     option = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
     name = " ".join([*option, view.metavar_of(parameter)])
-    what = f": {parameter.help[:1].lower()}{parameter.help[1:].rstrip('.')}" if parameter.help else ""
+    what = f" ({parameter.help[:1].lower()}{parameter.help[1:].rstrip('.')})" if parameter.help else ""
     example = (context.command.help or "").partition("Example: ")[2] if context else ""
-    return f"{name} is missing{what}", f"for example: {example}" if example else f"{help_of} explains"
+    return f"{name} is missing{what}", f"for example: {example}" if example else f"see `{help_of}`"
 
 
 def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str) -> tuple[str, str]:
@@ -199,7 +198,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     text = next((word for word in typed if word.startswith(name) and not _OPTION.fullmatch(word)), None)
     if text is not None:
         after = f"mlxbert {' '.join(path.split()[1:])} -- {shlex.quote(text)}"
-        return f"{text!r:.60} begins with a hyphen, like an option", f"put -- before such texts: {after}"
+        return f"{text!r:.60} begins with a hyphen and is read as an option", f"put -- before the texts: {after}"
     if name in ("--model", "-m") and view.usage(problem.ctx.command).startswith(("MODEL", "[MODEL")):
         return f"{path} has no option {name}", f"the model is an argument: {path} {shlex.quote(_value(typed, name))}"
     bare = {option.removeprefix("--"): option for option in names if option.startswith("--")}
@@ -212,7 +211,7 @@ def _no_such_option(problem: Any, path: str, typed: Sequence[str], help_of: str)
     meant = near or [f"the command mlxbert {command}" for command in [_SUGGESTIONS.get(word)] if command]
     return (
         f"{path} has no option {name}",
-        f"did you mean {_either(meant)}?" if meant else f"{help_of} explains all options",
+        f"did you mean {_either(meant)}?" if meant else f"`{help_of}` explains all options",
     )
 
 
@@ -229,5 +228,5 @@ def _no_such_command(name: str, group: CommandGroup, path: str) -> ArgumentError
     target = _ALIASES.get(name, name)
     below = [f"{top} {target}" for top, child in group.commands.items() if target in getattr(child, "commands", ())]
     commands = [f"{path} {command}" for command in (near or below)]
-    hint = f"did you mean {_either(commands)}?" if commands else f"{path} --help lists the commands"
+    hint = f"did you mean {_either(commands)}?" if commands else f"`{path} --help` lists the commands"
     return ArgumentError(f"{path} has no command {name!r:.60}", hint=hint)

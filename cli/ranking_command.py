@@ -34,7 +34,7 @@ def open_ranking(texts: Sequence[str], source: InputOptions, vectors: Path | Non
             ) from None
         if alone and source.input is None:
             raise ArgumentError(
-                "there is one text, expected two or more: the first one is the query", hint=problem.hint
+                "only one text is given, expected a query and one or more other texts", hint=problem.hint
             ) from None
         raise
 
@@ -84,9 +84,9 @@ def write_ranking(
         for outcome, kept in [*ranked, *failures][done:]:
             sink.write(outcome, kept)
     if blank:
-        console.say("note", f"{console.counted(blank, 'empty text')} left out")
+        console.say("note", f"{console.counted(blank, 'empty text is', 'empty texts are')} left out")
     if limit != top_k and count > SHOWN:
-        console.say("note", f"the {SHOWN} best of {count:,} texts; --top-k N shows more")
+        console.say("note", f"only the {SHOWN} best of {count:,} texts are shown; --top-k N shows more")
     where = "their errors follow the results"
     inputs = count + len(failures) if failures else usage.texts  # `usage` also counts a query that is embedded
     session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, where, sink.hint)
@@ -131,4 +131,4 @@ def _query(source: RecordStream) -> str:
             raise InputError(f"{problem.message} (this record is the query)", hint=problem.hint)
         if record.text.strip():
             return record.text
-    raise InputError(f"{source.name}: there is no text")
+    raise InputError(f"{source.name}: the input has no text")

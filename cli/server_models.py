@@ -29,11 +29,11 @@ KEY = "MLXBERT_API_KEY"
 _WINDOW = 512  # the maximum number of items in a request
 _MAX_TRIES, _MAX_WAIT = 5, 30.0  # requests to a busy server; seconds between two of them
 _TIMEOUT = 600.0  # seconds
-_ADDRESS_HINT = "is it the address that `mlxbert serve` prints?"
+_ADDRESS_HINT = "use the address that `mlxbert serve` prints"
 _UNTRUSTED = (18, 19, 20, 21)  # OpenSSL's X509_V_ERR_…: self-signed, or signed by an unknown authority
 _CERTIFICATES: Mapping[int, str] = {  # hints
-    **dict.fromkeys(_UNTRUSTED, "SSL_CERT_FILE=FILE trusts the certificates in a file"),
-    **dict.fromkeys((9, 10), "check this machine's clock; if it is right, the server needs a new certificate"),
+    **dict.fromkeys(_UNTRUSTED, "set SSL_CERT_FILE=FILE to trust the certificates in a file"),
+    **dict.fromkeys((9, 10), "check this machine's clock; if the time is right, the server needs a new certificate"),
     **dict.fromkeys((62, 64), "use an address that the certificate is valid for"),  # another name, another IP address
 }
 _SURROGATE = "contains half of a surrogate pair, which is not a character"
@@ -58,9 +58,14 @@ class Server:
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise ArgumentError(f"server is {url!r:.100}, expected an address", hint="such as http://127.0.0.1:8484")
+            raise ArgumentError(
+                f"server is {url!r:.100}, expected an address such as http://127.0.0.1:8484", hint=_ADDRESS_HINT
+            )
         if parts.username is not None:
-            raise ArgumentError(f"server contains a user name or a password, expected none: the key is read from {KEY}")
+            raise ArgumentError(
+                "server contains a user name or a password, expected only an address",
+                hint=f"set {KEY} to the server's key",
+            )
         self.url, self._path = url.rstrip("/"), parts.path.rstrip("/")
         self._connection = (
             http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=_trusted())
@@ -112,13 +117,13 @@ class Server:
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise self._distrust(problem) from None
                 reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-                raise MlxbertError(f"{self.url}: the server cannot be reached: {reason}", hint=_ADDRESS_HINT) from None
+                raise MlxbertError(f"{self.url}: the server cannot be reached ({reason})", hint=_ADDRESS_HINT) from None
         raise AssertionError
 
     def _distrust(self, problem: ssl.SSLCertVerificationError) -> MlxbertError:
         reason, hint = problem.verify_message.rstrip("."), _CERTIFICATES.get(problem.verify_code)
         kind = "not trusted" if problem.verify_code in _UNTRUSTED else "not valid"
-        return MlxbertError(f"{self.url}: its certificate is {kind}: {reason}", hint=hint)
+        return MlxbertError(f"{self.url}: the server's certificate is {kind} ({reason})", hint=hint)
 
     def _error(self, status: int, reply: Mapping[str, Any]) -> MlxbertError:
         message, hint = reply.get("error"), reply.get("hint")
@@ -154,7 +159,7 @@ class RemoteModel:
         try:
             self._choose(name, task)
         except (KeyError, TypeError, AttributeError):
-            raise _foreign(url, "other facts") from None
+            raise _foreign(url, "unexpected facts about a model") from None
 
     def _choose(self, name: str, task: str) -> None:
         try:
@@ -163,14 +168,13 @@ class RemoteModel:
             raise _foreign(self._server.url, "no list of models") from None
         models = {model["name"]: model for model in reply["models"]}
         if name not in models and name != BUILTIN:
-            raise ArgumentError(f"--model is {name!r:.100}, the server has {', '.join(models)}")
+            raise ArgumentError(f"--model is {name!r:.100}, but the server has only the models {', '.join(models)}")
         named = [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
         capable = [model for model in named if task in model["tasks"]]
         if not capable:
-            tasks = "; ".join(f"{model['name']}: {', '.join(model['tasks'])}" for model in models.values())
-            raise MissingHeadError(
-                f"{self._server.url}: no model of that name can do {task}", hint=f"available: {tasks}"
-            )
+            tasks = "; ".join(f"{model['name']} ({', '.join(model['tasks'])})" for model in models.values())
+            subject = f"the model {name} cannot" if name in models else "no model of the server can"
+            raise MissingHeadError(f"{self._server.url}: {subject} do the task {task}", hint=f"the server has {tasks}")
         self.facts: Mapping[str, Any] = capable[0]
         self.source: str = self.facts["name"]
         names, thresholds = tuple(self.facts["labels"]), tuple(self.facts["thresholds"])
@@ -246,7 +250,7 @@ class RemoteModel:
                 values |= {"truncated": number in truncated, "only_unknown": number in unknown}
             return [_result(entry, item, values, options) for item, values in zip(items, results, strict=True)]
         except (KeyError, TypeError, AttributeError, ValueError):  # `zip` raises ValueError if counts differ
-            raise _foreign(self._server.url, "other results") from None
+            raise _foreign(self._server.url, "unexpected results") from None
 
 
 def _trusted() -> ssl.SSLContext:
@@ -276,7 +280,8 @@ def _has_certificates(paths: ssl.DefaultVerifyPaths) -> bool:
 
 def _foreign(url: str, what: str) -> MlxbertError:
     return MlxbertError(
-        f"{url}: answers with {what}, which a server of mlxbert {__version__} does not do", hint=_ADDRESS_HINT
+        f"{url}: the server answers with {what}, unlike a server of mlxbert {__version__}",
+        hint=_ADDRESS_HINT,
     )
 
 

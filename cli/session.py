@@ -75,7 +75,9 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
         return load(task, options)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
-            raise ArgumentError(f"--{field.name.replace('_', '-')} does not work with --server: it is up to the server")
+            raise ArgumentError(
+                f"--{field.name.replace('_', '-')} cannot be combined with --server, which chooses this setting"
+            )
     from mlxbert.cli.server_models import RemoteModel
 
     return RemoteModel(options.server, options.model, task)
@@ -146,7 +148,7 @@ def note_builtin(task: str | None, model: str) -> None:
     """If the model is the built-in one, queues a note about its quality at the task; `say_queued` prints the note."""
     if model == BUILTIN:
         quality = f": {BUILTIN_QUALITY[task]}" if task in BUILTIN_QUALITY else ""
-        _QUEUED_NOTES[:] = [f"the built-in model is small, for English{quality}; --model names another"]
+        _QUEUED_NOTES[:] = [f"the built-in model is small, for English{quality}; --model names another model"]
 
 
 def say_queued() -> None:
@@ -345,7 +347,7 @@ def _file(
 ) -> AbstractContextManager[FileOutput | Dropped]:
     assert options.output is not None
     if not source.files and source.name != ARGUMENTS:
-        console.say("note", f"the input is {source.name}: this run cannot be resumed if it is interrupted")
+        console.say("note", f"the input is {source.name}, so this run cannot be resumed after an interruption")
     hashes = [file.sha256() for file in source.files]
     manifest = task.manifest() | {
         "input": hashes if len(hashes) > 1 else next(iter(hashes), None),
@@ -391,11 +393,11 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
     if only_unknown:
         console.say(
             "note",
-            f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty, or "
-            "made of unknown tokens only; these all look the same to the model, and `mlxbert tokenize` shows them",
+            f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty or "
+            "consist of unknown tokens, so all look the same to the model; `mlxbert tokenize` shows the tokens",
         )
     if failed:
-        raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed; {failures}", hint=hint)
+        raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed, so {failures}", hint=hint)
 
 
 def _was(count: int) -> str:

@@ -298,7 +298,7 @@ def _checked(option: inspect.Parameter, value: Any) -> Any:
         try:
             return [int(number) for number in value.split(",")]
         except ValueError:
-            raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers: N,N,…") from None
+            raise ArgumentError(f"{option.name} is {value!r:.60}, expected whole numbers separated by commas") from None
     return value
 
 
@@ -307,8 +307,8 @@ def _split(name: str, typed: Sequence[str]) -> tuple[str, ...]:
     try:
         rows = [row or [""] for joined in typed for row in csv.reader([joined], skipinitialspace=True)]
     except csv.Error as problem:  # a line break outside quotes, or a field that is too long
-        raise ArgumentError(f"{name} cannot be read as A,B ({problem})") from None
+        raise ArgumentError(f"{name} is not a list of texts separated by commas ({problem})") from None
     texts = tuple(text.strip() for row in rows for text in row)
     if not all(texts):
-        raise ArgumentError(f"{name} is {','.join(typed)!r:.60}, expected texts separated by commas, none empty")
+        raise ArgumentError(f"{name} is {','.join(typed)!r:.60}, expected non-empty texts separated by commas")
     return texts

@@ -211,11 +211,13 @@ def parse_sweep(entries: Sequence[str]) -> dict[str, list[Any]]:
         name, equals, values = entry.partition("=")
         key = name.strip().removeprefix("--").replace("-", "_")
         if not equals or not key:
-            raise ArgumentError(f"--sweep {entry!r:.60} is not NAME=A,B,…", hint="for example --sweep lr=1e-5,2e-5")
+            raise ArgumentError(
+                f"--sweep is {entry!r:.60}, expected NAME=A,B,…", hint="for example: --sweep lr=1e-5,2e-5"
+            )
         if key not in VARIED:
             options = ", ".join(option.replace("_", "-") for option in VARIED)
             raise ArgumentError(
-                f"--sweep {name!r:.60} is not an option that can be varied", hint=f"these can: {options}"
+                f"--sweep names {name!r:.60}, expected an option that can be varied", hint=f"choose one of {options}"
             )
         if key in sweep:
             raise ArgumentError(f"--sweep names {name!r:.60} twice")

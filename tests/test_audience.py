@@ -63,7 +63,7 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     ("mlxbert.load('a/b', revision='v 1') while online", "mlxbert models download a/b --revision 'v 1' while online"),
     ("mlxbert.classify(model, texts, labels=['A', 'B']) does", "mlxbert classify --labels A,B does"),
     ("mlxbert.open_index(path=FILE)", "mlxbert index --index FILE"),
-    ("mlxbert.open_index(paths=PATH) makes one", "mlxbert index PATH makes one"),
+    ("mlxbert.open_index(paths=PATH) makes an index", "mlxbert index PATH makes an index"),
     ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),
     ("mlxbert.convert(BASE, FOLDER, adapter='x (1)')", "mlxbert convert BASE FOLDER --adapter 'x (1)'"),
     ("mlxbert.finetune('tag', crf=True, merge=False)", "mlxbert finetune tag --crf --no-merge"),

@@ -81,7 +81,7 @@ def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
         name for name in vars(chosen) if name in text_options and getattr(chosen, name) != getattr(EmbedOptions, name)
     ]
     if words and changed:
-        raise ArgumentError(f"--{changed[0].replace('_', '-')} is for vectors of texts; it does not work with --words")
+        raise ArgumentError(f"--{changed[0].replace('_', '-')} works only for vectors of texts, not with --words")
 
 
 def _embed_words(
@@ -141,4 +141,4 @@ def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> N
     """Prints a note if the pooling is assumed, because neither the model nor an option says how to pool."""
     if not model.embedder.config.stated and pooling is None:
         pooled = "+".join(model.embedder.config.poolings)
-        console.say("note", f"{model.source} has no modules.json: {pooled} pooling is assumed")
+        console.say("note", f"{model.source} has no modules.json, so {pooled} pooling is assumed")

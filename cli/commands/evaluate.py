@@ -64,11 +64,11 @@ def _evaluate_embed(task: str, model: ModelOptions, out: OutputOptions, values: 
     split, folder = values.pop("split"), _folder(values["data"])
     if folder is None:
         if split != SearchOptions.split:
-            raise ArgumentError("split is given, but --data is not a folder of queries, documents and judgements")
+            raise ArgumentError("split works only if --data is a folder of queries, documents and judgements")
         return _evaluate(task, model, out, values)
     if len(values["data"]) > 1 or _changed(values, task):
         raise ArgumentError(
-            f"--data {folder} is a folder, which cannot be combined with other data, columns or --max-length"
+            f"--data {folder} is a folder, which cannot be combined with other data, column names or --max-length"
         )
     loaded = session.load("embed", model)
     from mlxbert.training.scores.search_evaluation import evaluate_search
@@ -82,13 +82,16 @@ def _evaluate_rerank(task: str, model: ModelOptions, out: OutputOptions, values:
     name, search = values.pop("embedder"), {key: values.pop(key) for key in ("top_k", "split")}
     if name is None:
         if (folder := _folder(values["data"])) is not None:
-            raise ArgumentError(f"{folder} is a folder, expected a file", hint="retrieval data need --embedder")
+            raise ArgumentError(
+                f"{folder} is a folder, expected a file",
+                hint="add --embedder to evaluate on a folder of retrieval data",
+            )
         defaults = {"top_k": RetrievalOptions.top_k, "split": SearchOptions.split}
         if changed := next((key for key in defaults if search[key] != defaults[key]), None):
-            raise ArgumentError(f"{changed} is given, which works only with --embedder")
+            raise ArgumentError(f"{changed} works only with --embedder")
         return _evaluate(task, model, out, values)
     if len(values["data"]) > 1:
-        raise ArgumentError(f"--embedder takes one --data, {len(values['data'])} are given")
+        raise ArgumentError(f"--data is given {len(values['data'])} times, but only one --data works with --embedder")
     files = [option.name for option in options_of(DataFiles)]
     if changed := next((key for key in _changed(values, task) if key not in files), None):
         raise ArgumentError(f"{changed} cannot be combined with --embedder")

@@ -44,13 +44,13 @@ def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]
     """
     sources = [*values["train"], *(values["valid"] or ())]
     if sources.count(STDIN) > 1:
-        raise ArgumentError("stdin is named twice, but can be read only once")
+        raise ArgumentError("stdin is given twice, but can be read only once")
     processes.check_stdin(sources)
     values["sweep"] = training_options.parse_sweep(values["sweep"] or ()) or None
     session.note_builtin("finetune", values["model"])
     piped, dry = STDIN in sources, values["dry_run"]
     if piped:
-        console.say("note", "the data come from stdin: to resume an interrupted run, pipe the same data in again")
+        console.say("note", "the data come from stdin, so pipe the same data in again to resume an interrupted run")
     with ExitStack() as opened:
         sinks = open_sinks(out, sources, dry=dry, opened=opened)
         from mlxbert.training.finetune import finetune

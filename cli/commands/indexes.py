@@ -126,7 +126,7 @@ def indexes_move(
     from mlxbert.search.index import open_index
 
     if not os.path.exists(new):
-        raise InputError(f"{new}: no such file or folder", hint="first rename the folder, then its index")
+        raise InputError(f"{new}: no such file or folder", hint="rename the folder first, then move the index")
     file = _file_of_root(old)
     with open_index(file) as opened:
         opened.move(old, new)
@@ -140,7 +140,7 @@ def _file(name: str) -> Path:
 
     file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
     if file is None:
-        raise InputError(f"{name}: no index covers it", hint="`mlxbert indexes list` shows the indexes")
+        raise InputError(f"{name}: no index covers this path", hint="`mlxbert indexes list` shows the indexes")
     return file
 
 
@@ -191,7 +191,7 @@ def _is_root(name: str, covers: Sequence[str]) -> bool:
 
 
 def _no_own_index(name: str, covers: Sequence[str]) -> ArgumentError:
-    return ArgumentError(f"{name} has no index of its own: the index of {', '.join(covers)} covers it")
+    return ArgumentError(f"{name} has no separate index, because the index of {', '.join(covers)} covers this path")
 
 
 def _facts(file: Path) -> dict[str, Any]:
@@ -234,9 +234,7 @@ def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
     """Shows the indexes to remove, and asks the user in a terminal whether to remove them; returns the answer."""
     if not console.can_ask():
         named = ", ".join(f"{facts['index']} ({console.size(facts['bytes'])})" for facts in indexes)
-        raise ArgumentError(
-            f"would remove {named}, but cannot ask without a terminal", hint="--yes removes without asking"
-        )
+        raise ArgumentError(f"removing {named} needs a confirmation in a terminal", hint="--yes removes without asking")
     screen = console.stderr()
     for part in (part for facts in indexes for part in view.draw_index(facts)):
         screen.print(part)

@@ -55,7 +55,9 @@ def doctor(
     Example: mlxbert doctor
     """
     if report and out.json:
-        raise ArgumentError("--report prints text, not JSON", hint="--check --json prints the same and more as JSON")
+        raise ArgumentError(
+            "--report cannot be combined with --json", hint="--check --json prints the facts of the report as JSON"
+        )
     console.require_stdout()
     facts = _report(device)
     checks = check or quick or report
@@ -103,11 +105,10 @@ def _raise_faults(check: Mapping[str, Any]) -> None:
         return
     checks = sum(group["checks"] for group in check["groups"].values())
     consequences = len(check["consequences"])
-    source = "them" if faults > 1 else "it"
-    others = f"{consequences:,} other{'s follow' if consequences > 1 else ' follows'}"
+    others = console.counted(consequences, "other failure")
     raise MlxbertError(
-        f"{faults:,} of {checks:,} checks failed{f', {others} from {source}' * bool(consequences)}",
-        hint="please report it: `mlxbert doctor --report` prints a text to paste into an issue, with nothing private",
+        f"{faults:,} of {checks:,} checks failed{f', which caused {others}' * bool(consequences)}",
+        hint="please report this: `mlxbert doctor --report` prints a text without private data to paste into an issue",
     )
 
 
@@ -120,7 +121,7 @@ def _ask_for_report(facts: Mapping[str, Any]) -> None:
     chip = str(facts["chip"])
     if not is_reported(chip) and asks_now(chip, facts["packages"].get("mlx", "")):
         request = (
-            f"nobody has reported yet whether mlxbert computes correctly on {chip}; this checks it in a minute, and"
+            f"nobody has reported yet whether mlxbert computes correctly on {chip}; this command checks in a minute and"
         )
         console.say("note", f"{request} prints a text to paste into an issue:", "mlxbert doctor --report")
 
@@ -219,7 +220,7 @@ def _misread_variables() -> Iterator[str]:
         if not re.fullmatch(r"\s*[-+]?[0-9]+\s*", value, re.ASCII):
             digits = re.match(r"\s*[-+]?[0-9]+", value, re.ASCII)
             number = int(digits[0][:20]) if digits else 0
-            yield f"{name} is {value!r:.60}, which MLX reads as {number}: set it to 0 or 1, or unset it"
+            yield f"{name} is {value!r:.60}, which MLX reads as {number}; unset the variable, or set 0 or 1"
 
 
 def _wheel(versions: dict[str, str], *, gpu: bool) -> str | None:
@@ -239,11 +240,11 @@ def _slow_blas(device: Mapping[str, object], gflops: float) -> str | None:
     if device["blas_hint"]:
         return str(device["blas_hint"])
     if device["blas"] == "reference":
-        return "MLXBERT_BLAS=off selects the reference BLAS, many times slower than this machine allows: unset it"
+        return "unset MLXBERT_BLAS, because MLXBERT_BLAS=off selects the reference BLAS, which is many times slower"
     if gflops < _SLOW:
         return (
-            f"matrix products run at {gflops:,} GFLOP/s, expected at least 30 per core: {device['blas_path']} is slow, "
-            "or other programs keep the machine busy"
+            f"matrix products run at {gflops:,} GFLOP/s, expected at least 30 per core; either {device['blas_path']} "
+            "is slow, or other programs keep the machine busy"
         )
     return None
 
@@ -259,5 +260,5 @@ def _two_backends(versions: dict[str, str]) -> str | None:
     """Returns advice if MLX's CPU and CUDA wheels are both installed: each overwrites the library of the other."""
     cuda = [name for name in ("mlx-cuda-12", "mlx-cuda-13") if name in versions]
     if "mlx-cpu" in versions and cuda:
-        return f"mlx-cpu and {cuda[0]} are both installed and overwrite each other: uninstall both, then install one"
+        return f"uninstall mlx-cpu and {cuda[0]}, because each overwrites the other, then install one of the two"
     return None

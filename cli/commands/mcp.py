@@ -69,7 +69,7 @@ def _update(index: "Index", paths: Sequence[str] | None) -> None:
     try:
         *_, done = index.update(paths)
     except BusyError:
-        console.say("note", "another process is updating this index: it is served as it is now")
+        console.say("note", "another process is updating this index, so the present state of the index is served")
         return
     assert isinstance(done, IndexUpdated)
     problems = console.counted(sum(done.problems.values()), "problem")

@@ -57,7 +57,7 @@ def mine(
     few = sum(len(query.negatives) < chosen.negatives for query in queries)
     count = sum(len(query.negatives) for query in queries)
     if few:
-        console.say("note", f"queries with fewer than {chosen.negatives} negatives: {few:,} of {len(queries):,}")
+        console.say("note", f"{few:,} of {len(queries):,} queries have fewer than {chosen.negatives} negatives")
     value = {"output": str(output), "queries": len(queries), "negatives": count, "with_fewer": few}
     summary = f"{count:,} negatives for {len(queries):,} queries: {output}"
     session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
@@ -68,7 +68,7 @@ def _write(queries: Sequence["Mined"], output: Path, pairs: Sequence[str], overw
     if not any(query.negatives for query in queries):
         raise InputError(
             f"{', '.join(pairs)}: no query has a negative among the texts of the other queries",
-            hint="give more pairs or a smaller --margin: these texts belong to their query, or are nearly as similar",
+            hint="give more pairs or a smaller --margin, because the other texts are positives or nearly as similar",
         )
     with writing(output), atomic_write(output, locked=False) as file:
         file.writelines(json.dumps(query.to_dict(), ensure_ascii=False).encode() + b"\n" for query in queries)

@@ -52,7 +52,10 @@ def models_download(talk: TalkOptions, name: Name, revision: Revision = None) ->
 
     _check_name(name)
     if cache.is_offline():
-        raise HubError(f"{name}: mlxbert is offline", hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE")
+        raise HubError(
+            f"{name}: the model cannot be downloaded while mlxbert is offline",
+            hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
+        )
     with whole_name(name, revision, folders=False), progress.download(name) as update:
         folder = download(name, revision, update, check=True)
     _put_path(folder)
@@ -134,8 +137,8 @@ def _snapshots(name: str | None, revision: str | None) -> "list[Snapshot]":
         names = cache.cached_names() if name is None else [name]
         snapshots = [snapshot for cached_name in names for snapshot in cache.snapshots(cached_name)]
     if name is not None and not snapshots:
-        at = "" if revision is None else f" at revision {revision!r}"
-        raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
+        what = "the model" if revision is None else f"revision {revision!r} of the model"
+        raise HubError(f"{name}: {what} is not in the cache", hint="`mlxbert models list` shows the cached models")
     return snapshots
 
 
@@ -159,18 +162,21 @@ def _check_name(name: str) -> None:
     from mlxbert.weights.model_source import BUILTIN, local_folder
 
     if name == BUILTIN:
-        raise ArgumentError("the built-in model is part of the package and not in the cache")
+        raise ArgumentError("the built-in model is part of the package, not of the cache")
     if local_folder(name) is not None:
-        raise ArgumentError(f"{name} is a folder, expected a name on the hub", hint="a folder needs no download")
+        raise ArgumentError(
+            f"{name} is a folder, expected the name of a model on the hub",
+            hint="only models of the hub are in the cache",
+        )
 
 
 def _agreed(facts: dict[str, Any]) -> bool:
     """Shows the model to remove, and asks the user in a terminal whether to remove it; returns the answer."""
     if not console.can_ask():
         raise ArgumentError(
-            f"{facts['name']}: would remove {facts['folder']} ({console.size(facts['bytes'])}), but cannot ask "
-            "for confirmation without a terminal",
-            hint="--yes removes it without asking",
+            f"{facts['name']}: removing {facts['folder']} ({console.size(facts['bytes'])}) needs a confirmation "
+            "in a terminal",
+            hint="--yes removes the model without asking",
         )
     screen = console.stderr()
     for part in view.draw_facts(f"{facts['name']}, in the cache that other programs share", facts):

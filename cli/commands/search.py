@@ -150,8 +150,12 @@ def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> Non
     from mlxbert.cli.interactive_search import require_package
 
     if out.json or not (console.at_terminal() and console.can_ask()):
-        where = "" if out.json else "; only a terminal can be searched without one"
-        problem = f"query is {query!r}, expected a text" if query else f"QUERY is missing: what to find{where}"
+        needs = "cannot be combined with --json" if out.json else "needs a terminal"
+        problem = (
+            f"query is {query!r}, expected a text"
+            if query
+            else f"QUERY is missing, and a search without a query {needs}"
+        )
         raise ArgumentError(problem, hint='for example: mlxbert search "how do refunds work" docs/')
     for name in ("answer", "context", "duplicates", "explain"):
         if getattr(how, name):
@@ -281,9 +285,10 @@ def note_other_models(paths: Sequence[str], model: str) -> None:
             covered = " and ".join(view.near(root) for root in about.roots)
             new = " and ".join(paths)
             console.say(
-                "note", f"a new index of {new} is made with the model {model}; the index of {covered} has {about.model}"
+                "note",
+                f"a new index of {new} is made with the model {model}, but the index of {covered} has {about.model}",
             )
-            console.say("hint", "to make the new one with the same model:", f"--model {shlex.quote(about.model)}")
+            console.say("hint", "to make the new index with the same model:", f"--model {shlex.quote(about.model)}")
             return
 
 
@@ -303,13 +308,15 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     for name, value, actual in pairs:
         if value is not None and value != actual:
             raise ArgumentError(
-                f"{name} is {_typed(value)}, but the index was made with {_typed(actual)}",
-                hint="omit it, remove the index with `mlxbert indexes remove`, or make another one with --index FILE",
+                f"{name} is {_typed(value)}, but the index was made with the value {_typed(actual)}",
+                hint="omit the option, make another index with --index FILE, or first run `mlxbert indexes remove`",
             )
 
 
 def _typed(value: object) -> str:
     """Formats the value of an option in the way that a user types it."""
+    if isinstance(value, bool):
+        return str(value)
     return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 

@@ -41,7 +41,9 @@ def serve(
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
     indexes = {name: Path(file) for name, file in _named(index or (), "index").items()}
     if missing := [file for file in indexes.values() if not file.is_file()]:
-        raise ArgumentError(f"index is {missing[0]}: no such file", hint="`mlxbert indexes list` shows the indexes")
+        raise ArgumentError(
+            f"index is {missing[0]}, but this file does not exist", hint="`mlxbert indexes list` shows the indexes"
+        )
     for file in indexes.values():
         SqliteStore(file).close()  # a file that is not an index is refused now, not at the first search
     from mlxbert.serve.http.server import serve as run
@@ -63,8 +65,9 @@ def _named(words: Sequence[str], what: str) -> dict[str, str]:
             if what != "index" and not os.path.isdir(word):
                 name = word
         if not name or not value or not name.isprintable():
-            raise ArgumentError(f"{what} is {word!r:.100}, expected a name, or NAME={what.upper()}")
+            kind = "FILE" if what == "index" else what
+            raise ArgumentError(f"{what} is {word!r:.100}, expected {kind} or NAME={kind}")
         if name in values:
-            raise ArgumentError(f"{what} {name!r:.100} is given twice", hint=f"OTHER={value} gives it another name")
+            raise ArgumentError(f"{what} {name!r:.100} is given twice", hint=f"choose another name: OTHER={value}")
         values[name] = value
     return values

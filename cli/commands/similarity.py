@@ -90,11 +90,11 @@ def _check(model: ServedOptions, texts: Sequence[str], vectors: Path | None, *, 
     """Rejects options that do not work together."""
     if model.server is not None and (pairs or vectors is not None):
         option = "--pairs" if vectors is None else "--vectors"
-        raise ArgumentError(f"{option} needs the model itself: it does not work with --server")
+        raise ArgumentError(f"{option} cannot be combined with --server, because {option} needs the model itself")
     if vectors is not None and pairs:
-        raise ArgumentError("--vectors cannot be combined with pairs of texts", hint="omit one of them")
+        raise ArgumentError("--vectors cannot be combined with --pairs", hint="omit --vectors or --pairs")
     if vectors is not None and len(texts) != 1:
-        raise ArgumentError(f"there are {len(texts)} texts, --vectors needs one: the query")
+        raise ArgumentError(f"--vectors needs exactly one text, the query, but has {len(texts)}")
 
 
 def _opened(
@@ -116,7 +116,10 @@ def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", va
     Options that the user gave are left out.
     """
     if Path(name := stored.about.get("model", model.source)).name != Path(model.source).name:
-        raise InputError(f"{path}: vectors of the model {name}, expected {model.source}", hint=f"add --model {name}")
+        raise InputError(
+            f"{path}: the vectors come from the model {name}, expected vectors from {model.source}",
+            hint=f"add --model {name}",
+        )
     options = json.loads(stored.about.get("options", "{}"))
     return {name: options.get(name) for name in ("pooling", "dimensions") if values[name] is None}
 
@@ -127,8 +130,8 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterato
         if text is None or vector is None:
             more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
             raise InputError(
-                f"{names}: there are more {more} than {fewer} ({number:,} {fewer})",
-                hint="give the file that was embedded, unchanged: --input FILE",
+                f"{names}: the input has {number:,} {fewer}, but more {more}",
+                hint="use --input FILE with the unchanged file that was embedded",
             )
         yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))
 
@@ -144,10 +147,10 @@ def _pairs(
     """Scores the two texts of each pair, in the order of the input."""
     if top_k is not None:
         raise ArgumentError(
-            "--top-k keeps the texts most similar to A, but --pairs does not rank texts", hint="omit one of them"
+            "--top-k cannot be combined with --pairs, which does not rank texts", hint="omit --top-k or --pairs"
         )
     if texts and len(texts) != 2:
-        raise ArgumentError(f"there are {len(texts)} texts, expected two with --pairs", hint="quote each text")
+        raise ArgumentError(f"--pairs needs exactly two texts, but has {len(texts)}", hint="quote each text")
     records = open_input(texts, source, ("a", "b"))
     loaded = session.load("embed", model)
     from mlxbert.tasks.pairs import similarity_pairs
@@ -178,5 +181,5 @@ def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
         query_prompt, document_prompt = prompts
         console.say(
             "note",
-            f'prompts of the model: {query_prompt} for A, {document_prompt} for the others; --prompt "" omits them',
+            f'the prompts are {query_prompt} for A, {document_prompt} for other texts; --prompt "" omits the prompts',
         )

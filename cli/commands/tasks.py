@@ -16,7 +16,6 @@ from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
-from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
@@ -67,7 +66,7 @@ class PairItems(TextItems):
         """Opens the items, from arguments or files."""
         if self.texts and len(self.texts) != 2:
             raise ArgumentError(
-                f"found {console.counted(len(self.texts), 'text')}, expected two: A and B", hint="quote each text"
+                f"the command needs exactly two texts, A and B, but has {len(self.texts)}", hint="quote each text"
             )
         return open_input(self.texts or (), source, ("a", "b"))
 
@@ -126,8 +125,8 @@ def _check_quotes(typed: Typed) -> None:
     unmasked = [text for text in texts if "mask" not in text.lower()]
     if unmasked and len(texts) > 1 and not any(" " in text for text in texts):
         raise ArgumentError(
-            f"{len(unmasked)} of {len(texts)} texts have no [MASK], and each is a single word: are quotes missing?",
-            hint=f"mlxbert fill-mask {shlex.quote(' '.join(texts))}",
+            f"{len(unmasked)} of {len(texts)} texts are single words without [MASK], so quotes are probably missing",
+            hint=f"quote the text: mlxbert fill-mask {shlex.quote(' '.join(texts))}",
         )
 
 
@@ -140,7 +139,7 @@ def _check_labels(typed: Typed) -> None:
         return
     if typed.items.pair is not None or typed.source.pair_column is not None:
         raise ArgumentError(
-            "--labels cannot be combined with pairs of texts", hint="--labels works only with single texts"
+            "--labels cannot be combined with pairs of texts", hint="give single texts, or omit --labels"
         )
     if typed.model.server is None:
         from mlxbert.tasks.zero_shot import check_hypothesis, check_labels

@@ -18,11 +18,13 @@ _START = 100  # bytes of a log that identify it
 def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
     """Whether a log ends in the middle of a line, because the run that wrote it was killed."""
     if identity(path) in map(identity, inputs):
-        raise ArgumentError(f"--log {path}: is also an input", hint="events are appended to the log: name another file")
+        raise ArgumentError(
+            f"--log {path}: is also an input", hint="name another file, because events are appended to the log"
+        )
     with open(path, "rb", opener=open_regular) as file:
         kinds = "|".join(kind.event for kind in Event.__subclasses__())
         if (start := file.read(_START)) and not re.match(rf'{{"event": "({kinds})"'.encode(), start):
-            message = f"--log {path}: begins with {start[:20]!r}, expected events of mlxbert"
+            message = f"--log {path}: the file begins with {start[:20]!r}, expected events of mlxbert"
             raise ArgumentError(message, hint="name a new file, or a log of an earlier run")
         file.seek(-bool(start), os.SEEK_END)
         return file.read() not in (b"", b"\n")

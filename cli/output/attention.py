@@ -23,7 +23,7 @@ def check(path: Path | None, overwrite: bool) -> None:
     if path is None:
         return
     if path.suffix not in _EXTENSIONS:
-        raise ArgumentError(f"--output {path}: expected a name that ends in {', '.join(_EXTENSIONS)}")
+        raise ArgumentError(f"--output {path} does not end in {', '.join(_EXTENSIONS[:-1])} or {_EXTENSIONS[-1]}")
     check_path(path, overwrite)
 
 

@@ -53,7 +53,7 @@ def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
         if path.is_dir():
             raise ArgumentError(f"--output {path}: is a folder, expected a file")
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
-        raise ArgumentError(f"--output {path}: extension {path.suffix!r}, expected {expected}")
+        raise ArgumentError(f"--output {path}: the extension is {path.suffix!r}, expected {expected}")
     return FORMATS[ending]
 
 
@@ -75,6 +75,6 @@ def choose(
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
         raise ArgumentError(
-            f"--output {path}: cannot store the columns of --keep, expected .jsonl, .csv, .sqlite or .parquet"
+            f"--output {path}: {kind.ending} cannot store columns of --keep, expected .jsonl, .csv, .sqlite or .parquet"
         )
     return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)

@@ -38,7 +38,7 @@ class OutputFormat(ABC):
     part_ending: str
     holds_errors = True
     keeps = True
-    failures = "the output has an error in place of each"
+    failures = "the output has an error for each of these inputs"
 
     def __init__(
         self,

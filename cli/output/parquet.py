@@ -46,7 +46,7 @@ class Parquet(OutputFormat):
         types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.words else {}
         types |= {"embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
         if taken := types.keys() & set(self.keep):
-            raise ArgumentError(f"--keep {min(taken)}: the output has a column with this name")
+            raise ArgumentError(f"--keep {min(taken)}: the output already has a column with this name")
         types |= dict.fromkeys(self.keep, pa.string())
         fields = [pa.field(name, kind) for name, kind in types.items()]
         return pa.schema(fields, {utf8(name): utf8(value) for name, value in sorted(self.metadata.items())})

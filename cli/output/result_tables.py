@@ -38,7 +38,7 @@ class _Table(OutputFormat):
             # SQLite ignores the case of names.
             names = [name.lower() for name in (*row, *top, *([] if isinstance(result, Failure) else ["error"]))]
             if clashes := [name for name in values if names.count(name.lower()) > 1]:
-                raise ArgumentError(f"--keep {clashes[0]}: the output has a column with this name")
+                raise ArgumentError(f"--keep {clashes[0]}: the output already has a column with this name")
             file.write(to_json(row | top).encode() + b"\n")
 
 
@@ -90,8 +90,10 @@ class Sqlite(_Table):
         """Raises an error if the database has a journal, because SQLite would apply the journal to the new database."""
         for journal in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
             if journal.exists():
-                hint = f"close the programs that use the database; if there are none, remove {journal}"
-                raise ArgumentError(f"--output {path}: {journal.name} has changes to the existing database", hint=hint)
+                hint = f"close all programs that use the database, then remove {journal} if the file still exists"
+                raise ArgumentError(
+                    f"--output {path}: {journal.name} contains changes to the existing database", hint=hint
+                )
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """Writes the tables without a journal and without a sync, because `file` is new and the caller syncs it."""

@@ -74,7 +74,7 @@ def check_path(path: Path, overwrite: bool, sources: Iterable[str] = (), option:
         _refuse_existing(path, overwrite)
         folder = file_to_write(path).parent if path.is_symlink() else path.parent
         if not folder.exists():
-            hint = f"make it with: mkdir -p {shlex.quote(str(folder))}"
+            hint = f"make the folder: mkdir -p {shlex.quote(str(folder))}"
             raise ArgumentError(f"--{option} {path}: the folder {folder} does not exist", hint=hint)
         if not folder.is_dir():
             raise NotADirectoryError(0, f"{folder} is not a folder")
@@ -169,13 +169,13 @@ class FileOutput:
     def __enter__(self) -> "FileOutput":
         dropped = self._lock.enter_context(self._folder.locked(overwrite=self.overwrite))
         if dropped is not None:
-            console.say("note", f"{self.partial}: {dropped}; it is discarded")
+            console.say("note", f"{self.partial}: {dropped}; this work is discarded")
         for pattern in ("*.unfinished", _WHOLE):  # files that a killed run was writing
             for path in self.partial.glob(pattern):
                 path.unlink(missing_ok=True)
         self._batches.begin(len(self._parts.find().counts))
         if len(self._batches):
-            console.say("note", "resumed: the outputs of an earlier run's batches are kept")
+            console.say("note", "resumed: the batches that an earlier run saved are kept")
         return self
 
     def _new_parts(self) -> FinishedParts:
@@ -214,7 +214,7 @@ class FileOutput:
             if self._printed == 1 and failure.error.hint:
                 console.say("hint", failure.error.hint)
         elif self._printed == _MAX_PRINTED + 1:
-            console.say("note", "more inputs failed; .jsonl and .csv store the reason for each")
+            console.say("note", "more inputs failed; .jsonl and .csv files store the reason for each failure")
 
     def _flush(self) -> None:
         with writing(self.partial):
@@ -252,13 +252,13 @@ class FileOutput:
         if self.manifest["input"] is None or (done == self.failed and not batches):
             shutil.rmtree(self.partial, ignore_errors=True)
             if isinstance(problem, KeyboardInterrupt) and not done:
-                console.say("note", "interrupted before there was anything to keep; nothing is written")
+                console.say("note", "interrupted before the first result, so nothing is written")
             elif isinstance(problem, KeyboardInterrupt):
                 reason = "every result so far has failed" if self.manifest["input"] else "stdin cannot be read again"
-                console.say("note", f"interrupted; {reason}: nothing is kept")
+                console.say("note", f"interrupted; nothing is kept, because {reason}")
             return
         kept = console.counted(done, "result is", "results are") if done else "the first batches are"
-        condition = " if the input is what it was" if isinstance(problem, ChangedError) else ""
+        condition = " if the input is unchanged" if isinstance(problem, ChangedError) else ""
         hint = f"{kept} kept in {self.partial}: the same command resumes there{condition}"
         if isinstance(problem, MlxbertError) and problem.hint is None:
             problem.hint = hint
@@ -270,10 +270,10 @@ class FileOutput:
             self._flush()
         if self.done and self.failed == self.done and not self.format.holds_errors:
             subject = "the only input" if self.done == 1 else f"all {self.done:,} inputs"
-            raise MlxbertError(f"{subject} failed: {self.path} was not written")
+            raise MlxbertError(f"{self.path} was not written, because {subject} failed")
         assembled = self.partial / _WHOLE
         if self._new_parts().find().counts != self._parts.counts:
-            raise MlxbertError(f"{self.partial}: a part has changed since it was written")
+            raise MlxbertError(f"{self.partial}: a finished part of the output has changed")
         with writing(self.partial), atomic_write(assembled) as file:
             self.format.assemble(file, self._parts, self.done)
         with writing(self.path):

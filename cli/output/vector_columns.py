@@ -28,7 +28,7 @@ class _ColumnFormat(OutputFormat):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.failures = f"each is a row of {0 if self.whole else 'NaN'} in the output"
+        self.failures = f"the output has a row of {0 if self.whole else 'NaN'} for each of these inputs"
 
     @property
     def vector_bytes(self) -> int:

@@ -20,7 +20,8 @@ def merged(result: Any, kept: Mapping[str, Any], left_out: Container[str] = ()) 
     for name in kept:
         if name in fields:
             raise ArgumentError(
-                f"--keep {name}: results have a field with this name; their fields: {', '.join(fields)}"
+                f"--keep {name}: the results already have a field with this name",
+                hint=f"the results have the fields {', '.join(fields)}",
             )
     return {**kept, **fields}
 

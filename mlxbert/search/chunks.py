@@ -70,7 +70,7 @@ class Splitter:
         self._room = room = tokenizer.room(1) - self._prompt
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
         if type(self.tokens) is not int or not _MIN_TOKENS <= self.tokens <= room:
-            raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected {_MIN_TOKENS} to {room} for this model")
+            raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}")
         self._window = min(_WINDOW, self.tokens)
         self.tokenizer, self.prompt, self.titles = tokenizer, prompt, titles
         self._last: tuple[tuple[str, ...], str] = (), ""
@@ -179,7 +179,7 @@ class Splitter:
                         yield part
                     continue
                 if end - start == 1:
-                    raise InputError(f"{text[start]!r} alone has {count} tokens, expected at most {self._room}")
+                    raise InputError(f"the character {text[start]!r} has {count} tokens, expected at most {self._room}")
                 margin = max((end - start) // 4, 1)
                 middle = _break(text, start + margin, end - margin)
                 halves = strip(text, start, middle), strip(text, middle, end)

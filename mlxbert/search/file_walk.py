@@ -232,5 +232,7 @@ def _reason(problem: OSError) -> str:
 def _option(name: str, patterns: Sequence[str]) -> Rules | None:
     for pattern in patterns:
         if compile_rules(pattern, _OPTIONS, inside=True) is None:
-            raise ArgumentError(f"{name} has {pattern!r:.60}, expected a pattern as in a .gitignore: 'drafts/', '*.md'")
+            raise ArgumentError(
+                f"{name} has {pattern!r:.60}, expected a .gitignore pattern such as 'drafts/' or '*.md'"
+            )
     return compile_rules("\n".join(patterns), _OPTIONS, inside=True)

@@ -83,7 +83,7 @@ def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
             os.fsencode(path)
         except UnicodeEncodeError:
             raise ArgumentError(
-                f"path is {str(path)!a:.200}, which contains half of a surrogate pair: no file has such a path"
+                f"path is {str(path)!a:.200}, which has half of a surrogate pair, expected whole characters"
             ) from None
     return paths
 
@@ -99,17 +99,18 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Se
     if isinstance(where, Mapping):
         for field, value in where.items():
             if isinstance(value, str) and value.startswith(_COMPARISONS):
-                message = f"where has {field!r:.60}: {value!r:.60}, but a dict only tests for equality"
+                message = f"where has {value!r:.60} for {field!r:.60}, but a dict only tests for equality"
                 raise ArgumentError(message, hint=f"give a list of conditions: where={[f'{field}{value}']!r:.80}")
         conditions = [Condition(str(field), "=", _literal(value)) for field, value in where.items()]
     else:
         conditions = [_parse(condition) for condition in where]
     lengths = [len(condition.field) + len(condition.value) for condition in conditions]
     for what, length, limit in (
-        ("a condition", max(lengths, default=0), _MAX_CHARACTERS), ("conditions", sum(lengths), _MAX_TOTAL)
-    ):  # fmt: skip
+        ("a condition of", max(lengths, default=0), _MAX_CHARACTERS),
+        ("conditions with a total of", sum(lengths), _MAX_TOTAL),
+    ):
         if length > limit:
-            raise ArgumentError(f"where has {what} of {length:,} characters, expected at most {limit:,}")
+            raise ArgumentError(f"where has {what} {length:,} characters, expected at most {limit:,}")
     return Filter(tuple(conditions), tuple(os.path.abspath(path) for path in paths))
 
 
@@ -118,7 +119,7 @@ def _parse(condition: str) -> Condition:
     if parts is None:
         raise ArgumentError(
             f"where is {condition!r:.60}, expected FIELD=PATTERN or FIELD>=VALUE",
-            hint="quote it in the shell: 'date>=2026-01-01'",
+            hint="quote conditions in the shell, as in 'date>=2026-01-01'",
         )
     return Condition(parts["field"].strip(), parts["compare"], parts["value"].strip())
 

@@ -69,7 +69,7 @@ _MIN_DEPTH = 100  # the minimum length of each ranking that is fused, in chunks
 _SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
 _RECORDS = 500  # records added in one transaction
-_GONE = "check the spelling; `mlxbert indexes move` follows a folder that was moved. The index is unchanged"
+_GONE = "check the spelling, or run `mlxbert indexes move OLD NEW` after moving a folder; the index is unchanged"
 
 
 @dataclass(frozen=True)
@@ -251,9 +251,9 @@ class Index:
                 before = spelled([old], self.about.roots)[0]
             moved = [path for path in files if is_under(path, [before])]
             if not moved and before not in self.about.roots:
-                raise ArgumentError(f"{before}: the index has no file there")
+                raise ArgumentError(f"{before}: the index has no file at this path")
             if existing := [path for path in files if is_under(path, [after]) and path not in moved]:
-                raise ArgumentError(f"{existing[0]}: the index has this file already", hint="update the index instead")
+                raise ArgumentError(f"{existing[0]}: the index already has this file", hint="update the index instead")
 
             def renamed(path: str) -> str:
                 return after + path[len(before) :] if is_under(path, [before]) else path
@@ -351,7 +351,7 @@ class Index:
     def _explain(self, only: Filter, hits: Sequence[Hit]) -> None:
         """Logs why there are no hits if conditions or the minimum score excluded them."""
         if hits:
-            _LOG.warning("the best score is %.3g, below min_score=", max(hit.score for hit in hits))
+            _LOG.warning("the best score is %.3g, which is below min_score=", max(hit.score for hit in hits))
         elif unknown := self.unknown_field(only):
             _LOG.warning("%s", unknown)
         elif only.where:
@@ -363,7 +363,9 @@ class Index:
         """Returns a message if a filter uses a field that no document has, otherwise `None`."""
         names = self.store.fields() if only.where else []
         unknown = only.fields - {*names}
-        return f"no document has the field {min(unknown)!r:.60}, there are: {', '.join(names)}" if unknown else None
+        return (
+            f"no document has the field {min(unknown)!r:.60}, expected one of {', '.join(names)}" if unknown else None
+        )
 
     def read(self, chunk: int, *, around: int = 1) -> Passage:
         """Returns a chunk from a search result together with its neighbors in the document.
@@ -378,7 +380,9 @@ class Index:
         _AROUND.check_whole("around", around)
         rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
         if not rows:
-            raise ArgumentError(f"chunk is {chunk!r:.60}, but the index has no such chunk", hint="search again")
+            raise ArgumentError(
+                f"chunk is {chunk!r:.60}, but the index has no chunk with this number", hint="search again"
+            )
         first, chunks = rows[0], [row.chunk for row in rows]
         text = chunks[0].text
         for before, after in pairwise(chunks):
@@ -438,7 +442,7 @@ class Index:
             if fused.chunk not in rows:
                 rows |= {row.number: row for row in self.store.chunks([fused.chunk])}
                 if fused.chunk not in rows:
-                    raise schema.damaged(self.path, "a chunk without its document")
+                    raise schema.damaged(self.path, "a chunk has no document")
             row = rows[fused.chunk]
             number = texts.add(row.chunk.text) if distinct else None
             if number is not None:
@@ -463,7 +467,7 @@ class Index:
         result = next(iter(task.run([query], "raise")))
         assert isinstance(result, Embedding)
         if result.truncated:
-            _LOG.warning("the query is too long for the model: its end is ignored")
+            _LOG.warning("the query is too long for the model, so the end of the query is ignored")
         return unit(result.embedding, self.about.similarity)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
@@ -509,7 +513,9 @@ class Index:
     def _locked(self) -> Iterator[None]:
         """Within this context, other processes cannot update the index."""
         if not self.store.writable:
-            raise StoreError(f"{self.path}: the index cannot be written", hint="open the index for a search only")
+            raise StoreError(
+                f"{self.path}: the index is read-only and cannot be written", hint="search without an update"
+            )
         with schema.locked(self.path):
             self.store.refresh()
             yield
@@ -565,7 +571,7 @@ def open_index(
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)
     if path is None:
         if not paths:
-            raise ArgumentError("path is None, expected the file of an index, or paths= that an existing index covers")
+            raise ArgumentError("path is None and paths is empty, expected the file of an index or the paths to search")
         path = find_index(paths) or index_file(paths)
     if schema.exists(os.fspath(path)):
         return _open_existing(path, model)
@@ -646,11 +652,11 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     """Returns the model if the index was created with it; otherwise raises StoreError."""
     if (fingerprint := hash_model(model.files)) != about.hash:
-        other = model.source if model_name(model.source) != about.model else f"{model.source} with other files"
+        other = model.source if model_name(model.source) != about.model else f"the current files of {model.source}"
         raise StoreError(
             f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
-            hint="use the model it was made with, or make another index: "
+            hint="use the model of the index, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
     return model
@@ -681,7 +687,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 def _document(record: Mapping[str, Any], text: str) -> Document:
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
-            raise InputError(f"record has {name} = {record.get(name)!r:.60}, expected a text")
+            raise InputError(f"the field {name!r:.60} of a record is {record.get(name)!r:.60}, expected a text")
     fields = {name: value for name, value in record.items() if name not in (text, "title")}
     simple = {name: value for name, value in fields.items() if isinstance(value, str | int | float | bool)}
     title = record.get("title")

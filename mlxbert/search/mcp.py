@@ -193,17 +193,17 @@ class Served:
         _AROUND.check_whole("around", around)
         _LINE.check_whole("line", line)
         if (chunk is None) == (path is None):
-            raise ArgumentError(f"chunk is {chunk!r:.60} and path is {path!r:.60}, expected one of them")
+            raise ArgumentError(f"chunk is {chunk!r:.60} and path is {path!r:.60}, expected either a chunk or a path")
         if path is not None:
             files = self._files()
             files = {composed(name): stored for name, stored in files.items()} | files
             matches = [files[name] for part in self._inside(path) for name in (part, composed(part)) if name in files]
             chunk = self._index.store.chunk_at(matches[0], line) if matches else None
         if chunk is None:
-            raise ArgumentError(f"path is {path!r:.200}, expected a file from `list`")
+            raise ArgumentError(f"path is {path!r:.200}, expected a path that `list` returns")
         passage = self._index.read(chunk, around=around)
         if not self._is_visible(passage.path):
-            raise ArgumentError(f"chunk is {chunk}, expected a number from `search`")
+            raise ArgumentError(f"chunk is {chunk}, expected a number that `search` returns")
         return FoundPassages([Excerpt(**vars(passage), chunk=chunk)])
 
     def list(self, glob: str = "*", limit: int = 100) -> Files:
@@ -231,12 +231,14 @@ class Served:
         candidates = dict.fromkeys(normpath(join(base, path)) for root in roots for base in (root, dirname(root)))
         if inside := [spelling for spelling in (_below(path, roots) for path in candidates) if spelling is not None]:
             return inside
-        raise ArgumentError(f"path is {path!r:.200}, expected one under {' or '.join(roots[:3]) or 'nothing'}")
+        raise ArgumentError(
+            f"path is {path!r:.200}, expected a path under {' or '.join(roots[:3]) or 'an indexed folder'}"
+        )
 
 
 def _check_length(name: str, value: Texts, limit: int) -> None:
     if len(value) > limit:
-        raise ArgumentError(f"{name} is {value!r:.60}, {len(value):,} long, expected at most {limit:,}")
+        raise ArgumentError(f"{name} is {value!r:.60} with a length of {len(value):,}, expected at most {limit:,}")
 
 
 def _check_halves(arguments: Mapping[str, Any]) -> None:

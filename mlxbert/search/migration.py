@@ -9,7 +9,7 @@ from mlxbert.search.database import Database
 from mlxbert.search.store import SCHEMA
 from mlxbert.weights.model_source import BUILTIN, builtin_folder
 
-WRITABLE = "open the index once where it can be written, which converts it"
+WRITABLE = "open the index once with write permission, which converts the index"
 OLDER = 2  # the only older version
 # All tables of version 2, as they are in its files.
 _TABLES = (

@@ -22,7 +22,7 @@ ENDINGS = ("", "-wal", "-shm", ".lock")  # endings of the names of an index's fi
 # The endings of the files next to an index that SQLite or mlxbert may open.
 BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")
 _INDEXES = "`mlxbert indexes list` shows the existing indexes"
-_AGAIN = "remove it with `mlxbert indexes remove`, then create it again"
+_AGAIN = "remove the index with `mlxbert indexes remove`, then create a new one"
 # The words come from `folding`; the tokenizer only splits them at spaces. Stemming of English words found more by words
 # alone, but no more in a hybrid search, and fewer texts that are quoted.
 WORDS = "fts5 (titles, text, content='', contentless_delete=1, tokenize='ascii')"
@@ -76,7 +76,9 @@ def guarded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         except apsw.Error as problem:
             raise error_of(self.path, problem) from None
         except OSError as problem:
-            raise StoreError(f"{self.path}: cannot be read or written ({problem.strerror or problem})") from None
+            raise StoreError(
+                f"{self.path}: the index cannot be read or written ({problem.strerror or problem})"
+            ) from None
         except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, MemoryError) as problem:
             raise damaged(self.path, str(problem)) from problem
 
@@ -87,18 +89,20 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
     """Converts an SQLite error to a StoreError."""
     match problem:
         case apsw.BusyError() | apsw.LockedError():
-            return BusyError(f"{path}: another process is writing this index", hint="try again when it has finished")
+            return BusyError(
+                f"{path}: another process is writing this index", hint="try again when the other process has finished"
+            )
         case apsw.FullError():
-            return StoreError(f"{path}: no space left on the disk; the index still has everything that was in it")
+            return StoreError(f"{path}: no space left on the disk", hint="the index still has its earlier content")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             hint = "mlxbert.open_index(path=FILE) opens an index at another place"
-            return StoreError(f"{path}: cannot be opened for writing ({problem})", hint=hint)
+            return StoreError(f"{path}: the index cannot be opened for writing ({problem})", hint=hint)
         case apsw.NotADBError():
-            return StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
+            return StoreError(f"{path}: the file is not an index of mlxbert", hint=_INDEXES)
         case apsw.ConnectionClosedError():
             return StoreError(f"{path}: the index is closed")
         case apsw.IOError() if getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
-            return damaged(path, "a page with a wrong checksum")
+            return damaged(path, "a page has a wrong checksum")
         case apsw.IOError():
             return StoreError(f"{path}: the disk cannot be read or written ({problem})")
     return damaged(path, str(problem))
@@ -133,25 +137,25 @@ def check(path: str, connection: Database) -> None:
     """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
     version = version_of(path, connection)
     if version != SCHEMA:
-        message = f"{path}: the index has schema version {version}, this mlxbert supports {SCHEMA}"
-        raise StoreError(message, hint="update mlxbert, or create the index again" if version > SCHEMA else _AGAIN)
+        message = f"{path}: the index has schema version {version}, but this mlxbert supports only version {SCHEMA}"
+        raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _AGAIN)
     check_tables(path, connection, (*TABLES, *_SHADOWS))
 
 
 def version_of(path: str, connection: Database) -> int:
     """Returns the version of an index; raises StoreError if the file is not an index."""
     if _pragma(connection, "application_id") != APPLICATION:
-        raise StoreError(f"{path}: is not an index of mlxbert", hint=_INDEXES)
+        raise StoreError(f"{path}: the file is not an index of mlxbert", hint=_INDEXES)
     return _pragma(connection, "user_version")
 
 
 def check_tables(path: str, connection: Database, tables: Iterable[str]) -> None:
     """Raises StoreError if the pages of a file have no checksums, or if it has other tables, triggers or views."""
     if _pragma(connection, "checksum_verification") != 1:  # a damaged header turns it off
-        raise damaged(path, "pages without checksums")
+        raise damaged(path, "the pages have no checksums")
     present = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if present - {None} != {*tables}:
-        raise damaged(path, "unexpected or missing tables")
+        raise damaged(path, "some tables are missing or unexpected")
 
 
 @contextmanager
@@ -161,11 +165,11 @@ def locked(path: str) -> Iterator[None]:
         lock = acquire_lock(Path(f"{path}.lock"), "process")
     except ArgumentError:
         raise BusyError(
-            f"{path}: another process is updating this index", hint="try again when it has finished"
+            f"{path}: another process is updating this index", hint="try again when the other process has finished"
         ) from None
     except OSError as problem:
         raise StoreError(
-            f"{path}: cannot be written ({problem.strerror})",
+            f"{path}: the index cannot be written ({problem.strerror})",
             hint="mlxbert.open_index(path=FILE) opens an index at another place",
         ) from None
     with lock:
@@ -185,7 +189,7 @@ def exists(path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as problem:
-        raise StoreError(f"{path}: cannot be read ({problem.strerror})") from None
+        raise StoreError(f"{path}: the index cannot be read ({problem.strerror})") from None
 
 
 def _pragma(connection: Database, name: str) -> int:

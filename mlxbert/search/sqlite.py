@@ -97,14 +97,16 @@ class SqliteStore:
             file_to_write(f"{self.path}{ending}")
         if not schema.exists(self.path):
             if about is None:
-                raise StoreError(f"{self.path}: there is no index", hint="mlxbert.open_index(paths=PATH) makes one")
+                raise StoreError(
+                    f"{self.path}: the index does not exist", hint="mlxbert.open_index(paths=PATH) makes an index"
+                )
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             with schema.locked(self.path):
                 if not schema.exists(self.path):
                     self._create(about)
         journal = f"{self.path}-journal"
         if schema.exists(journal):  # not of an index; SQLite would replay it, and delete any file that it names
-            raise StoreError(f"{journal}: does not belong to an index", hint="remove it")
+            raise StoreError(f"{journal}: the file does not belong to an index", hint="remove the file")
         self._connection = self._connect()
         try:
             is_older = migration.is_older(self.path, self._connection)
@@ -120,9 +122,11 @@ class SqliteStore:
     def _migrate(self) -> None:
         """Changes an index of an older version to this version; a process that is killed leaves it as it was."""
         if not self.writable:
-            raise StoreError(f"{self.path}: the index has an older schema version", hint=migration.WRITABLE)
+            raise StoreError(
+                f"{self.path}: the index is read-only and has an older schema version", hint=migration.WRITABLE
+            )
         _LOG.warning(
-            "%s: the index is of an older version and is converted; its next update reads all files", self.path
+            "%s: the index has an older version and is converted, so its next update reads all files", self.path
         )
         with schema.locked(self.path), self.writing():
             if migration.is_older(self.path, self._connection):  # another process may have been faster
@@ -331,7 +335,9 @@ class SqliteStore:
         with np.errstate(over="ignore"):
             stored = vector.astype(np.float16)
         if not np.isfinite(stored).all():
-            raise StoreError(f"{self.path}: float16 cannot hold a vector with the value {abs(vector).max():.3g}")
+            raise StoreError(
+                f"{self.path}: a vector has the value {abs(vector).max():.3g}, which is too large for float16"
+            )
         self._free = self._free or self._unused()
         number = next(self._free)
         alive, bits = self._block(number)
@@ -512,7 +518,7 @@ class SqliteStore:
             (json.dumps([*chunks]),),
         )
         if len(rows) < len(chunks):
-            raise schema.damaged(self.path, "words of a missing chunk")
+            raise schema.damaged(self.path, "the words belong to a missing chunk")
         return rows
 
     @guarded
@@ -596,9 +602,9 @@ class SqliteStore:
             "JOIN documents ON documents.id = document JOIN files ON files.id = file"
         )
         if complete.fetchone() != (1,):
-            raise schema.damaged(self.path, "a chunk without its document or its vector")
+            raise schema.damaged(self.path, "a chunk has no document or no vector")
         if self._connection.row("SELECT 1 FROM problems WHERE file NOT IN (SELECT id FROM files)"):
-            raise schema.damaged(self.path, "a problem without its file")
+            raise schema.damaged(self.path, "a stored problem belongs to a missing file")
         self._cache.check()
 
     def _check_words(self) -> None:
@@ -615,7 +621,7 @@ class SqliteStore:
                     )
                 for these, others in ((stored, computed), (computed, stored)):
                     if self._connection.row(f"SELECT * FROM ({these}) EXCEPT SELECT * FROM ({others}) LIMIT 1"):
-                        raise schema.damaged(self.path, "words that do not match the chunks")
+                        raise schema.damaged(self.path, "the words do not match the chunks")
             finally:
                 if self._connection.in_transaction:
                     self._execute("ROLLBACK")  # removes the temporary tables
@@ -645,7 +651,7 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
         raise ValueError("the stored settings are invalid")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
-        raise ValueError("invalid size of vectors or chunks")
+        raise ValueError("the size of vectors or chunks is invalid")
     if about.unrelated and not (
         len(about.unrelated) == 2
         and all(type(number) is float and isfinite(number) for number in about.unrelated)
@@ -658,7 +664,7 @@ def _about(values: Mapping[str, str]) -> IndexSettings:
 def _found_chunk(row: Sequence[Any]) -> FoundChunk:
     number, document, path, place, fields, text, titles, *lines = row
     if not all(line is None or type(line) is int for line in lines):
-        raise ValueError("invalid lines of a chunk")
+        raise ValueError("the lines of a chunk are invalid")
     if "\0" in text or "\0" in place:  # see `mlxbert.search.database`
         raise ValueError("a text contains NUL characters")
     chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), (), *lines)
@@ -668,5 +674,5 @@ def _found_chunk(row: Sequence[Any]) -> FoundChunk:
 def _problem(row: Sequence[Any]) -> IndexProblem:
     path, place, kind, reason, more = row
     if not all(isinstance(text, str) and "\0" not in text for text in (place, kind, reason)) or type(more) is not int:
-        raise ValueError("an invalid problem of a file")
+        raise ValueError("a stored problem is invalid")
     return IndexProblem(os.fsdecode(path) or None, place, kind, reason, more)

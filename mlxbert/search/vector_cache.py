@@ -161,7 +161,7 @@ class VectorCache:
             rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
             blocks = len(rows)
             if [row[0] for row in rows] != [*range(blocks)]:  # blocks are never removed
-                raise damaged(self._path, "missing blocks of signs")
+                raise damaged(self._path, "blocks of signs are missing")
             alive = np.zeros((blocks, BLOCK), bool)
             bits = np.zeros((blocks, BLOCK * width), np.uint8)
             for block, *values in rows:
@@ -182,10 +182,10 @@ class VectorCache:
         rows = self._connection.rows(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values)
         width = self._about.dimensions
         if any(len(row[1]) != 2 * width for row in rows):
-            raise damaged(self._path, "a vector of the wrong size")
+            raise damaged(self._path, "a vector has the wrong size")
         vectors = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
         if not np.isfinite(vectors).all():
-            raise damaged(self._path, "a vector with values that are not finite")
+            raise damaged(self._path, "a vector has values that are not finite")
         return np.array([row[0] for row in rows], np.int64), vectors
 
     def check(self) -> None:
@@ -198,7 +198,7 @@ class VectorCache:
         signs = self._loaded()
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
         if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
-            raise damaged(self._path, "signs that do not match the vectors")
+            raise damaged(self._path, "the signs do not match the vectors")
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:

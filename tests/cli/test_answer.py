@@ -69,7 +69,7 @@ def test_questions_and_contexts_come_from_files(model: str, tmp_path: Path) -> N
     [
         ([QUESTION], 2, "no context"),
         ([QUESTION, "--context", "a", "--context-file", "b"], 2, "--context cannot be combined with --context-file"),
-        (["--context-file", "-"], 2, "no question"),
+        (["--context-file", "-"], 2, "question"),
         ([QUESTION, "--context-file", "missing.txt"], 1, "missing.txt"),
         ([QUESTION, "--context", " "], 1, "the context is empty"),
         (["", "--context", "a"], 1, "the question is empty"),

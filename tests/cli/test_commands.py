@@ -149,7 +149,7 @@ def test_next_sentence_tells_a_continuation_from_something_else() -> None:
 
 @pytest.mark.parametrize("texts", [["only one"], ["one", "two", "three"]])
 def test_next_sentence_wants_two_texts(texts: list[str], small: str) -> None:
-    call("next-sentence", *texts, "--model", small).fails(2, "expected two")
+    call("next-sentence", *texts, "--model", small).fails(2, "exactly two texts")
 
 
 def test_pairs_too_long_are_cut_and_counted_in_a_note(small: str, tmp_path: Path) -> None:

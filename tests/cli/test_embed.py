@@ -105,7 +105,7 @@ def notes(outcome: Outcome) -> list[str]:
 
 def test_a_pooling_that_nobody_named_is_said_to_be_assumed(tiny_folder: Path, embed: Callable[..., Outcome]) -> None:
     plain = ["embed", "the cat", "--model", str(tiny_folder)]
-    assert notes(call(*plain)) == [f"{tiny_folder} has no modules.json: mean pooling is assumed"]
+    assert notes(call(*plain)) == [f"{tiny_folder} has no modules.json, so mean pooling is assumed"]
     assert notes(call(*plain, "--pooling", "mean")) == []
     assert notes(embed("the cat")) == []
 

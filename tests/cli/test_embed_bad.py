@@ -74,7 +74,7 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--prompt-name", "title"], "--prompt-name is 'title', the model has 'query', 'passage'"),
         (["--prompt", "cat " * 40], "the prompt has 41 tokens, but prompt and text may have at most 32 together"),
         (["--input", "in.txt"], "--input cannot be combined with"),
-        (["--field", "body"], "arguments and --field"),
+        (["--field", "body"], "--field works only with --input"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

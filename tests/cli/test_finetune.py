@@ -132,10 +132,10 @@ def test_values_to_try_have_the_type_of_their_option(given: list[str], expected:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["lr"], "'lr' is not NAME=A,B"),
-        (["=1"], "is not NAME=A,B"),
-        (["learning=1"], "'learning' is not an option"),
-        (["output=a,b"], "'output' is not an option"),
+        (["lr"], "'lr', expected NAME=A,B"),
+        (["=1"], "expected NAME=A,B"),
+        (["learning=1"], "'learning', expected an option"),
+        (["output=a,b"], "'output', expected an option"),
         (["lr=1e-5,x"], "lr has the value 'x', expected a number"),
         (["lr="], "lr has the value '', expected a number"),
         (["epochs=1.5"], "epochs has the value '1.5', expected a whole number"),
@@ -153,7 +153,7 @@ def test_wrong_usage_is_told_before_anything_else(library: Library, tmp_path: Pa
     call("finetune", "classify", "--output", "m").fails(2, "--train")
     call("finetune", "classify", "--train", "a.csv").fails(2, "--output")
     call(*TYPED, "--sweep", "lr=a,b").fails(2, "--sweep lr has the value 'a'")
-    call(*TYPED, "--valid", "-", "--train", "-").fails(2, "stdin is named twice")
+    call(*TYPED, "--valid", "-", "--train", "-").fails(2, "stdin is given twice")
     call(*TYPED, "--log", str(tmp_path / "no" / "log.jsonl")).fails(2, "--log", "No such file")
     assert library.given == {}
 

@@ -138,7 +138,7 @@ def test_an_ending_that_is_not_known_is_refused(name: str, allowed: Sequence[str
         lambda: formats.choose(tmp_path / name, allowed),
         lambda: check_output(tmp_path / name, False, allowed),
     ):
-        with pytest.raises(ArgumentError, match=f"extension '.*', expected {said}$"):
+        with pytest.raises(ArgumentError, match=f"extension is '.*', expected {said}$"):
             refuse()
 
 

@@ -257,7 +257,7 @@ def test_what_keeps_an_editor_from_opening_is_said(tmp_path: Path, monkeypatch: 
         raise FileNotFoundError(2, "No such file or directory", words[0])
 
     monkeypatch.setattr(subprocess, "run", missing)
-    assert open_in_editor("no-such -R", str(file), 1).startswith("EDITOR is 'no-such -R': ")
+    assert open_in_editor("no-such -R", str(file), 1).startswith("EDITOR is 'no-such -R', ")
 
 
 def test_without_a_query_only_a_terminal_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

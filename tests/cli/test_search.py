@@ -117,10 +117,10 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own).fails(2, "own.db")
     assert run("index", files, "--index", own, "--include", "*.md", "--chunk-tokens", "16").lines[0]["files"] == 1
     assert {*paths(run("search", "w7", "--index", own))} == {"a.md"}
-    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "made with *.md\n")
-    run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "with none\n")
-    run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "with none\n")
-    run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "with none\n")
+    run("search", "w7", "--index", own, "--include", "*.txt").fails(2, "--include is *.txt, but", "the value *.md\n")
+    run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "the value none\n")
+    run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "the value none\n")
+    run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "the value none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
 
@@ -135,7 +135,7 @@ def test_the_encoding_of_files_without_a_label_is_chosen(run: Run, tmp_path: Pat
     assert {line["text"] for line in run("search", "возврат", folder).lines} == {"возврат"}
     (line,) = run("search", "возврат", folder, "--encoding", "cp866").lines
     assert {Path(place["path"]).name for place in (line, *line["alike"])} == {"a.txt", "b.txt"}
-    run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "with cp866\n")
+    run("search", "возврат", folder, "--encoding", "koi8-r").fails(2, "--encoding is koi8-r, but", "the value cp866\n")
 
 
 def test_a_new_index_with_another_model_than_that_of_its_path_is_said(
@@ -328,7 +328,7 @@ def test_an_index_of_several_paths_is_removed_by_all_their_names(
     monkeypatch.chdir(files)
     for names in (["a.md, b.txt"], ["a.md", "b.txt"], [f"{files / 'a.md'}, {files / 'b.txt'}"]):
         (made,) = run("index", "a.md", "b.txt").lines
-        run("indexes", "remove", "b.txt", "--yes").fails(2, "no index of its own", "'a.md, b.txt'")
+        run("indexes", "remove", "b.txt", "--yes").fails(2, "no separate index", "'a.md, b.txt'")
         assert [line["index"] for line in run("indexes", "remove", *names, "--yes").lines] == [made["index"]]
         assert not Path(made["index"]).exists()
 

@@ -217,8 +217,8 @@ def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> N
     [
         (200, b"<html>", "status 200"),
         (200, b"[]", "status 200"),
-        (200, b'{"models": [{"name": 3}]}', "other facts"),
-        (200, b'{"models": 3}', "other facts"),
+        (200, b'{"models": [{"name": 3}]}', "unexpected facts"),
+        (200, b'{"models": 3}', "unexpected facts"),
         (404, b'{"detail": "Not Found"}', "status 404"),
         (401, b'{"error": "no key", "hint": null, "kind": "unauthorized"}', "MLXBERT_API_KEY"),
         (404, b'{"error": "no such route", "hint": null, "kind": "not_found"}', "no list of models"),

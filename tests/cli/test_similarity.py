@@ -65,7 +65,7 @@ def test_pairs_are_rows_of_two_texts(similarity: Callable[..., Outcome], unit: m
     assert outcome.lines == [found.to_dict() for found in mlxbert.similarity_pairs(unit, pairs)]
     assert [list(line) for line in outcome.lines] == [["a", "b", "score"]] * 2
     assert similarity("--pairs", QUERY, "a dog").lines == outcome.lines[:1]
-    similarity("--pairs", QUERY, "a dog", "cat").fails(2, "3 texts", "two")
+    similarity("--pairs", QUERY, "a dog", "cat").fails(2, "exactly two texts", "3")
     similarity("--pairs", QUERY, "a dog", "--top-k", "1").fails(2, "--top-k", "--pairs")
 
 
@@ -130,8 +130,8 @@ def test_one_text_alone_is_refused(similarity: Callable[..., Outcome], tmp_path:
 
 def test_an_empty_file_is_an_error(similarity: Callable[..., Outcome], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("")
-    similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt: there is no text")
-    similarity().fails(1, "stdin: there is no text")
+    similarity("--input", str(tmp_path / "in.txt")).fails(1, f"{tmp_path}/in.txt: the input has no text")
+    similarity().fails(1, "stdin: the input has no text")
 
 
 def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -441,7 +441,7 @@ def test_another_model_is_refused_with_both_names(index: Index, tmp_path: Path, 
             open_index(index.path, model=other)
         assert caught.value.hint and to_options(caught.value.hint).endswith("FOLDER --index FILE --model builtin")
     index.store._connection.execute("UPDATE about SET value = '\"other\"' WHERE name = 'hash'")  # type: ignore[attr-defined]
-    with open_index(index.path) as changed, pytest.raises(StoreError, match="other files"):
+    with open_index(index.path) as changed, pytest.raises(StoreError, match="current files"):
         changed.search("city")
 
 

@@ -147,10 +147,10 @@ def test_the_command_says_what_was_left_out_and_how_to_get_it(home: Path, disk: 
     run = commands(tmp_path)
     outcome = run("index", str(home))
     assert outcome.status == 0 and json.loads(outcome.out)["files"] == len(READ) + 1
-    assert "left out: 201 in the cloud, 6 hidden, 4 packages; --verbose lists them" in outcome.err
-    assert "in the cloud is not downloaded: 'Download Now' in the Finder downloads it" in outcome.err
+    assert "left out: 201 in the cloud, 6 hidden, 4 packages; --verbose lists the paths" in outcome.err
+    assert "in the cloud are not downloaded; choose 'Download Now' in the Finder" in outcome.err
     only = run("index", str(home / "Movies"), "--index", str(tmp_path / "x.db"))
-    assert only.status == 1 and "no file could be read" in only.err and "all are in the cloud" in only.err
+    assert only.status == 1 and "no file could be read" in only.err and "all files are in the cloud" in only.err
     disk.denied.add(str(home / "Documents"))
     denied = run("index", str(home / "Documents"), "--index", str(tmp_path / "y.db"))
     assert denied.status == 1 and PRIVACY in denied.err.replace("\n", " ")

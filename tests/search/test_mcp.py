@@ -127,7 +127,7 @@ def test_what_is_not_a_file_of_the_index_is_not_read(served: Served, folder: Pat
 
 @pytest.mark.parametrize("path", ["/", "..", "../private", "/etc", "house/../../private"])
 def test_what_lies_outside_is_not_searched(served: Served, path: str) -> None:
-    with pytest.raises(ArgumentError, match=r"^path is .*, expected one under"):
+    with pytest.raises(ArgumentError, match=r"^path is .*, expected a path under"):
         served.search("gate", paths=["house", path])
 
 
@@ -261,26 +261,26 @@ def test_files_are_listed_by_pattern(served: Served, folder: Path) -> None:
         ("search", {"query": "x", "where": ["a=b"] * 101}, "expected at most 100"),
         ("search", {"query": "x", "where": [7]}, "valid string"),
         ("search", {"query": "x", "paths": ["a"] * 10**5}, "expected at most 100"),
-        ("search", {"query": "x" * 10**6}, "1,000,000 long, expected at most 10,000"),
+        ("search", {"query": "x" * 10**6}, "a length of 1,000,000, expected at most 10,000"),
         ("search", {"query": "half \ud800"}, "query has half of a surrogate pair"),
         ("search", {"query": "half \ud800", "mode": "words"}, "query has half of a surrogate pair"),
         ("search", {"query": "x", "where": ["path=*", "lang=\udfff"]}, "where has half of a surrogate pair"),
-        ("search", {"query": "x", "where": ["a=" + "b" * 1000] * 11}, "11,022 long, expected at most 10,000"),
+        ("search", {"query": "x", "where": ["a=" + "b" * 1000] * 11}, "a length of 11,022, expected at most 10,000"),
         ("search", {"query": "x", "paths": ["\ud800"]}, "paths has half of a surrogate pair"),
         ("search", {"query": " \n"}, "expected a text"),
         ("search", {"query": ["x"]}, "valid string"),
         ("search", {}, "query"),
-        ("read", {}, "chunk is None and path is None, expected one of them"),
-        ("read", {"chunk": 1, "path": "a"}, "expected one of them"),
+        ("read", {}, "chunk is None and path is None, expected either a chunk or a path"),
+        ("read", {"chunk": 1, "path": "a"}, "expected either a chunk or a path"),
         ("read", {"chunk": -1}, "chunk is -1"),
-        ("read", {"chunk": 10**40}, "the index has no such chunk"),
+        ("read", {"chunk": 10**40}, "the index has no chunk with this number"),
         ("read", {"chunk": 1, "around": 10**6}, "around is 1000000, expected"),
         ("read", {"chunk": 1, "around": -1}, "around is -1, expected"),
         ("read", {"path": "refunds.md", "line": 0}, "line is 0, expected"),
         ("read", {"path": "refunds.md", "line": 2**70}, "line is "),
         ("read", {"path": "\udcff"}, "path has half of a surrogate pair"),
         ("list", {"glob": "*\ud83d"}, "glob has half of a surrogate pair"),
-        ("list", {"glob": "[" * 15_000}, "15,000 long, expected at most 10,000"),
+        ("list", {"glob": "[" * 15_000}, "a length of 15,000, expected at most 10,000"),
         ("list", {"limit": 0}, "limit is 0, expected"),
         ("list", {"limit": 10**9}, "limit is 1000000000, expected"),
         ("list", {"glob": 7}, "glob"),

@@ -333,7 +333,7 @@ def test_words_and_phrases(store: IndexStore) -> None:
 
 def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with pytest.raises(StoreError, match="there is no index"):
+    with pytest.raises(StoreError, match="the index does not exist"):
         SqliteStore(path)
     path.write_text("a text\n" * 1000)
     with pytest.raises(StoreError, match="is not an index"):
