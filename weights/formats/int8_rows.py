@@ -46,7 +46,7 @@ class Int8Rows:
                 )
             if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
                 raise CheckpointError(
-                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} are "
+                    f"{folder}: the scales {name + _SUFFIX!r} of the 8-bit tensor {name!r} are "
                     f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of shape "
                     f"{info.shape[:1]}"
                 )
