@@ -73,7 +73,7 @@ def _entry_problems(
         loaded = keymap.load(entry, arrays)
     except ValueError:
         shape = infos[entry.theirs[0]].shape
-        yield PartProblem(f"tensor {first!r} has shape {shape}, expected one that splits into {len(entry.ours)}")
+        yield PartProblem(f"tensor {first!r} has shape {shape}, expected a shape that splits into {len(entry.ours)}")
         return
     for name, array in loaded.items():
         if array.shape != shapes[name]:
