@@ -107,7 +107,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "torch._utils": (lambda: _run("torch._utils", "_import_dotted_name"), "names 'torch._utils._import_dotted_name'"),
     "dotted": (lambda: _two_names("torch._utils", "_rebuild_tensor_v2.__globals__"), "__globals__'"),
     "dotted module": (lambda: _two_names("os", "path.os.system"), "names 'os.path.os.system'"),
-    "name of numbers": (lambda: archive(b"\x80\x04K\x01K\x02\x93."), "a name that is not a string"),
+    "name of numbers": (lambda: archive(b"\x80\x04K\x01K\x02\x93."), "a name is not a string"),
     "name from the memo": (
         lambda: archive(b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93" + text(COMMAND) + b"\x85R."),
         "names 'os.system'",
@@ -228,7 +228,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "calls torch._utils._rebuild_tensor_v2 with arguments that it does not take",
     ),
     "huge shape": (lambda: archive(state(text("w"), tensor((2**31, 2**31)))), "invalid shape"),
-    "huge axes": (lambda: archive(state(text("w"), tensor((2**30, 2**30)))), "extends past its 6 numbers"),
+    "huge axes": (lambda: archive(state(text("w"), tensor((2**30, 2**30)))), "extends past its data of 6 numbers"),
     "many axes": (lambda: archive(state(text("w"), tensor((1,) * 50, (1,) * 50))), "invalid shape"),
     "fewer strides": (lambda: archive(state(text("w"), tensor((2, 3), (1,)))), "invalid shape"),
     "expansion": (lambda: archive(state(text("w"), tensor((2**30, 1), (0, 1)))), "expected at most 100 times"),

@@ -306,8 +306,8 @@ def _check_tensors(
     for part, actual in shapes.items():
         if not rank or len(shape) != 2 or actual != expected[part]:
             raise CheckpointError(
-                f"{folder}: tensor {names[part]!r} has shape {actual}, which does not fit {target.name!r} in the base "
-                f"model with shape {(rows, *shape[1:])}",
+                f"{folder}: tensor {names[part]!r} has shape {actual}, but {target.name!r} in the base model has "
+                f"shape {(rows, *shape[1:])}",
                 hint="the adapter may belong to another model",
             )
 

@@ -83,6 +83,7 @@ def read_own_adapter(
         )
     if not updates:
         raise CheckpointError(
-            f"{config_json.path.parent}: lora_adaptations has {name!r}, but the weights have no adapters"
+            f"{config_json.path.parent}: lora_adaptations in {config_json.path.name} has {name!r}, but the weights "
+            "have no adapters"
         )
     return Adapter(Path(name), weights, updates, {})

@@ -33,7 +33,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
             pass
         case _:
             raise CheckpointError(
-                f"{path}: the header is damaged, because tensor {name!r} has no dtype, shape and data_offsets"
+                f"{path}: the header is damaged, because tensor {name!r} has no valid dtype, shape and data_offsets"
             )
     if dtype not in BYTES:
         raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(BYTES)}")
@@ -46,7 +46,8 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
         )
     if end - start != math.prod(shape) * BYTES[dtype]:
         raise CheckpointError(
-            f"{path}: the header is damaged, because tensor {name!r} of {dtype} {shape} has {end - start} bytes"
+            f"{path}: the header is damaged, because tensor {name!r} of {dtype} {shape} has {end - start} bytes, "
+            f"expected {math.prod(shape) * BYTES[dtype]}"
         )
     return TensorInfo(dtype, tuple(shape), path), start, end
 

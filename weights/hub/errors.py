@@ -53,7 +53,7 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
         return _network_error(problem, name)
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
-        hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
+        hint=f"check that {_endpoint()} is a Hugging Face hub, and check HF_ENDPOINT and the other HF_ variables",
     )
 
 

@@ -126,7 +126,7 @@ def _shards(message: bytes) -> int:
     if version > _VERSION:
         raise _Unread(f"the format has version {version}, expected {_VERSION}")
     if not 1 <= values.get(1, 0) <= _MAX_ENTRIES:
-        raise MalformedError(f"the index names {values.get(1, 0)} data files")
+        raise MalformedError(f"the index names {values.get(1, 0)} data files, expected 1 to {_MAX_ENTRIES}")
     return values[1]
 
 

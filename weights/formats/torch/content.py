@@ -98,8 +98,8 @@ def _check(path: Path, name: str, tensor: TorchTensor, spans: Mapping[str, Membe
     inside = tensor.offset >= 0 and min(strides, default=0) >= 0 and tensor.offset + last < storage.count
     if not inside:
         raise CheckpointError(
-            f"{path}: the file is damaged, because tensor {name!r:.200} extends past the {storage.count} numbers of "
-            "its data"
+            f"{path}: the file is damaged, because tensor {name!r:.200} extends past its data of "
+            f"{storage.count} numbers"
         )
 
 
