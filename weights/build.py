@@ -130,16 +130,20 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
     labels = config.labels
     if not isinstance(new_heads, Mapping):
         raise ArgumentError(
-            f"new heads are {new_heads!r:.60}, expected names and their labels: {{name: Labels or None}}"
+            f"new_heads is {new_heads!r:.60}, expected a dict that maps names of heads to Labels or None"
         )
     for head, head_labels in new_heads.items():
         if head not in architecture.family.parts or head not in HEADS:
             names = ", ".join(part for part in architecture.family.parts if part in HEADS)
-            raise ArgumentError(f"new head is {head!r:.60}, {architecture.family_name} models can have: {names}")
+            raise ArgumentError(
+                f"new head is {head!r:.60}, expected a head of {architecture.family_name} models ({names})"
+            )
         if head in parts:
-            raise ArgumentError(f"new head {head!r} is also loaded from the checkpoint, expected one of the two")
+            raise ArgumentError(
+                f"new head {head!r} cannot be added, because the checkpoint already has a head of this name"
+            )
         if not (isinstance(head_labels, Labels) if HEADS[head].labelled else head_labels is None):
-            expected = "mlxbert.Labels" if HEADS[head].labelled else "None: it has no labels"
+            expected = "mlxbert.Labels" if HEADS[head].labelled else "None, because this head has no labels"
             raise ArgumentError(f"labels of the new head {head!r} are {head_labels!r:.60}, expected {expected}")
         if head_labels is not None:
             _check_labels(head, head_labels)
@@ -147,12 +151,14 @@ def _with_new_heads(architecture: Architecture, parts: tuple[str, ...], new_head
     collision = architecture.family.colliding((*parts, *new_heads))
     if collision is not None:
         raise ArgumentError(
-            "heads are {!r} and {!r}, expected one of them: files use the same tensor names for both".format(*collision)
+            "heads {!r} and {!r} cannot be combined, because their tensors have the same names in files".format(
+                *collision
+            )
         )
     distinct: set[Labels | None] = {head_labels for head_labels in new_heads.values() if head_labels is not None}
     distinct |= {config.labels for part in parts if part in HEADS and HEADS[part].labelled and distinct}
     if len(distinct) > 1:
-        raise ArgumentError("several heads with different labels, expected one set of labels: config.json holds one")
+        raise ArgumentError("the heads have different labels, but config.json can hold only one set of labels")
     config = replace(config, labels=labels)
     return replace(config, pooler="pooler" in parts or any(takes_pooler(head, config) for head in new_heads))
 

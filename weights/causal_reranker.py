@@ -53,7 +53,7 @@ def _answers(folder: ModelFolder, rows: int) -> tuple[int, int]:
         settings.only("module_input_name", "causal_logits", "mlxbert scores the logits of the language model")
     yes, no = (settings.integer(word, least=0, most=rows - 1) for word in ("yes", "no"))
     if yes == no:
-        raise settings.refuse("no", "a token id that differs from the one of yes")
+        raise settings.refuse("no", "a token id that differs from the id of yes")
     return yes, no
 
 

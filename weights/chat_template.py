@@ -79,7 +79,7 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
         if folder.logit_score is None:
             return None
         raise CheckpointError(
-            f"{folder.transformer}: no chat template with a query and a document, which this reranker needs",
+            f"{folder.transformer}: this reranker needs a chat template with a query and a document",
             hint=f"copy {TEMPLATE} or tokenizer_config.json of Qwen/Qwen3-Reranker-0.6B into the folder",
         )
     if folder.has_modules and not _uses_messages(folder):
@@ -88,7 +88,8 @@ def read_prompt(folder: ModelFolder) -> PairPrompt | None:
     prompt = _parse(template)
     if prompt is None:
         raise CheckpointError(
-            f"{folder.transformer}: the chat template is {template.strip()!r:.100}…, expected Qwen3-Reranker's",
+            f"{folder.transformer}: the chat template is {template.strip()!r:.100}…, expected the template of "
+            "Qwen3-Reranker",
             hint="mlxbert never runs a template from a model folder",
         )
     return prompt

@@ -111,7 +111,8 @@ def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -
     formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
     if formats - {int8_rows.STORAGE}:
         raise CheckpointError(
-            f"{folder}: weights stored as {min(map(str, formats))!r}, expected {int8_rows.STORAGE!r} or plain floats"
+            f"{folder}: the weights are stored as {min(map(str, formats))!r}, expected {int8_rows.STORAGE!r} or plain "
+            "floats"
         )
     return int8_rows.Int8Rows() if formats else read_quantization(config_json)
 
@@ -153,7 +154,7 @@ def _plain_names(folder: Path, tensors: Iterable[str], family: Family) -> dict[s
         if plain in names:
             raise CheckpointError(
                 f"{folder}: {names[plain]!r} and {name!r} are two names of the same tensor",
-                hint="save the model with only one of them, the trained one",
+                hint="save the model with only the trained one of these two tensors",
             )
         names[plain] = name
     for copy, original in family.tied.items():  # a file may hold either of two tied tensors
@@ -192,8 +193,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     folder, config_json = opened.transformer, opened.config_json
     if (folder / ADAPTER).is_file():
         raise CheckpointError(
-            f"{folder}: holds both an {ADAPTER} and weights of a model, expected only one of them",
-            hint="move the adapter into its own folder and pass that, too: adapter='FOLDER'",
+            f"{folder}: {ADAPTER} and the weights of a model cannot be in the same folder",
+            hint="move the adapter into a folder of its own, and pass that folder with adapter='FOLDER'",
         )
     family_of(config_json)  # rejects unknown families before it looks for weights
     weights = open_weights(folder, config_json.strings("architectures"), opened.headers)
@@ -205,8 +206,8 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     weights = with_own_layers(weights, folder, own_layers, opened.headers)
     if config.num_stored_layers > len(weights.tensors):  # checked first: too many layers are slow to build
         raise CheckpointError(
-            f"{folder}: has {len(weights.tensors)} tensors, expected enough for the {config.num_stored_layers} layers "
-            f"in {config_json.path.name}"
+            f"{folder}: the weights have {len(weights.tensors)} tensors, which is too few for the "
+            f"{config.num_stored_layers} layers in {config_json.path.name}"
         )
     storage = _read_storage(folder, config_json, weights)
     tensors = storage.unpacked(folder, weights.tensors) if storage else weights.tensors
@@ -259,7 +260,7 @@ def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> C
     if unknown:
         name = names[unknown[0]]
         raise CheckpointError(
-            f"{checkpoint.tensors[name].file}: unknown tensor {name!r}: not a weight of a {checkpoint.family_name} "
+            f"{checkpoint.tensors[name].file}: tensor {name!r} is not a weight of a {checkpoint.family_name} "
             f"model with {config.num_stored_layers} layers",
             hint=_unknown_hint(unknown, names, family, part_names["encoder"]),
         )
@@ -287,8 +288,8 @@ def _unknown_hint(unknown: Iterable[str], names: Mapping[str, str], family: Fami
         if name.endswith(f".{anchor}") and before not in family.prefixes:
             for prefix in family.prefixes:
                 before = before.removesuffix(prefix) if before.endswith(f".{prefix}") else before
-            return f"names begin with {before!r}, a prefix that other programs add: save the model without it"
+            return f"save the model without the prefix {before!r}, which another program added to the names"
     roots = {name.split(".")[0] for name in encoder}
     if encoder <= names.keys() and not any(name.split(".")[0] in roots for name in unknown):
-        return "the encoder is complete: the tensor belongs to a head that mlxbert does not know"
+        return "the tensor belongs to a head that mlxbert does not know, because the encoder is complete"
     return "the configuration may belong to another model"

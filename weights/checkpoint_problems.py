@@ -73,7 +73,7 @@ def _entry_problems(
         loaded = keymap.load(entry, arrays)
     except ValueError:
         shape = infos[entry.theirs[0]].shape
-        yield PartProblem(f"tensor {first!r} has shape {shape}, expected one that splits into {len(entry.ours)}")
+        yield PartProblem(f"tensor {first!r} has shape {shape}, expected a shape that splits into {len(entry.ours)}")
         return
     for name, array in loaded.items():
         if array.shape != shapes[name]:
@@ -106,7 +106,7 @@ def untied_problem(copy: str, original: str, where: str = "") -> PartProblem:
     `where` says how they differ; it is inserted into the message.
     """
     return PartProblem(
-        f"{copy!r} differs from {original!r}{where}: mlxbert runs models whose decoder is tied to their word "
+        f"{copy!r} differs from {original!r}{where}, but mlxbert runs only models whose decoder is tied to the word "
         "embeddings",
-        "tasks without the masked-LM head work: task='embed'",
+        "use a task without the masked-LM head, for example task='embed'",
     )

@@ -32,5 +32,7 @@ def gives_probabilities(folder: ModelFolder) -> bool:
     if name not in _KNOWN:
         raise CheckpointError(f"{folder.path}: activation_fn is {path!r:.80}, expected Sigmoid or Identity of torch.nn")
     if settings.get("model_type") == "CrossEncoder" and (prompt := settings.get("default_prompt_name")) is not None:
-        raise CheckpointError(f"{folder.path}: default_prompt_name is {prompt!r:.80}, mlxbert reranks without prompts")
+        raise CheckpointError(
+            f"{folder.path}: default_prompt_name is {prompt!r:.80}, but mlxbert reranks without prompts"
+        )
     return _KNOWN[name]

@@ -58,10 +58,10 @@ def _check_base(folder: ModelFolder, source: str) -> None:
         return
     same = _is_same(base, source)
     if same is None and Path(base).name != Path(source).name:
-        note = "%s is an adapter for %s, not for %s: with other weights its results are meaningless"
+        note = "%s is an adapter for %s, not for %s, so the results are meaningless unless both have the same weights"
         _LOG.warning(note, folder.adapter, base, source)
     if same is False:
-        hint = "use that model; or change base_model_name_or_path to this model, if the adapter is for its weights"
+        hint = f"use {base}, or change base_model_name_or_path if the adapter was trained with the weights of {source}"
         raise settings.refuse("base_model_name_or_path", f"{source}, the model that the adapter is used with", hint)
 
 
@@ -118,8 +118,10 @@ def _with_base(folder: ModelFolder, ref: ModelRef, find: Callable[[ModelRef], Mo
     except MlxbertError as problem:
         raise type(problem)(
             f"{folder.path}: is an adapter for {name}, which cannot be found ({problem.message})",
-            hint=f"pass its base model, too: model='BASE', adapter={str(folder.path)!r}",
+            hint=f"pass the base model, too: model='BASE', adapter={str(folder.path)!r}",
         ) from None
     if is_adapter(base.path):
-        raise ArgumentError(f"{folder.path}: is an adapter for {name}, which is an adapter itself, expected a model")
+        raise ArgumentError(
+            f"{folder.path}: the base model of the adapter is {name}, which is itself an adapter, expected a model"
+        )
     return with_adapter(base, folder.path)

@@ -95,8 +95,8 @@ class ModelFolder:
         inner = self._modules[0].folder
         if holds_checkpoint and inner != self.path and (inner / CONFIG).is_file():
             raise ConfigError(
-                f"{self.path}: holds a checkpoint, and {MODULES} names another in {inner}",
-                hint="pass the folder of one of them",
+                f"{self.path}: holds a checkpoint, but {MODULES} names another checkpoint in {inner}",
+                hint="pass a folder that holds only one checkpoint",
             )
         return self.path if holds_checkpoint else inner
 
@@ -152,17 +152,19 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
             case {"type": str(kind), "path": str(inner)}:
                 pass
             case _:
-                raise ConfigError(f"{path}: expected a list of modules with type and path, found {entry!r:.80}")
+                raise ConfigError(f"{path}: a module is {entry!r:.80}, expected an object with type and path")
         name = kind.rpartition(".")[2]
         if not (kind.startswith(_NAMESPACE) or kind == CUSTOM) or name not in _KNOWN:
             raise ConfigError(
-                f"{path}: module {kind!r}, expected one of these from sentence-transformers: {', '.join(_KNOWN)}",
+                f"{path}: a module has type {kind!r}, expected one of {', '.join(_KNOWN)} of sentence-transformers",
                 hint="mlxbert never runs code from a model folder",
             )
         if leaves_folder(inner):
-            raise ConfigError(f"{path}: path {inner!r}, expected one inside the model folder")
+            raise ConfigError(f"{path}: a module has path {inner!r}, expected a path inside the model folder")
         if len(inner.encode("utf-8", "replace")) > _MAX_PATH:
-            raise ConfigError(f"{path}: path {inner!r:.80}… of {len(inner)} characters, expected a shorter one")
+            raise ConfigError(
+                f"{path}: a module has path {inner!r:.80}… of {len(inner)} characters, expected a shorter path"
+            )
         modules.append(Module(name, folder / inner))
     kinds = [module.kind for module in modules]
     leading = {"Transformer", "Pooling", "LogitScore"}
@@ -174,6 +176,6 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
 def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
     """Returns the error for a sequence of modules that mlxbert does not support."""
     return ConfigError(
-        f"{path}: modules {', '.join(kinds) or 'none'}; expected Transformer, Pooling, "
+        f"{path}: the modules are {', '.join(kinds) or 'none'}, expected Transformer, Pooling, "
         "then any of Dense, LayerNorm, Normalize"
     )

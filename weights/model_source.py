@@ -162,7 +162,7 @@ def _find(ref: ModelRef, fetch: _Fetch) -> Path:
             return _hub_folder(source, ref.revision, ref.offline, fetch)
     if ref.revision is not None:
         raise ArgumentError(
-            f"revision is {ref.revision!r}, but {source} is a local model; only hub models have revisions",
+            f"revision is {ref.revision!r}, but {source} is a local model, which has no revisions",
             hint="omit the revision",
         )
     return folder
@@ -183,7 +183,7 @@ def _unfinished_hint(source: str) -> str | None:
     """Returns a hint if the user named the folder of a training that has not finished."""
     partial = f"{source.rstrip('/')}.partial"
     exists = os.path.isdir(os.path.expanduser(f"{partial}/runs"))
-    return f"{partial} is an unfinished training: run the training command again to resume it" if exists else None
+    return f"run the training command again to resume {partial}, an unfinished training" if exists else None
 
 
 def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
@@ -201,7 +201,11 @@ def _no_folder(source: str, problem: HubError, *, folders: bool) -> HubError:
     elif full_name is not None:
         hint = f"names on the hub begin with an organization: {full_name}"
     reason = problem.message.removeprefix(f"{source}: ")
-    message = f"{source}: no such folder; and as a name on the hub: {reason}" if folders else problem.message
+    message = (
+        f"{source}: there is no such folder, and loading the hub model failed ({reason})"
+        if folders
+        else problem.message
+    )
     return type(problem)(message, hint=hint)
 
 
@@ -231,7 +235,9 @@ def local_folder(source: str) -> Path | None:
     except RuntimeError as problem:  # ~user, and there is no such user
         raise CheckpointError(f"{source}: {problem}") from None
     if exists:
-        raise CheckpointError(f"{source}: is a file, expected a model folder", hint="use the folder that contains it")
+        raise CheckpointError(
+            f"{source}: is a file, expected a model folder", hint="use the folder that contains the file"
+        )
     if cache.is_hub_name(source):
         return None
     if (address := _ADDRESS.fullmatch(source)) is not None and cache.is_hub_name(address[1]):
@@ -273,20 +279,24 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
 def _from_cache(name: str, revision: str | None, snapshot: Snapshot | None, why: str) -> Path:
     """Returns the folder in the cache; raises `HubError` if files are missing. `why` completes the error message."""
     if snapshot is None and revision is None and (snapshot := cache.only_snapshot(name)) is not None:
-        _LOG.warning("%s: the cache does not say which commit is main: using the only one, %s", name, snapshot.commit)
+        _LOG.warning(
+            "%s: the cache does not say which commit is main, so the only cached commit is used: %s",
+            name,
+            snapshot.commit,
+        )
     if snapshot is not None and snapshot.is_complete():
         return snapshot.folder
     hint = f"run `{cache.loading(name, revision)}` while online"
     if snapshot is None:
         at = f" at revision {revision!r}" if revision else ""
-        raise HubError(f"{name}: not in the cache{at}{why}", hint=hint)
+        raise HubError(f"{name}: the model is not in the cache{at}{why}", hint=hint)
     missing_files = snapshot.missing_files()
     if missing_files:
         file, listed = missing_files[0], snapshot.listing() or {}
         flaw = mismatch(snapshot.folder / file, listed.get(file, AnnouncedFile()), content=False)
         raise HubError(f"{name}: {file} {flaw}{why}", hint=hint)
     if not snapshot.is_usable():
-        raise HubError(f"{name}: the cache does not have both a configuration and its weights{why}", hint=hint)
+        raise HubError(f"{name}: the configuration or the weights are not in the cache{why}", hint=hint)
     _LOG.warning("%s", _unverified_note(snapshot))
     return snapshot.folder
 

@@ -100,7 +100,7 @@ def converted(name: str, array: mx.array, dtype: str) -> mx.array:
         largest = mx.where(overflows, mx.abs(array), 0).max().item()
         raise CheckpointError(
             f"{name} holds {largest:g}, more than {NAMES[dtype]} can hold",
-            hint="bfloat16 has the range of float32",
+            hint="use bfloat16, which has the range of float32",
         )
     return cast
 
@@ -127,7 +127,7 @@ def plan(
         raise problem
     if quantization is not None and isinstance(checkpoint.storage, Quantization):
         raise CheckpointError(
-            f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats to quantize",
+            f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats",
             hint="quantize the original model",
         )
     build.check_tied(checkpoint)
@@ -152,8 +152,9 @@ def plan(
     tensors += map(stored, _unused_weights(checkpoint))
     if quantization is not None and not any(tensor.quantization for tensor in tensors):
         raise ArgumentError(
-            f"group_size is {quantization.group_size}, which divides no width of a matrix of {checkpoint.folder}",
-            hint="try a smaller group: 32" if quantization.group_size > min(GROUP_SIZES) else None,
+            f"group_size is {quantization.group_size}, but no matrix of {checkpoint.folder} has a width divisible by "
+            f"{quantization.group_size}",
+            hint="use a group size of 32" if quantization.group_size > min(GROUP_SIZES) else None,
         )
     return _with_full_names(checkpoint, tensors)
 
@@ -175,17 +176,21 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
         raise CheckpointError(
             f"the network's parameter {min(unnamed)!r} has no counterpart in the file format of "
             f"{architecture.family_name} models",
-            hint="quantized weights are written by mlxbert.convert",
+            hint="use mlxbert.convert to write quantized weights",
         )
     for name, shape in network_shapes(config).items():
         if part_of(name) in ("encoder", *parts) and (name not in ours or ours[name].shape != shape):
             problem = f"has shape {ours[name].shape}" if name in ours else "is missing"
-            raise CheckpointError(f"the network's parameter {name!r} {problem}, expected {shape} by its configuration")
+            raise CheckpointError(
+                f"the network's parameter {name!r} {problem}, expected shape {shape} by the configuration"
+            )
     by_dtype = {mlx: name for name, mlx in FLOATS.items()}
     other = next((name for name, array in ours.items() if array.dtype not in by_dtype), None)
     if other is not None and dtype is None:
         raise CheckpointError(
-            f"the network's parameter {other!r} is {ours[other].dtype}", hint="dtype='float32' casts it"
+            f"the network's parameter {other!r} has dtype {ours[other].dtype}, expected one of "
+            f"{', '.join(NAMES.values())}",
+            hint="pass dtype='float32' to convert the parameter",
         )
 
     def stored(entry: keymap.TensorName, plain: str) -> TensorToWrite:
@@ -197,7 +202,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
 
     if collision := family.colliding(parts):
         raise CheckpointError(
-            "the network has the heads {!r} and {!r}: files use the same tensor names for both".format(*collision)
+            "the network has the heads {!r} and {!r}, whose tensors have the same names in files".format(*collision)
         )
     tensors = {plain: stored(entry, plain) for entry in entries for plain in entry.theirs}
     for copy in _copies(architecture, parts):
@@ -434,5 +439,7 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise ArgumentError(f"max_shard_size is {text!r:.60}, expected a size such as 400MB, 5GB or 1GiB")
     if match and not match[2] and size < _UNITS["MB"]:  # surely a mistake: hundreds of files
-        raise ArgumentError(f"max_shard_size is {text!r:.60}, a number of bytes", hint=f"{match[1]}MB?")
+        raise ArgumentError(
+            f"max_shard_size is {text!r:.60} bytes, expected at least a megabyte", hint=f"write {match[1]}MB"
+        )
     return size

@@ -78,8 +78,8 @@ def _check_adapter(folder: ModelFolder) -> None:
     if folder.own_adapter is None and folder.adapter is None:
         first, *rest = own_adapters(folder.config_json) or ("none",)
         raise ConfigError(
-            f"{folder.path}: embedding needs one of the model's adapters: {', '.join((first, *rest))}",
-            hint=f"choose one, for example adapter={first!r}",
+            f"{folder.path}: no adapter is chosen, but embedding needs one of {', '.join((first, *rest))}",
+            hint=f"choose an adapter of the model, for example adapter={first!r}",
         )
 
 
@@ -92,7 +92,8 @@ def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> Embeddin
             pass
         case other:
             raise ConfigError(
-                f"{settings.path}: modality_config is {other!r:.120}, expected only text, as last_hidden_state"
+                f"{settings.path}: modality_config is {other!r:.120}, expected only the modality text with the output "
+                "last_hidden_state"
             )
     limit = settings.values.get("max_seq_length")
     return replace(
@@ -112,14 +113,14 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
         modes = raw if isinstance(raw, list) else [raw]
         valid = 0 < len(modes) <= len(POOLINGS) and all(mode in list(POOLINGS) for mode in modes)
         if not valid or len({*modes}) < len(modes):
-            expected = f"one or more of {', '.join(POOLINGS)}, each once"
+            expected = f"one or more of {', '.join(POOLINGS)} without duplicates"
             raise ConfigError(f"{path}: pooling_mode is {reprlib.repr(raw)}, expected {expected}")
         poolings = tuple(POOLINGS[mode][0] for mode in modes)
     else:
         flags = {flag: name for name, flag in POOLINGS.values()}
         for key, value in settings.values.items():
             if key.startswith("pooling_mode_") and key not in flags and value:
-                raise ConfigError(f"{path}: {key} is {value!r}, expected one of {', '.join(flags)}")
+                raise ConfigError(f"{path}: {key} is {value!r}, but mlxbert reads only {', '.join(flags)}")
         poolings = tuple(name for flag, name in flags.items() if settings.flag(flag, default=False)) or ("mean",)
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
@@ -149,7 +150,7 @@ def _weights(
     try:
         weights = open_weights(folder, elsewhere=headers)
     except CheckpointError as problem:
-        raise CheckpointError(f"{problem.message}, required by {MODULES}", hint=problem.hint) from None
+        raise CheckpointError(f"{problem.message}, which {MODULES} requires", hint=problem.hint) from None
     for name, info in weights.tensors.items():
         if info.dtype not in FLOATS:
             raise CheckpointError(
@@ -158,9 +159,9 @@ def _weights(
     shapes = {name: info.shape for name, info in weights.tensors.items()}
     for name in sorted(shapes.keys() | expected.keys()):
         if shapes.get(name) != expected.get(name):
-            raise CheckpointError(
-                f"{folder}: tensor {name!r} has shape {shapes.get(name, 'none')}, expected {expected.get(name, 'none')}"
-            )
+            actual = f"has shape {shapes[name]}" if name in shapes else "is missing"
+            wanted = f"shape {expected[name]}" if name in expected else "no such tensor"
+            raise CheckpointError(f"{folder}: tensor {name!r} {actual}, expected {wanted}")
     if not with_weights:
         return {name: mx.zeros(shape) for name, shape in expected.items()}
     arrays = {name: array.astype(mx.float32) for name, array in weights.arrays().items()}

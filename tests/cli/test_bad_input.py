@@ -39,7 +39,7 @@ def test_a_folder_without_config_or_weights_or_vocabulary_says_what_is_missing(t
     call("fill-mask", TEXT, "--model", str(bare)).fails(1, "model.safetensors")
     assert call("tokenize", TEXT, "--model", str(bare)).status == 0
     (bare / "tf_model.h5").write_bytes(b"keras")
-    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "tf_model.h5 is Keras", "hint: ")
+    call("fill-mask", TEXT, "--model", str(bare)).fails(1, "tf_model.h5 is a Keras file", "hint: ")
     (bare / "pytorch_model.bin").write_bytes(b"pickle")
     call("fill-mask", TEXT, "--model", str(bare)).fails(1, "pytorch_model.bin")
     model = tiny_model(tmp_path / "mute")
@@ -73,7 +73,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "header not JSON": (lambda f: _rewrite(f, lambda head, data: _with_length(b"{" * len(head), data)), "damaged"),
     "dtype": (lambda f: _rewrite(f, lambda h, d: _with_length(h.replace(b'"F32"', b'"F31"'), d)), "'F31'"),
     "wrong shape": (_replace("bert.pooler.dense.weight", mx.zeros((3, 16))), "shape (3, 16)"),
-    "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "unknown tensor 'bert.extra.weight'"),
+    "unknown tensor": (_replace("bert.extra.weight", mx.zeros(3)), "tensor 'bert.extra.weight' is not a weight"),
     "missing tensor": (_rename("bert.pooler.dense.weight", "classifier.weight"), "pooler.dense.weight' is missing"),
     "untied decoder": (_replace("cls.predictions.decoder.weight", mx.zeros((60, 16))), "differs from"),
     "config not JSON": (lambda f: (f / "config.json").write_text('{"model_type": "be', encoding="utf-8"), "not valid"),

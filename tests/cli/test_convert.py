@@ -307,7 +307,9 @@ def test_sizes_are_those_of_their_units(size: str, count: int) -> None:
 @pytest.mark.slow
 def test_a_size_without_its_unit_is_asked_for(a: Path, tmp_path: Path) -> None:
     for size in ("10", "999999", "1.5"):
-        call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(2, repr(size), f"hint: {size}MB?")
+        call("convert", str(a), str(tmp_path / "b"), "--max-shard-size", size).fails(
+            2, repr(size), f"hint: write {size}MB"
+        )
     assert names(tmp_path) == ["a"]
 
 

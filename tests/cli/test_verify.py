@@ -102,7 +102,7 @@ def test_bad_input(a: Path, b: Path) -> None:
     call("verify", str(a / "none"), str(b)).fails(1, f"{a / 'none'}: no such folder", "hint: ")
     call("verify", str(a), str(b / "config.json")).fails(1, "is a file, expected a model folder")
     call("verify", str(a)).fails(2, "B")
-    call("verify", str(a), "org/name", "--offline").fails(1, "org/name: not in the cache")
+    call("verify", str(a), "org/name", "--offline").fails(1, "org/name: the model is not in the cache")
     path = b / "model.safetensors"
     path.write_bytes(path.read_bytes()[:200])
     outcome = call("verify", str(a), str(b))

@@ -240,7 +240,7 @@ def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
     write_json(b / "modules.json", [{"type": "my.Module", "path": ""}])
     found = mlxbert.verify(a, b)
     assert names(found) == ["embedder"]
-    assert found.differences[0].text.startswith("B: no vectors: modules.json: module 'my.Module'")
+    assert found.differences[0].text.startswith("B: no vectors: modules.json: a module has type 'my.Module'")
     assert found.outputs.vectors is None and mlxbert.verify(b, b).agree
 
 

@@ -65,8 +65,11 @@ def test_windows_that_cancel_out_give_no_nan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specs", "said"),
     [
-        ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999: the encoder gives 24 values"),
-        ([pooling("cls", old=True, word_embedding_dimension=23)], "word_embedding_dimension is 23: the encoder gives"),
+        ([pooling("cls", embedding_dimension=999)], "embedding_dimension is 999, but the encoder gives 24 values"),
+        (
+            [pooling("cls", old=True, word_embedding_dimension=23)],
+            "word_embedding_dimension is 23, but the encoder gives",
+        ),
     ],
 )
 def test_a_pooling_for_another_width_is_refused(specs: list[Any], said: str, tmp_path: Path) -> None:

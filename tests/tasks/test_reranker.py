@@ -193,7 +193,7 @@ def test_a_template_that_is_missing_is_an_error_with_a_hint(tmp_path: Path) -> N
         folder = language_model(tmp_path / name, template)
         with pytest.raises(MissingHeadError, match="chat template of Qwen3-Reranker"):
             load(folder)
-        with pytest.raises(CheckpointError, match="no chat template") as caught:
+        with pytest.raises(CheckpointError, match="needs a chat template") as caught:
             load(with_modules(folder))
         assert "Qwen3-Reranker" in str(caught.value.hint)
 

@@ -202,7 +202,7 @@ def test_a_missing_tensor_is_refused_by_name(tmp_path: Path, name: str) -> None:
 )
 def test_a_tensor_that_no_table_knows_is_refused_by_name(tmp_path: Path, name: str) -> None:
     save(tmp_path, TENSORS | {name: mx.zeros(24)})
-    with pytest.raises(CheckpointError, match=f"unknown tensor '{name}'"):
+    with pytest.raises(CheckpointError, match=f"tensor '{name}'"):
         open_checkpoint(tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_more_layers_than_tensors_are_refused_before_a_network_is_made(
 
 
 def test_a_configuration_of_another_depth_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"unknown tensor 'bert\.encoder\.layer\.1\..*with 1 layers"):
+    with pytest.raises(CheckpointError, match=r"tensor 'bert\.encoder\.layer\.1\..*with 1 layers"):
         open_checkpoint(save(tmp_path / "deep", TENSORS, CONFIG | {"num_hidden_layers": 1}))
     with pytest.raises(CheckpointError, match=r"'encoder\.layer\.2\..*is missing"):
         load(save(tmp_path / "flat", TENSORS, CONFIG | {"num_hidden_layers": 3}))
@@ -242,9 +242,9 @@ def test_a_configuration_of_absurd_size_is_refused(tmp_path: Path, key: str) -> 
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("tf_model.h5", r"tf_model\.h5 is Keras, which mlxbert does not read", "from_tf"),
-        ("flax_model.msgpack", r"flax_model\.msgpack is Flax, which mlxbert does not read", "from_flax"),
-        ("notes.txt", r"no weights in this folder, expected model\.safetensors", ""),
+        ("tf_model.h5", r"tf_model\.h5 is a Keras file, which mlxbert does not read", "from_tf"),
+        ("flax_model.msgpack", r"flax_model\.msgpack is a Flax file, which mlxbert does not read", "from_flax"),
+        ("notes.txt", r"the folder has no weights, expected model\.safetensors", ""),
     ],
 )
 def test_a_folder_without_weights_that_are_read_is_refused(tmp_path: Path, name: str, message: str, hint: str) -> None:
@@ -277,14 +277,14 @@ NORM = "bert.embeddings.LayerNorm.weight"
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({f"{WORDS}_scale": None}, f"'{WORDS}' is stored in 8 bits, .* missing"),
-        ({f"{WORDS}_scale": mx.ones((2,))}, f"'{WORDS}' is stored in 8 bits, .* F32 \\(2,\\)"),
-        ({f"{WORDS}_scale": mx.ones(TENSORS[WORDS].shape[:1], mx.uint8)}, f"'{WORDS}' is stored in 8 bits, .* U8"),
-        ({NORM: mx.ones((12,), mx.int8), f"{NORM}_scale": mx.ones((12,))}, f"'{NORM}' of shape .*, expected a matrix"),
-        ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' of shape .*, expected a matrix"),
-        ({f"{NORM}_scale": mx.ones((12,))}, f"unknown tensor '{NORM}_scale'"),
+        ({f"{WORDS}_scale": None}, f"'{WORDS}' are missing"),
+        ({f"{WORDS}_scale": mx.ones((2,))}, f"'{WORDS}' are F32 \\(2,\\)"),
+        ({f"{WORDS}_scale": mx.ones(TENSORS[WORDS].shape[:1], mx.uint8)}, f"'{WORDS}' are U8"),
+        ({NORM: mx.ones((12,), mx.int8), f"{NORM}_scale": mx.ones((12,))}, f"'{NORM}' has shape .* a matrix"),
+        ({NORM: mx.array(1, mx.int8), f"{NORM}_scale": mx.array(1.0)}, f"'{NORM}' has shape .* a matrix"),
+        ({f"{NORM}_scale": mx.ones((12,))}, f"tensor '{NORM}_scale'"),
     ],
-    ids=["missing", "too few", "no floats", "a vector", "a number", "no width of a matrix"],
+    ids=["missing", "too few", "no floats", "a vector", "a number", "no matrix of"],
 )
 def test_eight_bits_without_fitting_scales_are_refused(
     tmp_path: Path, changed: Mapping[str, mx.array | None], message: str

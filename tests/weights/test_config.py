@@ -155,6 +155,6 @@ def test_a_byte_order_mark_is_no_hindrance(tmp_path: Path) -> None:
 def test_a_folder_without_a_configuration_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ConfigError, match=r"no config\.json in this folder") as caught:
+        with pytest.raises(ConfigError, match=r"the folder has no config\.json") as caught:
             read_config(folder)
         assert caught.value.hint is not None

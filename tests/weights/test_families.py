@@ -306,7 +306,7 @@ def test_a_tied_copy_of_another_shape_is_told_by_inspect(tmp_path: Path) -> None
 def test_unknown_tensors_come_with_what_may_be_the_matter(tmp_path: Path) -> None:
     tensors = tensors_of(random_network(tiny_config()))
     for found, said in (
-        ({f"module.{name}": array for name, array in tensors.items()}, "names begin with 'module.'"),
+        ({f"module.{name}": array for name, array in tensors.items()}, "without the prefix 'module.'"),
         (tensors | {"other.weight": mx.ones(3)}, "a head that mlxbert does not know"),
         (tensors | {"bert.encoder.layer.7.output.dense.bias": mx.ones(3)}, "may belong to another model"),
     ):
@@ -345,10 +345,10 @@ def test_other_models_that_call_themselves_neobert_are_refused(tmp_path: Path) -
     tensors, layer = tensors_in(folder), "model.transformer_encoder.0.ffn"
     gate, value = mx.split(tensors[f"{layer}.w12.weight"], 2)
     for changed, said in (
-        ({f"{layer}.w1.weight": gate, f"{layer}.w2.weight": value}, "unknown tensor .*w1"),
-        ({f"{layer}.in_proj.weight": gate}, "unknown tensor .*in_proj"),
-        ({"model.position_embeddings.weight": gate}, "unknown tensor .*position_embeddings"),
-        ({"model.transformer_encoder.0.attention_norm.bias": mx.zeros(30)}, "unknown tensor .*norm.bias"),
+        ({f"{layer}.w1.weight": gate, f"{layer}.w2.weight": value}, "tensor .*w1"),
+        ({f"{layer}.in_proj.weight": gate}, "tensor .*in_proj"),
+        ({"model.position_embeddings.weight": gate}, "tensor .*position_embeddings"),
+        ({"model.transformer_encoder.0.attention_norm.bias": mx.zeros(30)}, "tensor .*norm.bias"),
         ({"decoder.weight": None}, r"'decoder\.weight' is missing"),
         ({"decoder.bias": None}, r"'decoder\.bias' is missing"),
         ({f"{layer}.w12.weight": mx.zeros((82, 30))}, r"\(41, 30\).*\(32, 30\)"),  # as wide as the file states
@@ -419,7 +419,7 @@ def test_tensors_tell_the_forms_of_jina_apart_whatever_the_file_says(
     change_config(folder, _name_or_path=named, auto_map=None)
     assert_equal(outputs(load_network(folder), case), frozen_outputs(family, "ForMaskedLM", "padding"))
     change_config(folder, position_embedding_type="absolute")
-    with pytest.raises(CheckpointError, match=r"unknown tensor .*(mlp|layer_norm)"):
+    with pytest.raises(CheckpointError, match=r"tensor .*(mlp|layer_norm)"):
         open_checkpoint(folder)
 
 

@@ -136,5 +136,5 @@ def test_a_cache_that_somebody_has_filled_is_read(
         return
     found = find_folder(ModelRef("org/tiny", revision=revision, offline=True))
     assert Path(str(getattr(found, "path", found))) == repository / "snapshots" / expected
-    assert ("using the only one" in caplog.text) == said
+    assert ("the only cached commit" in caplog.text) == said
     assert {snapshot.commit for snapshot in cache.snapshots("org/tiny")} == {*folders}

@@ -61,7 +61,7 @@ def test_a_head_more_changes_nothing(family: str, tmp_path: Path) -> None:
     found = parameters(load_network(write_tensors(tmp_path, tensors | more)))
     for name, array in parameters(wanted).items():
         assert mx.array_equal(found[name], array).item(), name
-    with pytest.raises(CheckpointError, match=r"unknown tensor 'another_head\.weight'"):
+    with pytest.raises(CheckpointError, match=r"tensor 'another_head\.weight'"):
         open_checkpoint(write_tensors(tmp_path, tensors | {"another_head.weight": mx.zeros(3)}))
 
 

@@ -118,7 +118,7 @@ class Selection:
         if sum(map(len, all_patterns)) > _MAX_CHARACTERS or repeats > _MAX_REPEATS:
             raise ConfigError(
                 f"{self.settings.path}: the patterns have {sum(map(len, all_patterns)):,} characters and {repeats:,} "
-                f"repetitions, expected at most {_MAX_CHARACTERS:,} and {_MAX_REPEATS:,}"
+                f"repetitions, expected at most {_MAX_CHARACTERS:,} characters and {_MAX_REPEATS:,} repetitions"
             )
         for key, patterns in patterns_by_key.items():
             for pattern in patterns:
@@ -129,8 +129,8 @@ class Selection:
             return _parse(pattern)[0]
         except (ValueError, re.error):
             raise ConfigError(
-                f"{self.settings.path}: {key} has the pattern {pattern!r:.80}, expected module names; allowed patterns "
-                r"are ., [01], \d, \w, each optionally followed by *, + or ?, and alternatives (a|b)",
+                f"{self.settings.path}: {key} has the pattern {pattern!r:.80}, expected module names, or a pattern "
+                r"made only of ., [01], \d, \w, alternatives (a|b) and the repetitions *, + and ?",
                 hint="write the names of the modules instead",
             ) from None
 
@@ -171,11 +171,11 @@ class Selection:
         value = self.settings.get("layers_to_transform", [])
         layers = [value] if isinstance(value, int) else value
         if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
-            raise self.settings.refuse("layers_to_transform", "a whole number, or a list of them")
+            raise self.settings.refuse("layers_to_transform", "a whole number or a list of whole numbers")
         if not layers:
             return True
         if isinstance(self._names["target_modules"], str):
-            raise self.settings.refuse("layers_to_transform", "a list of target_modules with it, not a pattern")
+            raise self.settings.refuse("layers_to_transform", "null, because target_modules is a pattern")
         return self._layer_of(module) in layers
 
     def _layer_of(self, module: str) -> int | None:

@@ -30,8 +30,8 @@ from mlxbert.weights.hub.needed_files import CONFIG
 PREFIX = "base_model.model."
 MAGNITUDE = "lora_magnitude_vector"
 _LORA = re.compile(rf"(.+)\.(?:lora_([AB])\.weight|({MAGNITUDE})(?:\.weight)?)")
-_MERGE = "load it with peft, merge it (merge_and_unload) and save the model"
-_MISMATCH = "the settings belong to other tensors: copy both files from the same place"
+_MERGE = "load the adapter with peft, merge it (merge_and_unload) and save the model"
+_MISMATCH = f"copy {ADAPTER} and {ADAPTER_WEIGHTS} from the same place"
 # Settings that change what an adapter computes, and the only values that mlxbert supports.
 _ONLY = {"bias": "none", "lora_bias": False, "use_qalora": False, "megatron_config": None, "layer_replication": None}
 _ONLY |= {"fan_in_fan_out": False}  # of layers that store (in, out), as in GPT-2
@@ -49,18 +49,20 @@ def read_settings(folder: Path) -> ConfigJson:
     path = folder / ADAPTER
     if not path.is_file():
         raise ConfigError(
-            f"{folder}: no {ADAPTER} in this folder",
+            f"{folder}: the folder has no {ADAPTER}",
             hint="pass the folder that training with lora wrote, or another adapter in PEFT's format",
         )
     settings = ConfigJson(path, read_json(path, ConfigError))
     settings.choice("peft_type", ("LORA",))
     for key, value in _ONLY.items():
         if settings.get(key, value) not in (value, [], {}):
-            raise settings.refuse(key, f"{value!r}: mlxbert does not compute adapters with it", hint=_MERGE)
+            raise settings.refuse(key, f"{value!r}, the only value that mlxbert supports", hint=_MERGE)
     if settings.get("init_lora_weights", True) not in _INITIAL:
         choices = ", ".join(map(repr, _INITIAL))
         raise settings.refuse(
-            "init_lora_weights", f"one of {choices}: other values change the weights of the base, too", hint=_MERGE
+            "init_lora_weights",
+            f"one of {choices}, because other values change the weights of the base model, too",
+            hint=_MERGE,
         )
     return settings
 
@@ -88,7 +90,7 @@ def adapted_config(folder: Path, base: ConfigJson) -> ConfigJson:
         stated = ConfigJson(folder / CONFIG, read_json(folder / CONFIG, ConfigError))
         if family_of(stated)[1] is not family:
             raise ConfigError(
-                f"{folder}: is an adapter for a {family_of(stated)[0]} model, but the base is a {name} model"
+                f"{folder}: is an adapter for a {family_of(stated)[0]} model, but the base model is a {name} model"
             )
         if not heads_of(stated):
             return base
@@ -123,8 +125,8 @@ def _open_weights(folder: Path) -> WeightFiles:
     path = folder / ADAPTER_WEIGHTS
     if not path.is_file():
         raise CheckpointError(
-            f"{folder}: no {ADAPTER_WEIGHTS} in this folder",
-            hint="if it has an adapter_model.bin, load it with peft and save it again",
+            f"{folder}: the folder has no {ADAPTER_WEIGHTS}",
+            hint="if the folder has an adapter_model.bin, load the adapter with peft and save it again",
         )
     return with_own_layers(WeightFiles("safetensors", {path: safetensors.read_header(path)}), folder, OWN_LAYERS, {})
 
@@ -215,7 +217,9 @@ def read_adapter(
     replaced: dict[str, str] = {}
     for name, info in weights.tensors.items():
         if info.dtype not in FLOATS:
-            raise CheckpointError(f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected {', '.join(FLOATS)}")
+            raise CheckpointError(
+                f"{info.file}: tensor {name!r} has dtype {info.dtype}, expected one of {', '.join(FLOATS)}"
+            )
         bare = name.removeprefix(PREFIX)
         if lora := _LORA.fullmatch(bare):
             adapted.setdefault(lora[1], {})[lora[2] or lora[3]] = name
@@ -255,14 +259,15 @@ def _check_settings(selection: Selection, module: str, names: Mapping[str, str],
     """
     settings = selection.settings
     if key := selection.left_out_by(module):
-        raise settings.refuse(key, f"to select {module!r}: {ADAPTER_WEIGHTS} has its tensors", hint=_MISMATCH)
+        expected = f"a value that selects {module!r}, because {ADAPTER_WEIGHTS} has tensors for this module"
+        raise settings.refuse(key, expected, hint=_MISMATCH)
     stated, key = selection.stated("r", module)
     if stated.integer(key, default=8) != rank:
-        raise stated.refuse(key, f"{rank}: the rank of {names['A']!r} in {ADAPTER_WEIGHTS}", hint=_MISMATCH)
+        raise stated.refuse(key, f"{rank}, the rank of {names['A']!r} in {ADAPTER_WEIGHTS}", hint=_MISMATCH)
     dora = MAGNITUDE in names
     if settings.flag("use_dora", default=False) != dora:
         fact = f"{ADAPTER_WEIGHTS} has {'the' if dora else 'no'} {MAGNITUDE} of {module!r}"
-        raise settings.refuse("use_dora", f"{'true' if dora else 'false'}: {fact}", hint=_MISMATCH)
+        raise settings.refuse("use_dora", f"{'true' if dora else 'false'}, because {fact}", hint=_MISMATCH)
 
 
 def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequence[str], family: Family) -> None:
@@ -281,7 +286,9 @@ def _check_complete(selection: Selection, adapted: Collection[str], linear: Sequ
         selected = [full for full in (f"{prefix}{name}" for prefix in {*prefixes}) if not selection.left_out_by(full)]
         if selected and not {*selected} & {*adapted}:
             raise selection.settings.refuse(
-                "target_modules", f"names of modules that {ADAPTER_WEIGHTS} has; it lacks {name!r}", hint=_MISMATCH
+                "target_modules",
+                f"names of modules in {ADAPTER_WEIGHTS}, which has no tensors for {name!r}",
+                hint=_MISMATCH,
             )
 
 
@@ -291,7 +298,7 @@ def _check_tensors(
     """Rejects the adapter's tensors for a module if one is missing, or if they do not fit the shape of its weights."""
     absent = [part for part in "AB" if part not in names]
     if absent:
-        raise CheckpointError(f"{folder}: module {target.name!r} has no lora_{absent[0]}")
+        raise CheckpointError(f"{folder}: the adapter has no lora_{absent[0]} for module {target.name!r}")
     shapes = {part: weights.tensors[name].shape for part, name in names.items()}
     rank = shapes["A"][0] if len(shapes["A"]) == 2 else 0
     rows = shape[0] // target.parts
@@ -299,15 +306,15 @@ def _check_tensors(
     for part, actual in shapes.items():
         if not rank or len(shape) != 2 or actual != expected[part]:
             raise CheckpointError(
-                f"{folder}: {names[part]!r} has the shape {actual}, which does not fit the base, whose "
-                f"{target.name!r} has {(rows, *shape[1:])}",
+                f"{folder}: tensor {names[part]!r} has shape {actual}, but {target.name!r} in the base model has "
+                f"shape {(rows, *shape[1:])}",
                 hint="the adapter may belong to another model",
             )
 
 
 def _no_place_error(folder: Path, name: str) -> CheckpointError:
     return CheckpointError(
-        f"{folder}: the base has no place for tensor {name!r}", hint="the adapter may belong to another model"
+        f"{folder}: the base model has no place for tensor {name!r}", hint="the adapter may belong to another model"
     )
 
 

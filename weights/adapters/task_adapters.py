@@ -68,19 +68,22 @@ def read_own_adapter(
     for module, pair in pairs.items():
         original = tensors.get(names.get(f"{module}.weight", ""))
         if original is None:
-            raise CheckpointError(f"{module}: the weights hold adapters of this module, but not the module's matrix")
+            raise CheckpointError(f"{module}: the weights have adapters for this module, but not the module's matrix")
         rows, columns = original.shape
         expected = {"A": (len(tasks), rank, columns), "B": (len(tasks), rows, rank)}
         if ".embeddings." in f".{module}":  # for tables, A and B are swapped: W + A B
             pair = {"A": pair.get("B", ""), "B": pair.get("A", "")}
         for letter, shape in expected.items():
             if pair.get(letter) not in tensors or tensors[pair[letter]].shape != shape:
-                raise CheckpointError(f"{module}: the adapters do not fit, expected a tensor of shape {shape}")
+                raise CheckpointError(
+                    f"{module}: an adapter tensor is missing or has the wrong shape, expected {shape}"
+                )
         updates[f"{module}.weight"] = (
             WeightUpdate(Target(module, (module,), f"{module}.weight"), scale, pair, tasks.index(name)),
         )
     if not updates:
         raise CheckpointError(
-            f"{config_json.path.parent}: lora_adaptations has {name!r}, but the weights have no adapters"
+            f"{config_json.path.parent}: lora_adaptations in {config_json.path.name} has {name!r}, but the weights "
+            "have no adapters"
         )
     return Adapter(Path(name), weights, updates, {})

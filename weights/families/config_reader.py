@@ -89,7 +89,7 @@ def initialization(config: ConfigJson) -> Initialization:
 
 def absolute(config: ConfigJson, first: int = 0) -> Absolute:
     """Reads the size of a table of position vectors. The first token of a text uses the row `first`."""
-    config.only("position_embedding_type", "absolute", "mlxbert computes 'absolute' positions only for this family")
+    config.only("position_embedding_type", "absolute", "mlxbert runs this family only with 'absolute' positions")
     return Absolute(config.integer("max_position_embeddings", least=first + 1), first)
 
 
@@ -138,11 +138,13 @@ def labels(config: ConfigJson) -> Labels:
         options |= {"problem_type": _problem_type(vector), "head_pooling": vector.string("pooling")}
     result = Labels(_own_names(vector) if vector.values else _read_names(config), **options)
     if problem := result.thresholds_problem():
-        raise config.refuse("thresholds", problem, hint='remove "thresholds" from it to use a threshold of 0.5')
+        raise config.refuse("thresholds", problem, hint='remove "thresholds" from the file to use a threshold of 0.5')
     for own_layer in OWN_LAYERS:
         if problem := own_layer.problem(result):
             section, key = (vector, "pooling") if own_layer.alone else (config, own_layer.stem)
-            raise section.refuse(key, problem, hint=f'remove "{own_layer.stem}" from it to use the model without it')
+            raise section.refuse(
+                key, problem, hint=f'remove "{own_layer.stem}" from the file to use the model without this layer'
+            )
     return result
 
 
@@ -156,7 +158,7 @@ def _problem_type(config: ConfigJson) -> str | None:
 def _own_names(config: ConfigJson) -> tuple[str, ...]:
     names = config.strings("labels")
     if not names or len({*names}) < len(names):
-        raise config.refuse("labels", "names of classes, all different")
+        raise config.refuse("labels", "names of classes without duplicates")
     return names
 
 

@@ -20,7 +20,7 @@ def _attention_kinds(config: ConfigJson) -> tuple[str, ...]:
     parts = joined.split("|") if isinstance(joined, str) else config.strings("pos_att_type")
     kinds = tuple(kind.strip().lower() for kind in parts)
     if not set(kinds) <= {*_ATTENTION_KINDS, ""}:
-        raise config.refuse("pos_att_type", f"some of {', '.join(_ATTENTION_KINDS)}")
+        raise config.refuse("pos_att_type", f"one or more of {', '.join(_ATTENTION_KINDS)}")
     return kinds
 
 
@@ -33,7 +33,9 @@ def _positions(config: ConfigJson) -> Disentangled:
     farthest = farthest if farthest > 0 else length
     buckets = max(config.integer("position_buckets", least=-1, default=-1), 0)
     if buckets and not 1 < buckets // 2 < farthest - 1:
-        raise config.refuse("position_buckets", f"from 4 to less than twice max_relative_positions ({farthest})")
+        raise config.refuse(
+            "position_buckets", f"a number from 4 to less than twice max_relative_positions ({farthest})"
+        )
     kinds = _attention_kinds(config)
     norms = [norm.strip() for norm in config.string("norm_rel_ebd", default="none").lower().split("|")]
     if not set(norms) <= {"layer_norm", "none", ""}:
@@ -64,8 +66,12 @@ def _convolution(config: ConfigJson) -> Convolution | None:
 
 def _read_deberta(config: ConfigJson) -> EncoderConfig:
     width = config.integer("hidden_size")
-    config.only("pooler_hidden_size", width, f"expected the hidden size, {width}")
-    config.only("attention_head_size", config_reader.head_size(config), "expected hidden_size / num_attention_heads")
+    config.only("pooler_hidden_size", width, f"mlxbert needs {width}, the hidden size")
+    config.only(
+        "attention_head_size",
+        config_reader.head_size(config),
+        "mlxbert needs hidden_size / num_attention_heads",
+    )
     narrow = config.integer("embedding_size", default=width)
     dropout = config_reader.dropout(config)
     hidden = config_reader.rate(config, "hidden_dropout_prob", 0.1)

@@ -12,10 +12,14 @@ _KEY = "use_bidirectional_attention"
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
-    hint = "EmbeddingGemma has true; other models of this type generate text" if not config.values.get(_KEY) else None
-    config.only(_KEY, True, "mlxbert runs only models of this type with bidirectional attention", hint=hint)
+    hint = (
+        "use EmbeddingGemma, because other models of this type only generate text"
+        if not config.values.get(_KEY)
+        else None
+    )
+    config.only(_KEY, True, "mlxbert runs models of this type only with bidirectional attention", hint=hint)
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
-        config.only(key, None, "mlxbert runs Gemma without it")
+        config.only(key, None, "mlxbert runs Gemma without softcapping")
     config = config.with_aliases({"hidden_act": "hidden_activation"})
     size = config.integer("head_dim", most=2**12, default=256)
     return llama.facts(

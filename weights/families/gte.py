@@ -24,11 +24,11 @@ def _rotation(config: ConfigJson) -> Rotation:
                 rotation.read_base(rope, "rope_theta", theta), wavelength_scale=rope.number("factor", low=1.0, high=1e6)
             )
         return Rotation(rotation.read_theta(rope, theta))
-    config.only("rope_parameters", None, "rope_scaling, which means the same, is also present")
-    if scaling.get("rope_type") is not None:
-        raise scaling.refuse("rope_type", 'no such key: in GTE the key is "type", and mlxbert computes "ntk" only')
+    config.only("rope_parameters", None, "rope_scaling, which has the same meaning, is also present")
+    hint = 'write "type": "ntk", the only type that mlxbert computes'
+    scaling.only("rope_type", None, 'GTE calls this key "type"', hint=hint)
     scaling.choice("type", ("ntk",))
-    scaling.only("mixed_b", None, "mlxbert computes this scaling without it")
+    scaling.only("mixed_b", None, "mlxbert computes this scaling without mixed_b")
     factor = scaling.number("factor", low=1.0, high=1e6)
     return Rotation(theta * factor, wavelength_scale=factor ** (2 / config_reader.head_size(config)))
 
@@ -38,7 +38,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
         config.only(key, allowed, f"mlxbert runs GTE with {allowed!r} only")
     config.only("pack_qkv", True, "mlxbert runs GTE with queries, keys and values in one tensor")
     for key in ("logn_attention_scale", "logn_attention_clip1"):
-        config.only(key, False, "mlxbert runs GTE without it")
+        config.only(key, False, f"mlxbert runs GTE without {key}")
     dropout = config_reader.dropout(config, attention=0.0)
     return config_reader.facts(
         config,

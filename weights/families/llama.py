@@ -65,7 +65,7 @@ def facts(config: ConfigJson, rotations: tuple[Rotation, ...], *, bias: bool = F
         raise config.refuse("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
     size = own.setdefault("own_head_size", _head_size(config))
     if size % 2:
-        raise config.refuse("head_dim", "an even number: halves of a head are rotated")
+        raise config.refuse("head_dim", "an even number, because halves of a head are rotated")
     rate = config_reader.rate(config, "attention_dropout", 0.0)
     common: dict[str, Any] = {
         "type_vocab_size": 0,

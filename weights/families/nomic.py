@@ -37,7 +37,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
     """Reads the facts in either dialect. A file with keys of both dialects is read as in the authors' code."""
     config.only("rope_scaling", None, "mlxbert runs NomicBERT without scaling")
     for key in ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_emb_interleaved", "rotary_head_dim"):
-        config.only(key, False, "mlxbert runs NomicBERT without it")
+        config.only(key, False, f"mlxbert runs NomicBERT without {key}")
     config.only("rotary_emb_fraction", 1, "mlxbert rotates whole heads only (1)")
     config.only("rotary_emb_scale_base", None, "mlxbert does not run models with xPos scaling")
     config.only("register_tokens", 0, "mlxbert does not run models with register tokens")
@@ -48,9 +48,9 @@ def _read(config: ConfigJson) -> EncoderConfig:
 
 def _read_transformers(config: ConfigJson) -> EncoderConfig:
     for key in ("num_experts", "moe_every_n_layers"):
-        config.only(key, 0, "only the dialect of its authors, with an activation_function, has experts")
+        config.only(key, 0, "NomicBERT has experts only in files with the key activation_function")
     for key in _BIASES:
-        config.only(key, False, "only the dialect of its authors, with an activation_function, has biases")
+        config.only(key, False, "NomicBERT has biases only in files with the key activation_function")
     theta = rotation.read_theta(config.nested("rope_parameters"), rotation.read_base(config, "rope_theta", 1000.0))
     activation = config_reader.activation(config, "hidden_act", "silu")
     return _facts(config, activation, theta, config.integer("intermediate_size"), head_bias=True)
@@ -59,12 +59,12 @@ def _read_transformers(config: ConfigJson) -> EncoderConfig:
 def _read_authors(config: ConfigJson) -> EncoderConfig:
     for key in config.values:
         if key.startswith(_CRITICAL_PREFIXES) and key not in _READ_KEYS:
-            config.only(key, None, "mlxbert does not know its effect in NomicBERT")
+            config.only(key, None, "mlxbert does not know what this key does in NomicBERT")
     heads = config.integer("num_attention_heads")
     config.only("num_heads_kv", heads, f"mlxbert runs NomicBERT with as many key heads as query heads, {heads}")
     function = config.choice("activation_function", (*_GATES, *_UNGATED))
     activation, gated = _GATES.get(function, function), function in _GATES
-    config.only("hidden_act", activation, f"activation_function means {activation}")
+    config.only("hidden_act", activation, f"activation_function {function!r} means {activation!r}")
     # Without this key some versions of the authors' code do not rotate; the base has two defaults.
     config.number("rotary_emb_fraction", low=1.0, high=1.0)
     theta = rotation.read_base(config, "rotary_emb_base")
@@ -91,9 +91,9 @@ def _experts(config: ConfigJson, *, gated: bool) -> Experts | None:
     if not expert_layers:
         return None
     if gated:
-        raise config.refuse("activation_function", "'gelu': the experts have no gates")
+        raise config.refuse("activation_function", "'gelu', because the experts have no gates")
     for key in ("moe_normalize_expert_weights", "expert_choice_router", "num_shared_experts", "moe_resid_pdrop"):
-        config.only(key, 0, "mlxbert runs experts without it")  # False equals 0
+        config.only(key, 0, f"mlxbert runs experts without {key}")  # False equals 0
     count = config.integer("num_experts", least=2, most=2**12)
     return Experts(count, config.integer("moe_top_k", most=count), expert_layers)
 

@@ -40,8 +40,8 @@ def read_rotary(config: ConfigJson, rotations: tuple[Rotation, ...], longest: in
     """Reads rotary positions, given one rotation per layer; `longest` overrides `max_position_embeddings`."""
     size = config_reader.head_size(config)
     if size % 2:
-        raise config.refuse("num_attention_heads", f"heads of an even size for the rotation, not of {size}")
-    config.only("head_dim", size, f"expected hidden_size / num_attention_heads, {size}")
+        raise config.refuse("num_attention_heads", f"a number that gives heads of an even size, not of {size}")
+    config.only("head_dim", size, f"mlxbert needs {size}, which is hidden_size / num_attention_heads")
     return Rotary(config.integer("max_position_embeddings") if longest is None else longest, rotations)
 
 
@@ -59,7 +59,7 @@ def read_local_and_global(
     """
     kinds = tuple(assumed) if config.get("layer_types") is None else config.strings("layer_types")
     if len(kinds) != len(assumed) or not set(kinds) <= bases.keys():
-        raise config.refuse("layer_types", f"{len(assumed)} times {FULL!r} or {SLIDING!r}")
+        raise config.refuse("layer_types", f"a list of {len(assumed)} entries, each {FULL!r} or {SLIDING!r}")
     config.only("rope_scaling", None, "mlxbert computes the plain rotation only, without scaling")
     rope = config.nested("rope_parameters")
     if not rope.values.keys() <= bases.keys():

@@ -18,7 +18,7 @@ def _read(path: Path, error: type[MlxbertError]) -> Any:
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror})") from None
     except ValueError as problem:
-        raise error(f"{path}: not valid JSON ({problem})") from None
+        raise error(f"{path}: the file is not valid JSON ({problem})") from None
 
 
 def read_json(path: Path, error: type[MlxbertError]) -> dict[str, Any]:
@@ -68,9 +68,9 @@ class ConfigJson:
             return key
         if self.values[alias] != self.values[key]:
             raise ConfigError(
-                f"{self.path}: {self.prefix}{alias} is {self.values[alias]!r:.200} and {key} is "
-                f"{self.values[key]!r:.200}, expected equal values: both keys have the same meaning",
-                hint="remove the wrong one",
+                f"{self.path}: {self.prefix}{alias} is {self.values[alias]!r:.200}, but {key}, which has the same "
+                f"meaning, is {self.values[key]!r:.200}",
+                hint="remove the wrong key",
             )
         return alias
 
@@ -137,7 +137,9 @@ class ConfigJson:
     def only(self, key: str, allowed: Any, why: str, hint: str | None = None) -> None:
         """Raises `ConfigError` if `key` has a value other than `allowed`; a missing key is accepted."""
         if self.get(key, allowed) != allowed:
-            raise ConfigError(f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}: {why}", hint=hint)
+            raise ConfigError(
+                f"{self.path}: {self.prefix}{self._key(key)} is {self.get(key)!r:.200}, but {why}", hint=hint
+            )
 
 
 def google_config(folder: Path) -> tuple[Path, str] | None:
@@ -150,8 +152,9 @@ def google_config(folder: Path) -> tuple[Path, str] | None:
     configs = [(path, kind) for kind, name in GOOGLE_CONFIGS.items() for path in sorted(folder.glob(name))]
     if len(configs) > 1:
         raise ConfigError(
-            f"{folder}: {', '.join(path.name for path, _ in configs[:5])}: expected one configuration",
-            hint="keep only the right one, or rename it to config.json and add its model_type",
+            f"{folder}: the folder has the configurations {', '.join(path.name for path, _ in configs[:5])}, "
+            "expected one",
+            hint="keep only the right file, or rename the right file to config.json and add its model_type",
         )
     return configs[0] if configs else None
 
@@ -164,7 +167,7 @@ def read_config(folder: Path) -> ConfigJson:
     google = google_config(folder)
     if google is None:
         raise ConfigError(
-            f"{folder}: no config.json in this folder", hint="use the folder with config.json and the weights"
+            f"{folder}: the folder has no config.json", hint="use the folder with config.json and the weights"
         )
     path, model_type = google
     values = read_json(path, ConfigError)

@@ -17,11 +17,11 @@ _OLD = (
 )
 # Unsupported formats by file name suffix, and what to do instead.
 NOT_READ = {
-    ".h5": ("Keras", _OLD.format("from_tf=True")),
-    ".msgpack": ("Flax", _OLD.format("from_flax=True")),
-    ".onnx": ("ONNX", "use the safetensors or the .bin from which it was exported"),
-    ".gguf": ("GGUF", "use the original model that it was converted from"),
-    ".pt": ("a torch file with a non-standard name", "if it is a state dict, rename it to pytorch_model.bin"),
+    ".h5": ("a Keras file", _OLD.format("from_tf=True")),
+    ".msgpack": ("a Flax file", _OLD.format("from_flax=True")),
+    ".onnx": ("an ONNX file", "use the .safetensors or .bin file from which this file was exported"),
+    ".gguf": ("a GGUF file", "use the original model, from which this file was converted"),
+    ".pt": ("a torch file with a non-standard name", "if this file holds a state dict, rename it to pytorch_model.bin"),
     ".ckpt": ("a training checkpoint", "save only the model, as safetensors"),
 }
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5})", re.DOTALL)

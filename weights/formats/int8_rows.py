@@ -41,12 +41,10 @@ class Int8Rows:
                 continue
             scale = tensors.get(name + _SUFFIX)
             if len(info.shape) != 2:
-                raise CheckpointError(
-                    f"{folder}: tensor {name!r} of shape {info.shape} is stored in 8 bits, expected a matrix"
-                )
+                raise CheckpointError(f"{folder}: the 8-bit tensor {name!r} has shape {info.shape}, expected a matrix")
             if scale is None or scale.shape != info.shape[:1] or scale.dtype not in FLOATS:
                 raise CheckpointError(
-                    f"{folder}: tensor {name!r} is stored in 8 bits, its scales {name + _SUFFIX!r} are "
+                    f"{folder}: the scales {name + _SUFFIX!r} of the 8-bit tensor {name!r} are "
                     f"{'missing' if scale is None else f'{scale.dtype} {scale.shape}'}, expected floats of shape "
                     f"{info.shape[:1]}"
                 )

@@ -60,7 +60,7 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror or problem})") from None
     except _DAMAGE_ERRORS as problem:
         raise CheckpointError(
-            f"{path}: damaged, expected a NumPy archive: {problem}", hint="download the model again"
+            f"{path}: the NumPy archive is damaged ({problem})", hint="download the model again"
         ) from None
 
 
@@ -69,7 +69,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
     total = sum(member.file_size for member in members)
     if total > MAX_RATIO * room:
         raise CheckpointError(
-            f"{path}: unpacks from {room} to {total} bytes, expected at most {MAX_RATIO} times as many"
+            f"{path}: the arrays have {room} packed and {total} unpacked bytes, expected at most {MAX_RATIO * room}"
         )
     position, seen = 0, set()
     for member in sorted(members, key=lambda member: member.header_offset):
@@ -89,7 +89,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo], room: int) ->
         seen.add(name)
         position = member.header_offset + _LOCAL + len(name.encode()) + member.compress_size
     if position > room:
-        raise CheckpointError(f"{path}: truncated: the members end at byte {position}, expected at most {room}")
+        raise CheckpointError(f"{path}: the archive is truncated, because its members end at byte {position} of {room}")
 
 
 def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
@@ -98,11 +98,11 @@ def _read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[
 
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"version {version} of the header, expected (1, 0) or (2, 0)")
+        raise ValueError(f"the version is {version}, expected (1, 0) or (2, 0)")
     start = file.read(2 if version == (1, 0) else 4)
     length = int.from_bytes(start, "little")
     if length > _MAX_HEADER:  # numpy reads the whole header before it checks it
-        raise ValueError(f"header of {length} bytes, expected at most {_MAX_HEADER}")
+        raise ValueError(f"the size is {length} bytes, expected at most {_MAX_HEADER}")
     header = io.BytesIO(start + file.read(length))
     return npy.read_array_header_1_0(header) if version == (1, 0) else npy.read_array_header_2_0(header)
 
@@ -116,7 +116,10 @@ def _tensor(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Te
             raise CheckpointError(f"{path}: array {name!r} has a damaged header ({problem!s:.80})") from None
         start = file.tell()
     if dtype.hasobject:
-        raise CheckpointError(f"{path}: array {name!r} holds Python objects, which are never loaded; expected numbers")
+        raise CheckpointError(
+            f"{path}: array {name!r} holds Python objects, expected numbers",
+            hint="mlxbert never loads Python objects",
+        )
     dtype_name = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
     if dtype_name is None or dtype.names or dtype.subdtype:
         raise CheckpointError(f"{path}: array {name!r} has dtype {dtype}, expected one of {', '.join(_DTYPES)}")
@@ -147,7 +150,8 @@ def read_headers(folder: Path, classes: Sequence[str] = ()) -> dict[Path, Header
     archives = sorted(path for path in folder.glob(NPZ) if path.is_file() and not is_system_file(path.name))
     if len(archives) > 1:
         raise CheckpointError(
-            f"{folder}: {len(archives)} NumPy archives ({', '.join(path.name for path in archives)}), expected one",
+            f"{folder}: the folder has {len(archives)} NumPy archives ({', '.join(path.name for path in archives)}), "
+            "expected one",
             hint="keep only the archive with the weights",
         )
     return {path: read_header(path) for path in archives} or None
@@ -157,13 +161,15 @@ def _read(path: Path, name: str, info: TensorInfo) -> mx.array:
     import numpy as np
 
     if info.dtype == "F64":
-        raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not compute with; expected F32")
+        raise CheckpointError(f"{path}: array {name!r} has dtype F64, which MLX does not support, expected F32")
     with _open(path) as archive, archive.open(name + _SUFFIX) as file:
         shape, by_columns, dtype = _read_npy_header(file)
         size = math.prod(info.shape) * dtype.itemsize
         data = file.read(size + 1)  # one byte more: zipfile checks the CRC only at the end of a member
         if shape != info.shape or len(data) != size:
-            raise CheckpointError(f"{path}: damaged: the size of array {name!r} differs from its header")
+            raise CheckpointError(
+                f"{path}: the archive is damaged, because the size of array {name!r} differs from its header"
+            )
         array = np.frombuffer(data, dtype).reshape(shape, order="F" if by_columns else "C")
         array = array.astype(dtype.newbyteorder("<")) if dtype.byteorder == ">" else array
         return from_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), info.dtype, info.shape)

@@ -21,7 +21,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-    raise MalformedError(f"no valid varint at byte {at}")
+    raise MalformedError(f"the varint at byte {at} is invalid")
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -37,7 +37,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
         else:
-            raise MalformedError(f"no valid field at byte {start}")
+            raise MalformedError(f"the field at byte {start} is invalid")
         if number == 0 or at + size > end:
             raise MalformedError(f"the field at byte {start} extends past the end")
         yield number, wire, at, at + size

@@ -104,15 +104,17 @@ class Quantization:
         for stem, layer in self.layers:
             if stem + _WEIGHT not in tensors or (stem + _SCALES in tensors) != (layer is not None):
                 stated = "plain floats" if layer is None else layer.name
-                actual = "plain floats" if stem + _WEIGHT in tensors else "no such tensor"
-                actual = "scales" if stem + _SCALES in tensors else actual
-                raise CheckpointError(f"{folder}: config.json says that {stem + _WEIGHT!r} is {stated}, found {actual}")
+                actual = "is stored as plain floats" if stem + _WEIGHT in tensors else "is missing"
+                actual = "has scales" if stem + _SCALES in tensors else actual
+                raise CheckpointError(
+                    f"{folder}: tensor {stem + _WEIGHT!r} {actual}, expected {stated}, as config.json says"
+                )
         for scales in [name for name in tensors if name.endswith(_SCALES)]:
             stem = scales.removesuffix(_SCALES)
             how = self.of(stem)
             if stem + _WEIGHT not in tensors or stem + _BIASES not in tensors:
                 raise CheckpointError(
-                    f"{folder}: found {scales!r}, but {stem + _WEIGHT!r} or {stem + _BIASES!r} is missing"
+                    f"{folder}: {stem + _WEIGHT!r} or {stem + _BIASES!r}, which belongs to {scales!r}, is missing"
                 )
             del unpacked[scales], unpacked[stem + _BIASES]
             weight, *groups = (tensors[stem + suffix] for suffix in self.SUFFIXES)
@@ -122,7 +124,7 @@ class Quantization:
             if not fits or any(part.shape != grouped or part.dtype not in FLOATS for part in groups):
                 kinds = ", ".join(f"{part.dtype} {part.shape}" for part in (weight, *groups))
                 raise CheckpointError(
-                    f"{folder}: {stem + _WEIGHT!r}, its scales and biases are {kinds}, expected a matrix of "
+                    f"{folder}: the weight, scales and biases of {stem!r} are {kinds}, expected a matrix of "
                     f"{how.name}, as config.json says"
                 )
             unpacked[stem + _WEIGHT] = replace(weight, dtype=how.dtype, shape=shape)
@@ -172,7 +174,7 @@ def read_quantization(config: ConfigJson) -> Quantization | None:
         if key in _KEYS:
             continue
         if value is not False and not isinstance(value, dict):
-            raise settings.refuse(key, f"bits, group_size and mode, or an object with them; found {value!r:.60}")
+            raise settings.refuse(key, "false, or an object with bits, group_size and mode")
         layers.append((key, _read_parameters(settings.nested(key)) if value else None))
     return replace(_read_parameters(settings), layers=tuple(layers))
 

@@ -32,18 +32,23 @@ def _entry(path: Path, name: str, entry: object, room: int) -> tuple[TensorInfo,
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
             pass
         case _:
-            raise CheckpointError(f"{path}: damaged header: {name!r} has no dtype, shape and data_offsets")
+            raise CheckpointError(
+                f"{path}: the header is damaged, because tensor {name!r} has no valid dtype, shape and data_offsets"
+            )
     if dtype not in BYTES:
         raise CheckpointError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(BYTES)}")
     if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in shape):
-        raise CheckpointError(f"{path}: damaged header: tensor {name!r} has shape {shape}")
+        raise CheckpointError(f"{path}: the header is damaged, because tensor {name!r} has the invalid shape {shape}")
     if not 0 <= start <= end <= room:
         raise CheckpointError(
-            f"{path}: truncated: tensor {name!r} is at bytes {start} to {end}, but there are {room} bytes of data",
+            f"{path}: the file is truncated, because tensor {name!r} is at bytes {start} to {end} of {room} bytes",
             hint=_AGAIN,
         )
     if end - start != math.prod(shape) * BYTES[dtype]:
-        raise CheckpointError(f"{path}: damaged header: tensor {name!r} of {dtype} {shape} has {end - start} bytes")
+        raise CheckpointError(
+            f"{path}: the header is damaged, because tensor {name!r} of {dtype} {shape} has {end - start} bytes, "
+            f"expected {math.prod(shape) * BYTES[dtype]}"
+        )
     return TensorInfo(dtype, tuple(shape), path), start, end
 
 
@@ -71,18 +76,18 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
         )
     if not 2 <= length <= min(MAX_HEADER, total - 8):
         raise CheckpointError(
-            f"{path}: truncated or not a safetensors file: {total} bytes, header of {length}", hint=_AGAIN
+            f"{path}: is truncated or not a safetensors file ({total} bytes, header of {length} bytes)", hint=_AGAIN
         )
     text = read(length)
     try:
         raw = from_json(text.decode("utf-8"))
     except ValueError as problem:
-        raise CheckpointError(f"{path}: damaged header: not valid JSON ({problem})") from None
+        raise CheckpointError(f"{path}: the damaged header is not valid JSON ({problem})") from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path}: damaged header: expected a JSON object, found {type(raw).__name__}")
+        raise CheckpointError(f"{path}: the damaged header is a {type(raw).__name__}, expected a JSON object")
     metadata = raw.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise CheckpointError(f"{path}: damaged header: __metadata__ is not an object of strings")
+        raise CheckpointError(f"{path}: the header is damaged, because __metadata__ is not an object of strings")
     tensors, spans = {}, []
     for name, entry in raw.items():
         tensors[name], begin, end = _entry(path, name, entry, total - 8 - length)
@@ -90,10 +95,14 @@ def parse_header(path: Path, total: int, read: Callable[[int], bytes]) -> Header
     offset = 0
     for begin, end, name in sorted(spans):
         if begin != offset:
-            raise CheckpointError(f"{path}: damaged header: tensor {name!r} starts at byte {begin}, expected {offset}")
+            raise CheckpointError(
+                f"{path}: the header is damaged, because tensor {name!r} starts at byte {begin}, expected {offset}"
+            )
         offset = end
     if offset != total - 8 - length:
-        raise CheckpointError(f"{path}: damaged: {total - 8 - length - offset} bytes after the last tensor")
+        raise CheckpointError(
+            f"{path}: the file is damaged, because {total - 8 - length - offset} bytes follow the last tensor"
+        )
     return Header(tensors, metadata, total)
 
 

@@ -144,4 +144,4 @@ def _no_weights_error(folder: Path) -> CheckpointError:
             return CheckpointError(
                 f"{folder}: {names[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead
             )
-    return CheckpointError(f"{folder}: no weights in this folder, expected {EXPECTED}")
+    return CheckpointError(f"{folder}: the folder has no weights, expected {EXPECTED}")

@@ -36,14 +36,14 @@ class Member:
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"{path}: damaged or truncated archive: {why}", hint="download the model again")
+    return CheckpointError(f"{path}: the archive is damaged or truncated ({why})", hint="download the model again")
 
 
 def check_directory(path: Path, file: BinaryIO, total: int) -> int:
     """Checks the position and the size of the central directory; returns the number of entries that it declares."""
     room = _LOCATOR.size + _END.size
     if total < room:
-        raise _damaged(path, f"{total} bytes")
+        raise _damaged(path, f"it has {total} bytes, expected at least {room}")
     file.seek(total - room)
     tail = file.read(room)
     sign, *_, entries, size, start, comment = _END.unpack(tail[_LOCATOR.size :])
@@ -64,7 +64,7 @@ def check_directory(path: Path, file: BinaryIO, total: int) -> int:
             f"{path}: the central directory of the archive has {size} bytes, expected at most {MAX_DIRECTORY}"
         )
     if start + size != end:
-        raise _damaged(path, f"a directory of {size} bytes at {start}, expected its end at {end}")
+        raise _damaged(path, f"its directory of {size} bytes starts at byte {start}, expected {end - size}")
     return int(entries)
 
 
@@ -80,7 +80,7 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
             hint="save the state_dict of the model as safetensors",
         )
     if info.flag_bits & _ENCRYPTED or info.compress_type or info.compress_size != info.file_size:
-        raise CheckpointError(f"{path}: {name!r:.200} is compressed or encrypted, expected plain data")
+        raise CheckpointError(f"{path}: member {name!r:.200} is compressed or encrypted, expected plain data")
 
 
 def _start(path: Path, file: BinaryIO, info: zipfile.ZipInfo, end: int) -> int:
@@ -115,7 +115,7 @@ def read_members(path: Path, file: BinaryIO, total: int) -> dict[str, Member]:
         by_name[inside] = Member(start, info.file_size, info.CRC)
         spans.append((info.header_offset, start + info.file_size, info.orig_filename))
     if entries != len(by_name) or len(roots) != 1 or "" in by_name:
-        raise _damaged(path, f"{len(by_name)} members in {len(roots)} folders, expected {entries} in one")
+        raise _damaged(path, f"it has {len(by_name)} members in {len(roots)} folders, expected {entries} in one folder")
     _check_spans(path, spans, end)
     return by_name
 

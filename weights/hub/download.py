@@ -84,7 +84,9 @@ def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict
     try:
         info = answer.json()
     except (ValueError, RecursionError):
-        raise HubError(f"{name}: the answer begins with {answer.content[:40]!r}, expected JSON", hint=NO_HUB) from None
+        raise HubError(
+            f"{name}: the hub's answer begins with {answer.content[:40]!r}, expected JSON", hint=NO_HUB
+        ) from None
     commit, listed = (info.get("sha"), info.get("siblings") or []) if isinstance(info, dict) else (None, [])
     if not isinstance(commit, str) or not is_commit(commit):
         raise HubError(f"{name}: the hub returned the commit {commit!r:.60}, expected 40 hexadecimal digits")
@@ -100,7 +102,7 @@ def _checked(name: str, entry: dict[str, Any]) -> AnnouncedFile:
     file, size, large = entry.get("rfilename"), entry.get("size"), entry.get("lfs")
     if not isinstance(file, str) or leaves_folder(file):
         raise HubError(
-            f"{name}: the repository lists a file {file!r:.60}, which is outside its folder; nothing was written",
+            f"{name}: the repository lists the file {file!r:.60} outside its folder, so nothing was written",
             hint="do not trust this repository",
         )
     if size is not None and not is_size(size):
@@ -230,7 +232,9 @@ class Removal:
         removed = [snapshot] if snapshot else list(cache.snapshots(name)) if revision is None else []
         if not removed:
             at = "" if revision is None else f" at revision {revision!r}"
-            raise HubError(f"{name}: not in the cache{at}", hint="`mlxbert models list` shows the cached models")
+            raise HubError(
+                f"{name}: the model is not in the cache{at}", hint="`mlxbert models list` shows the cached models"
+            )
         self.commits = [snapshot.commit for snapshot in removed]
         self._repository = cache.repository_folder(name)
         kept = [snapshot for snapshot in cache.snapshots(name) if snapshot.commit not in self.commits]
@@ -253,5 +257,7 @@ class Removal:
         """Returns huggingface_hub's plan of the removal."""
         scanned = _scan(hub, self._repository)
         if scanned is None:
-            raise HubError(f"{self.name}: huggingface_hub finds {self._repository} damaged", hint="delete that folder")
+            raise HubError(
+                f"{self.name}: huggingface_hub says that {self._repository} is damaged", hint="delete this folder"
+            )
         return scanned.delete_revisions(*self.commits)

@@ -8,9 +8,9 @@ from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import cache_folder
 
 _LOG_IN = "set HF_TOKEN or run `hf auth login`"
-_CACHED = "use a cached model: `mlxbert models list` shows them, and they work offline"
+_CACHED = "use a cached model, which works offline (`mlxbert models list` shows the cached models)"
 _LATER = f"check the network and try again, or {_CACHED}"
-NO_SPACE = "set HF_HOME to a folder on a disk with free space; it contains the cache"
+NO_SPACE = "set HF_HOME to a folder for the cache on a disk with free space"
 NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
 _TOO_MANY, _PROXY_LOGIN = 429, 407
 
@@ -53,7 +53,7 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
         return _network_error(problem, name)
     return HubError(
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
-        hint=f"check that {_endpoint()} is a Hugging Face hub; check HF_ENDPOINT and the other HF_ variables",
+        hint=f"check that {_endpoint()} is a Hugging Face hub, and check HF_ENDPOINT and the other HF_ variables",
     )
 
 
@@ -79,12 +79,12 @@ def timeout_message(problem: Exception) -> str | None:
         return None
     request = _request(problem)
     seconds = None if request is None else request.extensions.get("timeout", {}).get("read")
-    return "nothing received in time" if seconds is None else f"nothing received for {seconds:.0f} s"
+    return "no data arrived in time" if seconds is None else f"no data arrived for {seconds:.0f} s"
 
 
 def slow_error(what: str, received: int, seconds: float, lowest: int) -> HubError:
     """Returns the error for an answer that arrives with fewer than `lowest` bytes per second."""
-    why = f"received {received:,} bytes in {seconds:.0f} s, expected {lowest:,} per second or more"
+    why = f"the hub sent {received:,} bytes in {seconds:.0f} s, expected at least {lowest:,} bytes per second"
     return UnreachableError(f"{what}: {why}", hint=_LATER)
 
 
@@ -97,8 +97,8 @@ def not_hub_error(what: str, fact: str) -> HubError:
     """Returns the error for an answer that no hub would give."""
     return UnreachableError(
         f"{what}: {fact}, which is not how a hub answers",
-        hint="it may come from a proxy, from the login page of a network, or from a wrong HF_ENDPOINT; open "
-        f"{_endpoint()} in a browser",
+        hint=f"open {_endpoint()} in a browser, because the answer may come from a proxy, from the login page of a "
+        "network, or from a wrong HF_ENDPOINT",
     )
 
 
@@ -140,7 +140,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
     page, status = f"{_endpoint()}/{name}", answer.status_code
     if isinstance(problem, errors.GatedRepoError):
         return HubError(
-            f"{name}: access is restricted, and you have no access yet",
+            f"{name}: you have no access yet to this restricted model",
             hint=f"request access at {page}, then {_LOG_IN}",
         )
     if isinstance(problem, errors.RevisionNotFoundError):
@@ -160,7 +160,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
         return not_hub_error(name, f"{_origin(answer.url)} answers with a bare status 404")
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
-            f"{name}: no such model on the hub, and no such folder",
+            f"{name}: there is no such model on the hub and no such folder",
             hint=f"check the spelling; for a private model, {_LOG_IN}",
         )
     if status in (401, 403):
@@ -182,10 +182,10 @@ def busy_error(answer: Any, name: str) -> HubError:
     status = answer.status_code
     meaning = HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "a server error"
     wait = retry_after(answer)
-    when = "" if wait is None else f"; it asks to wait {wait:,.0f} s"
+    when = "" if wait is None else f" and asks to wait {wait:,.0f} s"
     return UnreachableError(
         f"{name}: {_origin(answer.url)} answers with status {status} ({meaning}){when}",
-        hint=("wait, or set HF_TOKEN, which allows more requests; or " if status == _TOO_MANY else "try later, or ")
+        hint=("wait, set HF_TOKEN, which allows more requests, or " if status == _TOO_MANY else "try later, or ")
         + _CACHED,
     )
 
@@ -193,7 +193,7 @@ def busy_error(answer: Any, name: str) -> HubError:
 def _proxy_login_error(name: str) -> HubError:
     return UnreachableError(
         f"{name}: the proxy asks for a user name and a password (status {_PROXY_LOGIN})",
-        hint="put them into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
+        hint="set HTTPS_PROXY to http://USER:PASSWORD@HOST:PORT",
     )
 
 

@@ -235,7 +235,7 @@ def _no_model_error(name: str, listed: Collection[str]) -> HubError:
     weights = [file for file in listed if holds_weights(file) or file.endswith(tuple(NOT_READ))]
     names = ", ".join(weights[:3]) + (f" and {len(weights) - 3} more" if len(weights) > 3 else "")
     return HubError(
-        f"{name}: no folder with {CONFIG} and weights that mlxbert reads, expected {EXPECTED}; weights found: "
-        f"{names or 'none'}",
+        f"{name}: no folder has {CONFIG} and weights that mlxbert reads, expected {EXPECTED}, "
+        f"found {names or 'no weights'}",
         hint="try another revision or another copy of the model; save_pretrained of transformers writes safetensors",
     )

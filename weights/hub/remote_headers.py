@@ -46,7 +46,7 @@ def _check_format(name: str, revision: str | None, absent: Iterable[str]) -> Non
     other = next((file for file in absent if not file.endswith(".safetensors")), None)
     if other is not None:
         raise HubError(
-            f"{name}: {other} is not in the cache, and only safetensors can be inspected without a download",
+            f"{name}: {other} is not in the cache, but only safetensors can be inspected without a download",
             hint=f"run `{cache.loading(name, revision)}`, then inspect the model",
         )
 
@@ -71,11 +71,10 @@ def _read_bytes(hub: Any, name: str, commit: Commit, file: str, first: int, coun
         hub.utils.hf_raise_for_status(answer)
         if answer.status_code != _PARTIAL:
             raise HubError(
-                f"{name}: requested {count} bytes of {file}, the hub sends the whole file (status "
-                f"{answer.status_code})",
+                f"{name}: the hub sends the whole file {file} (status {answer.status_code}), expected {count} bytes",
                 hint=f"run `mlxbert models download {name}`, then inspect the model",
             )
         data: bytes = answer.read()
     if len(data) != count:
-        raise HubError(f"{name}: requested {count} bytes of {file}, received {len(data)}", hint="try again")
+        raise HubError(f"{name}: the hub sent {len(data)} bytes of {file}, expected {count}", hint="try again")
     return data

@@ -35,7 +35,7 @@ def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, c
     what, wrong = f"{snapshot.name}: {file}", ""
     for _ in range(2):
         if wrong:
-            _LOG.warning("%s %s; it is discarded and fetched again", what, wrong)
+            _LOG.warning("%s %s, so the file is fetched again", what, wrong)
         transfer = _Transfer(what, snapshot.commit, listed, count)
         try:
             with limited(hub, transfer.limits):
@@ -49,7 +49,7 @@ def fetch_file(hub: Any, snapshot: Snapshot, file: str, listed: AnnouncedFile, c
             if type(problem) is not OSError or problem.errno is not None:
                 raise
             wrong = str(problem)  # raised by `_Transfer`
-    raise HubError(f"{what} {wrong}; it was not kept", hint=NO_HUB)
+    raise HubError(f"{what} {wrong}, so the file was not kept", hint=NO_HUB)
 
 
 def _discard(snapshot: Snapshot, path: Path) -> None:
@@ -85,11 +85,11 @@ class _Transfer:
         elif self.expected.size is None:
             why = "returned no size, expected a number of bytes"
         elif announced.size not in (None, self.expected.size):
-            why = f"announces {announced.size:,} bytes, and lists {size:,}"
+            why = f"announces {announced.size:,} bytes, but lists {size:,}"
         elif announced.hash not in (None, self.expected.hash):
-            why = f"announces the hash {announced.hash}, and lists {hash}"
+            why = f"announces the hash {announced.hash}, but lists {hash}"
         if why is not None:
-            raise HubError(f"{self._what}: the hub {why}; the file was not written", hint=NO_HUB)
+            raise HubError(f"{self._what}: the hub {why}, so the file was not written", hint=NO_HUB)
         if self.expected.hash is None:
             _LOG.warning("%s: the hub sends no hash of this file, so only its size is checked", self._what)
         self.limits.max_bytes = _TOKEN + 2 * self._size()  # after a broken connection the transfer may restart once

@@ -63,7 +63,7 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
     if path.is_file():
         for content, number in read_json(path, TokenizerError).items():
             if not isinstance(number, int) or isinstance(number, bool):
-                raise TokenizerError(f"{path}: {content!r} has id {number!r}, expected a whole number")
+                raise TokenizerError(f"{path}: token {content!r} has id {number!r}, expected a whole number")
             by_content[content] = Added(special.get(content) or AddedToken(content, normalized=True), number)
     path = folder / "tokenizer_config.json"
     entries = settings.get("added_tokens_decoder") or {}
@@ -72,7 +72,9 @@ def _with_ids(folder: Path, settings: Mapping[str, Any], special: Mapping[str, A
     for number, entry in entries.items():
         text = content_of(entry)
         if text is None or not str(number).isdecimal():
-            raise TokenizerError(f"{path}: added_tokens_decoder: {number!r} is not a token id with a token")
+            raise TokenizerError(
+                f"{path}: added_tokens_decoder has the entry {{{number!r}: {entry!r:.60}}}, expected an id and a token"
+            )
         token = make_token(text, entry)
         if text in special:
             token.special = True

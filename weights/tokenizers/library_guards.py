@@ -21,7 +21,7 @@ MAX_TOKEN = 2048  # bytes: 512 characters, the maximum of SentencePiece; the lib
 MAX_FILE = 2**26  # bytes; the largest vocabularies have 2**25
 MAX_ID = 2**24  # when the library writes a vocabulary, it lists every id without a token
 MAX_OUTPUT = 256  # bytes of a replacement in the table of a normalizer; NFKC has up to 33
-_AGAIN = "download it again"
+_AGAIN = "download the file again"
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)')
 # An odd number of backslashes and an escaped plain character. The literal comes first: `re` searches for it fast.
 _ESCAPED = re.compile(rb"\\(?<!\\\\)(?:\\\\)*+(?:/|u00[2-7])")
@@ -37,8 +37,10 @@ def guarded(what: str, *, text: bool = False) -> Iterator[None]:
         if type(problem) not in (Exception, UnicodeEncodeError) and type(problem).__name__ != "PanicException":
             raise
         if text:
-            raise InputError(f"{what}: the tokenizer fails: {problem}") from None
-        raise TokenizerError(f"{what}: damaged: {problem}", hint="download the vocabulary files again") from None
+            raise InputError(f"{what}: the tokenizer fails ({problem})") from None
+        raise TokenizerError(
+            f"{what}: the tokenizer is damaged ({problem})", hint="download the vocabulary files again"
+        ) from None
 
 
 def check_charsmap(path: Path, table: bytes) -> None:
@@ -50,7 +52,7 @@ def check_charsmap(path: Path, table: bytes) -> None:
     declared = struct.unpack("<I", table[:4])[0] if len(table) >= 4 else 0
     if declared > max(len(table) - 4, 0):
         raise TokenizerError(
-            f"{path}: damaged: a character replacement table of {len(table)} bytes, expected at least {declared}",
+            f"{path}: the damaged table of character replacements has {len(table)} bytes, expected at least {declared}",
             hint=_AGAIN,
         )
     longest = longest_output(table)
@@ -68,14 +70,14 @@ def _unescape(path: Path, data: bytes) -> bytes:
     try:
         return json.dumps(json.loads(data.decode("utf-8")), ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
-        raise TokenizerError(f"{path}: damaged: {problem}", hint=_AGAIN) from None
+        raise TokenizerError(f"{path}: the file is damaged ({problem})", hint=_AGAIN) from None
 
 
 def read_checked(path: Path) -> bytes:
     """Reads and checks a `tokenizer.json`; returns the bytes to pass to the library."""
     size = path.stat().st_size
     if size > MAX_FILE:
-        raise TokenizerError(f"{path}: {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
+        raise TokenizerError(f"{path}: the file has {size:,} bytes, expected at most {MAX_FILE:,}", hint=_AGAIN)
     data = path.read_bytes()
     if _ESCAPED.search(data):
         data = _unescape(path, data)
@@ -106,7 +108,7 @@ def _check(path: Path, data: bytes) -> None:
             continue
         if at not in charsmaps:
             raise TokenizerError(
-                f"{path}: a string of more than {MAX_TOKEN} bytes, but tokens may have at most {MAX_TOKEN}",
+                f"{path}: a string has more than {MAX_TOKEN} bytes, which is too long for a token",
                 hint=_AGAIN,
             )
         at = data.find(b'"', at) + 1 or len(data)

@@ -116,7 +116,10 @@ class _PieceTable:
             elif (number, wire) == (_TYPE, VARINT):
                 kind = varint(data, start, stop)[0]
         if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
-            raise MalformedError(f"the piece at byte {at} is {text!r:.40} with score {score} and type {kind}")
+            raise MalformedError(
+                f"the piece at byte {at} has text {text!r:.40}, score {score} and type {kind}, expected a text, a "
+                f"finite score and a type from {NORMAL} to {BYTE}"
+            )
         try:
             self.texts.append(text.decode("utf-8"))
         except UnicodeDecodeError:
@@ -167,11 +170,15 @@ def _parse(data: bytes, *, symbols: bool) -> SentencePieceModel:
     types = {*pieces.types.values()}
     method = _KINDS.get(trainer.get(_KIND, 1), str(trainer.get(_KIND)))
     unsupported = {
-        f"its model_type is {method}, expected {' or '.join(_READ)}": method not in _READ,
-        "it marks the ends of words, not their starts (treat_whitespace_as_suffix)": trainer.get(_SUFFIX, 0),
-        "it does not escape spaces (escape_whitespaces is false)": not normalizer.get(_ESCAPE, 1),
-        "it has unused pieces": UNUSED in types,
-        "it is a bpe model with user-defined symbols": method == "bpe" and USER_DEFINED in types and not symbols,
+        f"the model_type is {method}, expected {' or '.join(_READ)}": method not in _READ,
+        "the vocabulary marks the ends of words instead of their starts (treat_whitespace_as_suffix)": trainer.get(
+            _SUFFIX, 0
+        ),
+        "escape_whitespaces is false, expected true": not normalizer.get(_ESCAPE, 1),
+        "the vocabulary has unused pieces, which mlxbert does not read": UNUSED in types,
+        "the bpe model has user-defined symbols, which mlxbert does not read": method == "bpe"
+        and USER_DEFINED in types
+        and not symbols,
     }
     for what, applies in unsupported.items():
         if applies:
@@ -201,14 +208,14 @@ def read_sentencepiece(path: Path, *, symbols: bool = False) -> SentencePieceMod
         ) from None
     except MalformedError as problem:
         raise TokenizerError(
-            f"{path}: damaged, expected a SentencePiece model: {problem}", hint="download it again"
+            f"{path}: the SentencePiece model is damaged ({problem})", hint="download the file again"
         ) from None
     unknown = model.of_type(UNKNOWN)
     if len(unknown) != 1:
         raise TokenizerError(f"{path}: {len(unknown)} of {len(model.texts)} pieces have the type 'unknown', expected 1")
     longest = max(map(len, model.texts))
     if longest > MAX_PIECE:
-        raise TokenizerError(f"{path}: a piece of {longest} characters, expected at most {MAX_PIECE}")
+        raise TokenizerError(f"{path}: a piece has {longest} characters, expected at most {MAX_PIECE}")
     if len({*model.texts}) != len(model.texts):
         raise TokenizerError(f"{path}: a piece appears twice in the vocabulary, expected once")
     return model

@@ -41,7 +41,7 @@ def _fairseq_layout(head: tuple[str, ...], skipped: int) -> Layout:
     def layout(model: SentencePieceModel, special: Special, path: Path) -> Entries:
         start = tuple(model.texts[:3])
         if start != expected:
-            raise TokenizerError(f"{path}: starts with {' '.join(start)}, expected {' '.join(expected)}")
+            raise TokenizerError(f"{path}: the vocabulary starts with {' '.join(start)}, expected {' '.join(expected)}")
         first = [(special.get(name, name), -100.0 if name == "<unk>NOTUSED" else 0.0) for name in head]
         return [*first, *plain_layout(model, special, path)[skipped:], (special["mask"], 0.0)]
 
@@ -154,7 +154,7 @@ class PieceRules:
         except Exception as problem:
             if isinstance(problem, TokenizerError):
                 raise
-            raise TokenizerError(f"{path}: damaged: {problem}") from None
+            raise TokenizerError(f"{path}: the vocabulary is damaged ({problem})") from None
         splits: list[pre_tokenizers.PreTokenizer] = []
         if words:
             splits.append(pre_tokenizers.WhitespaceSplit())
@@ -181,8 +181,7 @@ def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenize
     model = read_sentencepiece(path, symbols=True)
     if model.kind != "bpe" or model.dummy_prefix or model.collapse_spaces or model.charsmap:
         raise TokenizerError(
-            f"{path}: a {model.kind} model that changes spaces or characters, expected Gemma's bpe model, which "
-            "changes neither",
+            f"{path}: is a {model.kind} model, expected a bpe model that keeps all spaces and characters, as in Gemma",
             hint="add the model's tokenizer.json to the folder",
         )
     numbers = {text: number for number, text in enumerate(model.texts)}
@@ -193,7 +192,7 @@ def gemma_pieces(folder: Path, settings: Settings, special: Special) -> Tokenize
             models.BPE(vocab=numbers, merges=merges, unk_token=special["unk"], fuse_unk=True, byte_fallback=True)
         )
     except Exception as problem:
-        raise TokenizerError(f"{path}: damaged: {problem}") from None
+        raise TokenizerError(f"{path}: the vocabulary is damaged ({problem})") from None
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
     tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
     for kind, is_special in ((CONTROL, True), (USER_DEFINED, False)):

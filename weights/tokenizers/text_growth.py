@@ -134,7 +134,7 @@ def _read(path: Path, data: bytes, start: int) -> Any:
             return json.JSONDecoder().raw_decode(data[start : start + size].decode("utf-8", "replace"))[0]
         except (ValueError, RecursionError) as error:
             problem = error
-    raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again")
+    raise TokenizerError(f"{path}: the file is damaged ({problem})", hint="download the file again")
 
 
 def check_added(path: Path, added: Sequence[str], growth: float) -> None:
@@ -142,7 +142,7 @@ def check_added(path: Path, added: Sequence[str], growth: float) -> None:
     size = sum(map(_bytes, added))
     if size * growth > _MAX_ADDED:
         raise TokenizerError(
-            f"{path}: added tokens have {size:,} bytes, and the normalizer can make them {growth:,.0f} times as long, "
+            f"{path}: the normalizer can make the {size:,} bytes of the added tokens {growth:,.0f} times as long, "
             f"expected at most {_MAX_ADDED:,} bytes"
         )
 

@@ -134,15 +134,15 @@ MODEL_TYPES = {
 # The types of models whose tokenizer.json transformers uses unchanged, whatever class their files name.
 UNCHANGED_TYPES = ("modernbert", "qwen2")
 
-_OWN_SPLIT = "it splits texts with its own rules before it uses the vocabulary"
+_OWN_SPLIT = "this tokenizer splits texts with its own rules before it uses the vocabulary"
 # These classes would give wrong ids if they were read as a similar class, or from a tokenizer.json with another origin.
 REFUSED = {
-    "BertJapaneseTokenizer": "it splits texts into words with MeCab, Sudachi or Juman++",
-    "BertweetTokenizer": "it normalizes tweets before it uses the vocabulary",
-    "PhobertTokenizer": "it expects texts that another program has segmented into words",
+    "BertJapaneseTokenizer": "this tokenizer splits texts into words with MeCab, Sudachi or Juman++",
+    "BertweetTokenizer": "this tokenizer normalizes tweets before it uses the vocabulary",
+    "PhobertTokenizer": "this tokenizer expects texts that another program has segmented into words",
     "FlaubertTokenizer": _OWN_SPLIT,
     "XLMTokenizer": _OWN_SPLIT,
-    "CanineTokenizer": "it has no vocabulary",
-    "RoCBertTokenizer": "its model also takes the shapes and pronunciations of characters",
-    "TapasTokenizer": "it reads tables",
+    "CanineTokenizer": "this tokenizer has no vocabulary",
+    "RoCBertTokenizer": "the model also takes the shapes and pronunciations of characters",
+    "TapasTokenizer": "this tokenizer reads tables",
 }

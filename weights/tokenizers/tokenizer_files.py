@@ -104,7 +104,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
     name = name and name.removesuffix("Fast")
     if name in REFUSED:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {declared!r}, which mlxbert does not read: {REFUSED[name]}",
+            f"{folder}: tokenizer_class is {declared!r}, which mlxbert does not read because {REFUSED[name]}",
             hint="choose a model with another tokenizer",
         )
     if name is None:
@@ -114,7 +114,7 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         missing = [file for file in kind.files if not (folder / file).is_file()]
         if missing and not has_json:
             raise TokenizerError(
-                f"{folder}: no tokenizer.json and no {' and no '.join(missing)} in this folder, "
+                f"{folder}: the folder has no tokenizer.json and no {' and no '.join(missing)}, "
                 f"expected the files of {declared or name}",
                 hint=_missing_hint(folder, missing),
             )
@@ -123,15 +123,15 @@ def _choose(folder: Path, name: str | None, model_type: str | None) -> Tokenizer
         return None
     if name is not None:
         raise TokenizerError(
-            f"{folder}: tokenizer_class is {declared!r}, expected a tokenizer.json or one of "
-            f"{', '.join(sorted(CLASSES))}",
-            hint="with a tokenizer.json in the folder, any class can be read",
+            f"{folder}: tokenizer_class is {declared!r}, expected one of {', '.join(sorted(CLASSES))}, or any "
+            "class with a tokenizer.json",
+            hint="add the model's tokenizer.json to the folder",
         )
     kinds = [kind for kind in CLASSES.values() if all((folder / file).is_file() for file in kind.files)]
     if not kinds:
         files = dict.fromkeys(" with ".join(kind.files) for kind in CLASSES.values())
         raise TokenizerError(
-            f"{folder}: no tokenizer.json and no {', no '.join(files)} in this folder",
+            f"{folder}: the folder has no tokenizer.json and no vocabulary ({', '.join(files)})",
             hint="use a folder that also has the vocabulary",
         )
     return kinds[0]
@@ -181,7 +181,7 @@ def _read_json(path: Path) -> Tokenizer:
     except TokenizerError:
         raise
     except Exception as problem:
-        raise TokenizerError(f"{path}: damaged: {problem}", hint="download it again") from None
+        raise TokenizerError(f"{path}: the file is damaged ({problem})", hint="download the file again") from None
     tokenizer.no_truncation()  # some training runs save truncation and padding; here the caller decides both
     tokenizer.no_padding()
     _disable_dropout(path, tokenizer)
@@ -215,7 +215,7 @@ def _apply_steps(folder: Path, kind: TokenizerClass, tokenizer: Tokenizer, setti
         cased = isinstance(stated, normalizers.BertNormalizer) and not stated.lowercase
         if cased and flag(folder, settings, "do_lower_case") is None:
             ours.lowercase = False
-            note = "%s does not lowercase texts, and no do_lower_case is set: transformers would lowercase them"
+            note = "%s does not lowercase texts, but transformers would, because do_lower_case is not set"
             _LOG.warning(note, folder / TOKENIZER_JSON)
         if _state(stated) != _state(ours):
             setattr(tokenizer, part, ours)
@@ -261,7 +261,7 @@ def _from_tokenizer_json(
     tokenizer = _read_json(folder / TOKENIZER_JSON)
     if kind is not None and not unchanged and not isinstance(tokenizer.model, kind.model):
         unchanged = True
-        note = "%s has a vocabulary of type %s, its tokenizer_class has %s: the file is used unchanged"
+        note = "%s has a vocabulary of type %s, but its tokenizer_class has %s, so the file is used unchanged"
         _LOG.warning(note, folder / TOKENIZER_JSON, type(tokenizer.model).__name__, kind.model.__name__)
     if not unchanged:
         _apply_switches(folder, tokenizer, settings)
@@ -299,11 +299,11 @@ def _apply_ends(
     if before is None:
         tokenizer.post_processor = NO_ENDS
         _LOG.warning(
-            "%s: post_processor is null: texts get no special tokens, as in transformers", folder / TOKENIZER_JSON
+            "%s: post_processor is null, so texts get no special tokens, as in transformers", folder / TOKENIZER_JSON
         )
     for token, (number, correct) in other_ids(tokenizer).items():
         problem = "does not have" if correct is None else f"gives the id {correct}"
-        note = "%s: the post_processor adds %s with the id %d, as in transformers; the vocabulary %s it"
+        note = "%s: the post_processor adds %s with the id %d, as in transformers, but the vocabulary %s this token"
         _LOG.warning(note, folder / TOKENIZER_JSON, token, number, problem)
 
 

@@ -20,7 +20,7 @@ def _lines(path: Path) -> list[str]:
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except UnicodeDecodeError as problem:
-        raise TokenizerError(f"{path}: not UTF-8 at byte {problem.start}") from None
+        raise TokenizerError(f"{path}: the file is not UTF-8 at byte {problem.start}") from None
     if lines and not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
@@ -80,18 +80,18 @@ def byte_pairs(folder: Path, settings: Mapping[str, Any], special: Special) -> T
     numbers = sorted(number for number in vocab.values() if type(number) is int)
     if len(numbers) != len(vocab):
         wrong = next(item for item in vocab.items() if type(item[1]) is not int)
-        raise TokenizerError(f"{path}: {wrong[0]!r} has id {wrong[1]!r:.40}, expected a whole number")
+        raise TokenizerError(f"{path}: token {wrong[0]!r} has id {wrong[1]!r:.40}, expected a whole number")
     for before, number in pairwise([-1, *numbers]):
         if number != before + 1:
-            what = "appears twice" if number == before else f"follows {before}"
-            raise TokenizerError(f"{path}: id {number} {what}, expected each id from 0 once")
+            what = "appears twice" if number == before else f"follows id {before}"
+            raise TokenizerError(f"{path}: id {number} {what}, expected every id from 0 exactly once")
     merges = _merges(folder / "merges.txt")
     try:
         tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
     except Exception as problem:  # the library names the token
         raise TokenizerError(
-            f"{folder / 'merges.txt'}: {problem}, expected tokens of vocab.json only",
-            hint="both files must be from the same model",
+            f"{folder / 'merges.txt'}: a merge is invalid ({problem}), expected only tokens of vocab.json",
+            hint="use vocab.json and merges.txt of the same model",
         ) from None
     tokenizer.pre_tokenizer = byte_steps(folder, settings)["pre_tokenizer"]
     tokenizer.decoder = decoders.ByteLevel()

@@ -68,7 +68,7 @@ def test_a_header_written_by_hand_is_read(tmp_path: Path, header: dict[str, Any]
 def test_a_truncated_file_is_refused(tmp_path: Path, whole: bytes, part: int) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(whole[: len(whole) * part // 40])
-    with pytest.raises(CheckpointError, match=r"x\.safetensors: (truncated|damaged)"):
+    with pytest.raises(CheckpointError, match=r"x\.safetensors: .* (truncated|damaged)"):
         read_header(path)
 
 
@@ -91,29 +91,29 @@ def test_a_header_that_is_no_json_is_refused(tmp_path: Path, header: bytes) -> N
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ([], "expected a JSON object, found list"),
-        ({"a": 5}, "'a' has no dtype, shape and data_offsets"),
-        ({"a": {"dtype": "F32"}}, "'a' has no dtype"),
-        (changed("b", data_offsets=[24]), "'b' has no dtype"),
-        (changed("b", data_offsets=[24.0, 32.0]), "'b' has no dtype"),
-        (changed("b", data_offsets=["24", "32"]), "'b' has no dtype"),
-        (changed("b", shape="4"), "'b' has no dtype"),
+        ([], "is a list, expected a JSON object"),
+        ({"a": 5}, "'a' has no valid dtype, shape and data_offsets"),
+        ({"a": {"dtype": "F32"}}, "'a' has no valid dtype"),
+        (changed("b", data_offsets=[24]), "'b' has no valid dtype"),
+        (changed("b", data_offsets=[24.0, 32.0]), "'b' has no valid dtype"),
+        (changed("b", data_offsets=["24", "32"]), "'b' has no valid dtype"),
+        (changed("b", shape="4"), "'b' has no valid dtype"),
         (changed("b", data_offsets=[20, 28]), "'b' starts at byte 20, expected 24"),
-        (changed("b", data_offsets=[25, 33]), "'b' is at bytes 25 to 33, but there are 32"),
+        (changed("b", data_offsets=[25, 33]), "'b' is at bytes 25 to 33 of 32"),
         (changed("b", data_offsets=[32, 24]), "'b' is at bytes 32 to 24"),
         (changed("a", data_offsets=[-24, 0]), "'a' is at bytes -24 to 0"),
         (changed("b", data_offsets=[24, 30]), "'b' of F16 [4] has 6 bytes"),
-        (changed("b", shape=[3], data_offsets=[24, 30]), "2 bytes after the last tensor"),
+        (changed("b", shape=[3], data_offsets=[24, 30]), "2 bytes follow the last tensor"),
         (changed("a", shape=[2, 2], data_offsets=[0, 16]), "'b' starts at byte 24, expected 16"),
         (changed("b", dtype="F12"), "'b' has dtype 'F12'"),
         (changed("b", dtype="f16"), "'b' has dtype 'f16'"),
-        (changed("b", shape=[-4]), "'b' has shape [-4]"),
-        (changed("b", shape=[-2, -2]), "'b' has shape [-2, -2]"),
-        (changed("b", shape=[True, 4]), "'b' has shape [True, 4]"),
-        (changed("b", shape=[4.0]), "'b' has shape [4.0]"),
-        (changed("b", shape=[2**62, 4]), "has shape [4611686018427387904, 4]"),
-        (changed("a", shape=[0, 2**31], data_offsets=[0, 0]), "has shape [0, 2147483648]"),
-        ({}, "32 bytes after the last tensor"),
+        (changed("b", shape=[-4]), "'b' has the invalid shape [-4]"),
+        (changed("b", shape=[-2, -2]), "'b' has the invalid shape [-2, -2]"),
+        (changed("b", shape=[True, 4]), "'b' has the invalid shape [True, 4]"),
+        (changed("b", shape=[4.0]), "'b' has the invalid shape [4.0]"),
+        (changed("b", shape=[2**62, 4]), "has the invalid shape [4611686018427387904, 4]"),
+        (changed("a", shape=[0, 2**31], data_offsets=[0, 0]), "has the invalid shape [0, 2147483648]"),
+        ({}, "32 bytes follow the last tensor"),
         (ENTRIES | {"__metadata__": {"format": 5}}, "__metadata__ is not an object of strings"),
         (ENTRIES | {"__metadata__": "pt"}, "__metadata__ is not an object of strings"),
     ],

@@ -148,7 +148,7 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
 )
 def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, shard: str) -> None:
     (tmp_path / reader.INDEX).write_text(json.dumps({"weight_map": {"w": shard}}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"index\.json: shard"):
+    with pytest.raises(CheckpointError, match=r"index\.json: (a )?shard"):
         reader.read_headers(tmp_path)
 
 

@@ -94,7 +94,7 @@ def test_offline_uses_the_cache_and_fails_without_one(machine: Machine, how: str
     option = ["--offline"] if how == "option" else []
     variables = {"hub": {"HF_HUB_OFFLINE": "Yes"}, "transformers": {"TRANSFORMERS_OFFLINE": "1"}}.get(how, {})
     machine.run(*FILL, *option, **variables).fails(
-        1, "org/tiny: not in the cache", "hint: run `mlxbert models download"
+        1, "org/tiny: the model is not in the cache", "hint: run `mlxbert models download"
     )
     assert machine.hub.requests == []
     assert machine.run(*FILL).status == 0
@@ -159,11 +159,11 @@ def test_a_cache_that_huggingface_hub_filled_is_used(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("org/none", [], ["org/none: no such model on the hub", "hint: check the spelling"]),
+        ("org/none", [], ["org/none: there is no such model on the hub", "hint: check the spelling"]),
         (NAME, ["--revision", "none"], ["no revision 'none'", "hint: "]),
         ("org/private", [], ["no such model", "HF_TOKEN"]),
-        ("org/gated", [], ["access is restricted", "/org/gated"]),
-        ("org/keras", [], ["no folder with config.json", "weights found: tf_model.h5\n", "hint: "]),
+        ("org/gated", [], ["restricted model", "/org/gated"]),
+        ("org/keras", [], ["no folder has config.json", "found tf_model.h5\n", "hint: "]),
         ("org/down", [], ["status 500", "hint: "]),
         ("org/evil", [], ["'../evil.txt'", "nothing was written"]),
         ("org/absolute", [], ["'/etc/x'", "nothing was written"]),

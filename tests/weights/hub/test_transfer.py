@@ -98,8 +98,8 @@ def test_a_file_is_compared_with_all_that_is_known(hub_of_file: HubOfOneFile, et
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
-        ({"ETag": f'"{GIT}"'}, f"announces the hash {GIT}, and lists {SHA256}"),
-        ({"X-Linked-Size": "7"}, f"announces 7 bytes, and lists {len(DATA):,}"),
+        ({"ETag": f'"{GIT}"'}, f"announces the hash {GIT}, but lists {SHA256}"),
+        ({"X-Linked-Size": "7"}, f"announces 7 bytes, but lists {len(DATA):,}"),
         ({"X-Repo-Commit": "2" * 40}, "returned the commit 22"),
         ({"ETag": '"../x"'}, "returned the ETag '../x'"),
         ({"Content-Type": "text/html"}, "web page"),

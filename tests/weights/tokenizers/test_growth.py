@@ -95,13 +95,13 @@ def test_added_tokens_may_not_be_long_when_they_are_normalized(tmp_path: Path) -
         ]
         folder = with_steps(tmp_path / f"whole-{normalized}", "normalizer", replace("a", "a" * 60), added_tokens=added)
         if normalized:
-            assert "added tokens have 400,490 bytes" in refusal(folder)
+            assert "the 400,490 bytes of the added tokens" in refusal(folder)
         else:
             assert read_tokenizer(folder).tokenizer.token_to_id("0" + "a" * 2000) == len(VOCAB)
     folder = with_steps(tmp_path / "settings", "normalizer", replace("a", "a" * 60))
     entries = {str(len(VOCAB)): {"content": "a" * 400_000, "normalized": True, **flags}}
     put(folder, {"tokenizer_config.json": {"added_tokens_decoder": entries}})
-    assert "added tokens have 400,000 bytes" in refusal(folder)
+    assert "the 400,000 bytes of the added tokens" in refusal(folder)
 
 
 def test_a_table_makes_few_bytes_of_a_character(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mlxbert.weights.formats.protobuf import MalformedError
 
-_RESAVE = "load it with the program that wrote it and save the model as safetensors"
+_RESAVE = "load the checkpoint with the program that wrote it, and save the model as safetensors"
 GENERATOR = "ElectraForMaskedLM"  # the class that selects the generator of ELECTRA's two networks
 _SLOTS = re.compile(
     r".*/(adam_[mv]|lamb_[mv]|(Adam|LAMB|AdamWeightDecay|LAMBOptimizer|AdamWeightDecayOptimizer|Momentum)(_\d+)?"
@@ -78,20 +78,20 @@ def unsupported_reason(names: Iterable[str]) -> tuple[str, str] | None:
     for name in names:
         if any(mark in name for mark in _OBJECTS):
             return (
-                f"tensor {name!r} is from a TensorFlow 2 checkpoint, which has object-based names, expected the names "
-                "of Google's BERT, ALBERT or ELECTRA (TensorFlow 1)",
+                f"tensor {name!r} has an object-based name of TensorFlow 2, expected a name from Google's BERT, ALBERT "
+                "or ELECTRA (TensorFlow 1)",
                 _RESAVE,
             )
         if _FACTORED.fullmatch(name):
             return (
                 f"tensor {name!r} is from the first ALBERT of albert_zh, which adds positions after the embedding "
                 "projection, unlike every ALBERT in transformers",
-                "use one of the models that its authors trained with Google's code",
+                "use a model that the authors of albert_zh trained with Google's code",
             )
         root = name.removeprefix("module/").partition("/")[0]
         if root not in _ROOTS and _NUMBERED.fullmatch(name) and not _SLOTS.fullmatch(name):
             return (
-                f"tensor {name!r} has a name that Keras numbered, and the number does not identify its layer",
+                f"tensor {name!r} has a number from Keras, which does not identify the layer of the tensor",
                 _RESAVE,
             )
     return None

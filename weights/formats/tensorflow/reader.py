@@ -51,10 +51,10 @@ def _choose(folder: Path, indexes: list[str]) -> str:
     name = re.split(r"[/\\]", named[1])[-1] + TF_INDEX if named else None
     if name in indexes:
         return str(name)
-    state = f"a file '{TF_STATE}' that names {name!r}" if name else f"no file '{TF_STATE}' that names one of them"
+    state = f"the file '{TF_STATE}' names {name!r}" if name else f"no file '{TF_STATE}' says which one to load"
     raise CheckpointError(
-        f"{folder}: {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}) and {state}, expected one",
-        hint="move the checkpoint to load to a separate folder",
+        f"{folder}: the folder has {len(indexes)} TensorFlow checkpoints ({', '.join(indexes[:5])}), but {state}",
+        hint="move the checkpoint that you want to load to a separate folder",
     )
 
 
@@ -76,7 +76,7 @@ def find_index(folder: Path) -> Path | None:
             raise CheckpointError(
                 f"{folder / name}: is a single-file TensorFlow checkpoint (version 1 of the format), "
                 f"expected {name}{TF_INDEX} and {name}.data-00000-of-00001",
-                hint="load it in TensorFlow and save it with tf.compat.v1.train.Saver",
+                hint="load the checkpoint in TensorFlow, and save it with tf.compat.v1.train.Saver",
             )
     return None
 
@@ -87,7 +87,9 @@ def _shards(path: Path, count: int) -> list[tuple[Path, int]]:
     for number in range(count):
         shard = path.with_name(f"{stem}.data-{number:05}-of-{count:05}")
         if not shard.is_file():
-            raise CheckpointError(f"{path}: {shard.name}, one of {count} data files, is not in the folder", hint=_AGAIN)
+            raise CheckpointError(
+                f"{path}: the data file {shard.name} (one of {count}) is not in the folder", hint=_AGAIN
+            )
         shards.append((shard, shard.stat().st_size))
     return shards
 
@@ -98,17 +100,18 @@ def _check_offsets(path: Path, bundle: Bundle, shards: Sequence[tuple[Path, int]
     for name, entry in sorted(bundle.entries.items(), key=lambda item: (item[1].shard, item[1].offset, item[1].size)):
         if entry.shard >= len(shards):
             raise CheckpointError(
-                f"{path}: damaged: tensor {name!r} is in data file {entry.shard}, expected 0 to {len(shards) - 1}"
+                f"{path}: the index is damaged, because tensor {name!r} is in data file {entry.shard}, expected 0 to "
+                f"{len(shards) - 1}"
             )
         shard, size = shards[entry.shard]
         if entry.offset + entry.size > size:
             raise CheckpointError(
-                f"{shard}: truncated: tensor {name!r} is at bytes {entry.offset} to {entry.offset + entry.size}, "
-                f"but the file has {size}",
+                f"{shard}: the file is truncated, because tensor {name!r} is at bytes {entry.offset} to "
+                f"{entry.offset + entry.size} of {size} bytes",
                 hint=_AGAIN,
             )
         if (entry.shard, entry.offset) < position:
-            raise CheckpointError(f"{path}: damaged: tensors {before!r} and {name!r} overlap")
+            raise CheckpointError(f"{path}: the index is damaged, because tensors {before!r} and {name!r} overlap")
         position, before = (entry.shard, entry.offset + entry.size), name
 
 
@@ -120,10 +123,14 @@ def _info(path: Path, name: str, entry: TensorEntry) -> TensorInfo:
         )
     dtype = _DTYPES[entry.dtype]
     if any(size > MAX_SIZE for size in entry.shape):
-        raise CheckpointError(f"{path}: damaged: tensor {name!r} has shape {list(entry.shape)}")
+        raise CheckpointError(
+            f"{path}: the index is damaged, because tensor {name!r} has the invalid shape {list(entry.shape)}"
+        )
     expected = math.prod(entry.shape) * BYTES[dtype]
     if entry.size != expected:
-        raise CheckpointError(f"{path}: damaged: tensor {name!r} has {entry.size} bytes of data, expected {expected}")
+        raise CheckpointError(
+            f"{path}: the index is damaged, because tensor {name!r} has {entry.size} bytes of data, expected {expected}"
+        )
     return TensorInfo(dtype, _model_shape(name, entry), path, name)
 
 
@@ -169,7 +176,7 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
         stored = info.stored_as or name
         entry = bundle.entries.get(stored)
         if entry is None or _model_shape(stored, entry) != info.shape or entry.shard >= len(shards):
-            raise CheckpointError(f"{path}: changed since it was opened")
+            raise CheckpointError(f"{path}: the file changed since it was opened")
         return _read(shards[entry.shard][0], stored, entry, info.dtype)
 
     return LazyArrays(header.tensors, read)
@@ -184,6 +191,9 @@ def _read(shard: Path, name: str, entry: TensorEntry, dtype: str) -> mx.array:
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"{shard}: tensor {name!r} cannot be read ({problem})") from None
     if checksum(data) != entry.checksum:
-        raise CheckpointError(f"{shard}: damaged: the data of tensor {name!r} does not match its checksum", hint=_AGAIN)
+        raise CheckpointError(
+            f"{shard}: the file is damaged, because the data of tensor {name!r} does not match its checksum",
+            hint=_AGAIN,
+        )
     array = from_bytes(data, dtype, entry.shape)
     return array.T if is_transposed(name) else array

@@ -15,14 +15,14 @@ def decompress(data: bytes) -> bytes:
     """Decompresses a Snappy stream."""
     length, at = varint(data, 0, len(data))
     if length > _MAX_RATIO * len(data):
-        raise MalformedError(f"{len(data)} compressed bytes cannot expand to {length}")
+        raise MalformedError(f"{len(data)} compressed bytes cannot expand to {length} bytes")
     out = bytearray()
     while at < len(data):
         at = _element(data, at, out)
         if at > len(data) or len(out) > length:
-            raise MalformedError(f"compressed data extends past its declared {length} bytes")
+            raise MalformedError(f"the compressed data extends past its declared {length} bytes")
     if len(out) != length:
-        raise MalformedError(f"compressed data holds {len(out)} bytes, expected {length}")
+        raise MalformedError(f"the compressed data holds {len(out)} bytes, expected {length}")
     return bytes(out)
 
 
@@ -42,7 +42,9 @@ def _element(data: bytes, at: int, out: bytearray) -> int:
     if kind == 1:
         back, size = back | tag >> 5 << 8, (high & 7) + 4
     if not 0 < back <= len(out):
-        raise MalformedError(f"compressed data copies from {back} bytes back, but there are only {len(out)}")
+        raise MalformedError(
+            f"the compressed data copies from {back} bytes back, but only {len(out)} bytes come before"
+        )
     start = len(out) - back
     piece = bytes(out[start : start + size])
     out += (piece * (size // back + 1))[:size]  # a copy may overlap its own output

@@ -71,14 +71,14 @@ def _block(data: bytes, offset: int, size: int) -> bytes:
         raise MalformedError(f"the block at byte {offset} does not match its checksum")
     kind, content = data[end - _TRAILER], data[offset : offset + size]
     if kind not in (_PLAIN, _SNAPPY):
-        raise MalformedError(f"the block at byte {offset} has type {kind}")
+        raise MalformedError(f"the block at byte {offset} has the unknown type {kind}")
     return decompress(content) if kind == _SNAPPY else content
 
 
 def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yields the keys and values of a block; skips the restart points at its end, which only searches need."""
     if len(block) < 4:
-        raise MalformedError(f"a block of {len(block)} bytes")
+        raise MalformedError(f"a block has {len(block)} bytes, expected at least 4")
     end = len(block) - 4 - 4 * _U32.unpack_from(block, len(block) - 4)[0]
     if end < 0:
         raise MalformedError("a block is too short for its list of restart points")
@@ -88,7 +88,7 @@ def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         unshared, at = varint(block, at, end)
         size, at = varint(block, at, end)
         if shared > len(key) or shared + unshared > _MAX_KEY or at + unshared + size > end:
-            raise MalformedError(f"no valid entry at byte {at} of a block")
+            raise MalformedError(f"the entry at byte {at} of a block is invalid")
         key = key[:shared] + block[at : at + unshared]
         at += unshared + size
         yield key, block[at - size : at]
@@ -97,7 +97,7 @@ def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(data) - len(MAGIC)
     if len(data) < _FOOTER or data[end:] != MAGIC:
-        raise MalformedError("it does not end with a table footer")
+        raise MalformedError("the file does not end with a table footer")
     offset, size, at = _handle(data, len(data) - _FOOTER, end)
     _block(data, offset, size)  # the metaindex; TensorFlow writes no filters
     offset, size, _ = _handle(data, at, end)
@@ -122,11 +122,11 @@ def _shards(message: bytes) -> int:
             version = protobuf.numbers(message, start, end).get(2, 0)
     values = protobuf.numbers(message, 0, len(message))
     if values.get(2, 0) != 0:
-        raise _Unread("its numbers are big-endian, expected little-endian")
+        raise _Unread("the numbers are big-endian, expected little-endian")
     if version > _VERSION:
-        raise _Unread(f"version {version} of the format, expected {_VERSION}")
+        raise _Unread(f"the format has version {version}, expected {_VERSION}")
     if not 1 <= values.get(1, 0) <= _MAX_ENTRIES:
-        raise MalformedError(f"{values.get(1, 0)} data files")
+        raise MalformedError(f"the index names {values.get(1, 0)} data files, expected 1 to {_MAX_ENTRIES}")
     return values[1]
 
 
@@ -136,9 +136,9 @@ def _shape(message: bytes, at: int, end: int) -> tuple[int, ...]:
         if (number, wire) == (2, protobuf.BYTES):
             sizes.append(protobuf.numbers(message, start, stop).get(1, 0))
         elif (number, wire) == (3, VARINT):
-            raise MalformedError("a shape of unknown rank")
+            raise MalformedError("a shape has an unknown rank")
     if len(sizes) > _MAX_RANK:
-        raise MalformedError(f"a shape of {len(sizes)} axes")
+        raise MalformedError(f"a shape has {len(sizes)} axes, expected at most {_MAX_RANK}")
     return tuple(sizes)
 
 
@@ -160,7 +160,7 @@ def _bundle(data: bytes) -> Bundle:
     shards, entries = 0, {}
     for number, (key, value) in enumerate(_table(data)):
         if number > _MAX_ENTRIES:
-            raise MalformedError(f"more than {_MAX_ENTRIES} entries")
+            raise MalformedError(f"the index has more than {_MAX_ENTRIES} entries")
         if (number == 0) != (key == b""):
             raise MalformedError(_BAD_ORDER)
         if key == b"":
@@ -172,7 +172,7 @@ def _bundle(data: bytes) -> Bundle:
                 raise MalformedError(f"the name {key!r:.60} is not UTF-8") from None
             entries[name] = _entry(name, value)
     if not shards:
-        raise MalformedError("it is empty")
+        raise MalformedError("the index is empty")
     return Bundle(shards, entries)
 
 
@@ -182,17 +182,18 @@ def read_bundle(path: Path) -> Bundle:
         size = path.stat().st_size
         if size > MAX_INDEX:
             raise CheckpointError(
-                f"{path}: {size} bytes, expected the index of a TensorFlow checkpoint, at most {MAX_INDEX}"
+                f"{path}: the index of the TensorFlow checkpoint has {size} bytes, expected at most {MAX_INDEX}"
             )
         return _bundle(path.read_bytes())
     except OSError as problem:
         raise CheckpointError(f"{path}: cannot be read ({problem.strerror})") from None
     except _Unread as problem:
         raise CheckpointError(
-            f"{path}: {problem}", hint="load it with the program that wrote it and save the model as safetensors"
+            f"{path}: {problem}",
+            hint="load the checkpoint with the program that wrote it, and save the model as safetensors",
         ) from None
     except MalformedError as problem:
         raise CheckpointError(
-            f"{path}: damaged, expected the index of a TensorFlow checkpoint: {problem}",
+            f"{path}: the index of the TensorFlow checkpoint is damaged ({problem})",
             hint="download the checkpoint again",
         ) from None

@@ -59,9 +59,9 @@ def _split_entries(path: Path, value: object) -> tuple[dict[str, TorchTensor], t
             skipped.append(str(name)[:200])
         else:
             inner = _key_of_tensors(value)
-            hint = None if inner is None else f"the tensors are in {inner!r:.80}: save only that dict, as safetensors"
+            hint = None if inner is None else f"save only the dict {inner!r:.80}, which has the tensors, as safetensors"
             raise CheckpointError(
-                f"{path}: {name!r:.200} is a {_kind(entry)}, expected a dict of named tensors", hint=hint
+                f"{path}: entry {name!r:.200} is a {_kind(entry)}, expected a tensor with a name", hint=hint
             )
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensors")
@@ -81,36 +81,44 @@ def _key_of_tensors(value: dict[Any, Any]) -> object | None:
 def _check(path: Path, name: str, tensor: TorchTensor, spans: Mapping[str, Member]) -> None:
     storage = tensor.storage
     if storage.key not in spans:
-        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has its data in {storage.key}, which is missing")
+        raise CheckpointError(
+            f"{path}: the file is damaged, because storage {storage.key} with the data of {name!r:.200} is missing"
+        )
     size = storage.count * BYTES[storage.dtype]
     if size != spans[storage.key].size:
         raise CheckpointError(
-            f"{path}: damaged: {spans[storage.key].size} bytes of data for tensor {name!r:.200}, expected {size}",
+            f"{path}: the file is damaged, because tensor {name!r:.200} has {spans[storage.key].size} bytes of data, "
+            f"expected {size}",
             hint=_AGAIN,
         )
     sizes, strides = tensor.shape, tensor.strides
     if len(sizes) != len(strides) or len(sizes) > MAX_AXES or not all(0 <= each <= MAX_SIZE for each in sizes):
-        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} has an invalid shape")
+        raise CheckpointError(f"{path}: the file is damaged, because tensor {name!r:.200} has an invalid shape")
     last = sum((each - 1) * stride for each, stride in zip(sizes, strides, strict=True)) if math.prod(sizes) else -1
     inside = tensor.offset >= 0 and min(strides, default=0) >= 0 and tensor.offset + last < storage.count
     if not inside:
-        raise CheckpointError(f"{path}: damaged: tensor {name!r:.200} extends past its {storage.count} numbers of data")
+        raise CheckpointError(
+            f"{path}: the file is damaged, because tensor {name!r:.200} extends past its data of "
+            f"{storage.count} numbers"
+        )
 
 
 def _read_zip(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
     members = read_members(path, file, total)
     order, pickle = members.get("byteorder"), members.get("data.pkl")
     if order is not None and (order.size > 16 or _member(file, order) != b"little"):
-        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
+        raise CheckpointError(f"{path}: the numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
     if pickle is None:
-        raise CheckpointError(f"{path}: a zip archive without data.pkl, expected a file written by torch.save")
+        raise CheckpointError(f"{path}: is a zip archive without data.pkl, expected a file written by torch.save")
     if pickle.size > MAX_BYTES:
         raise CheckpointError(f"{path}: data.pkl has {pickle.size} bytes, expected at most {MAX_BYTES}")
     pickle.check(path, "data.pkl", _member(file, pickle))
     file.seek(pickle.start)
     value, _ = read_pickle(path, file, pickle.size)
     if file.tell() != pickle.start + pickle.size:
-        raise CheckpointError(f"{path}: damaged: data.pkl has bytes after the end of its pickle", hint=_AGAIN)
+        raise CheckpointError(
+            f"{path}: the file is damaged, because data.pkl has bytes after the end of its pickle", hint=_AGAIN
+        )
     return value, {name.removeprefix("data/"): each for name, each in members.items() if name.startswith("data/")}
 
 
@@ -122,14 +130,16 @@ def _member(file: BinaryIO, member: Member) -> bytes:
 def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[str, Member]]:
     """Reads the older format: five pickles (two numbers, system info, tensors, storage keys), then the storages."""
     if read_pickle(path, file)[0] != _MAGIC or read_pickle(path, file)[0] != _VERSION:
-        raise CheckpointError(f"{path}: a pickle that torch.save did not write, expected a dict of tensors")
+        raise CheckpointError(f"{path}: is a pickle that torch.save did not write, expected a dict of tensors")
     facts, _ = read_pickle(path, file)
     if not isinstance(facts, dict) or facts.get("little_endian") is not True:
-        raise CheckpointError(f"{path}: its numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
+        raise CheckpointError(f"{path}: the numbers are big-endian, expected little-endian", hint=_SAVE_AGAIN)
     value, storages = read_pickle(path, file)
     keys, _ = read_pickle(path, file)
     if type(keys) is not list or not all(type(key) is str and key in storages for key in keys):
-        raise CheckpointError(f"{path}: damaged: the storage keys do not match the tensors", hint=_AGAIN)
+        raise CheckpointError(
+            f"{path}: the file is damaged, because the storage keys do not match the tensors", hint=_AGAIN
+        )
     spans: dict[str, Member] = {}
     position = file.tell()
     for key in keys:
@@ -137,11 +147,16 @@ def _read_stream(path: Path, file: BinaryIO, total: int) -> tuple[object, dict[s
         count = file.read(8)
         start, size = position + 8, storages[key].count * BYTES[storages[key].dtype]
         if key in spans or start + size > total or struct.unpack("<q", count)[0] != storages[key].count:
-            raise CheckpointError(f"{path}: truncated or damaged: storage {key} is not at byte {position}", hint=_AGAIN)
+            raise CheckpointError(
+                f"{path}: the file is truncated or damaged, because storage {key} is not at byte {position}",
+                hint=_AGAIN,
+            )
         spans[key] = Member(start, size, None)
         position = start + size
     if position != total:
-        raise CheckpointError(f"{path}: damaged: {total - position} bytes after the last storage", hint=_AGAIN)
+        raise CheckpointError(
+            f"{path}: the file is damaged, because {total - position} bytes follow the last storage", hint=_AGAIN
+        )
     return value, spans
 
 
@@ -155,7 +170,7 @@ def _refuse_start(path: Path, start: bytes, total: int) -> None:
         raise CheckpointError(f"{path}: is a tar archive, the format of torch before 0.1.10", hint=_SAVE_AGAIN)
     if not start.startswith((b"PK\3\4", b"\x80")):
         raise CheckpointError(
-            f"{path}: starts with {start[:16]!r} and has {total} bytes: truncated or not written by torch.save",
+            f"{path}: is truncated or not written by torch.save ({total} bytes, starting with {start[:16]!r})",
             hint=_AGAIN,
         )
 
@@ -177,8 +192,7 @@ def read_content(path: Path) -> Content:
     size = sum(math.prod(each.shape) * BYTES[each.storage.dtype] for each in tensors.values())
     if size > MAX_RATIO * total:
         raise CheckpointError(
-            f"{path}: tensors of {size} bytes in a file of {total} bytes, expected at most {MAX_RATIO} times as many; "
-            "expanded tensors repeat the same numbers",
-            hint="save tensor.contiguous() of each tensor",
+            f"{path}: the tensors have {size} bytes, expected at most {MAX_RATIO} times the {total} bytes of the file",
+            hint="save tensor.contiguous() of each tensor, because expanded tensors repeat the same numbers",
         )
     return Content(tensors, skipped, spans, total)

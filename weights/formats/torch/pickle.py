@@ -25,7 +25,7 @@ from mlxbert.weights.formats.torch.records import (
 
 MAX_BYTES = 16 * 2**20  # per pickle; a model with thousands of tensors needs less than 1 MiB
 MAX_INSTRUCTIONS = 300_000  # per pickle; a tensor takes about 40
-_HINT = "nothing in it was executed; ask its author for safetensors"
+_HINT = "ask the author of the file for safetensors; nothing in the file was executed"
 
 
 class _Limited:
@@ -61,7 +61,7 @@ class _PickleReader:
         self.argument_items = 0  # items of lists and tuples passed to calls
 
     def raise_damaged(self, why: str) -> NoReturn:
-        raise CheckpointError(f"{self.path}: damaged pickle: {why}", hint="download the model again")
+        raise CheckpointError(f"{self.path}: the pickle is damaged ({why})", hint="download the model again")
 
     def raise_unsupported(self, what: str) -> NoReturn:
         raise CheckpointError(f"{self.path}: the pickle {what}, expected a plain dict of tensors", hint=_HINT)
@@ -98,16 +98,16 @@ class _PickleReader:
     def extend(self, items: list[Any]) -> None:
         target = self.pop()
         if type(target) is not list:
-            self.raise_damaged(f"items for a {type(target).__name__}, expected a list")
+            self.raise_damaged(f"items are added to a {type(target).__name__}, expected a list")
         target.extend(items)
         self.stack.append(target)
 
     def update(self, items: list[Any]) -> None:
         target = self.pop()
         if not isinstance(target, dict):
-            self.raise_damaged(f"entries for a {type(target).__name__}, expected a dict")
+            self.raise_damaged(f"entries are added to a {type(target).__name__}, expected a dict")
         if len(items) % 2:
-            self.raise_damaged("a key without a value")
+            self.raise_damaged("a key has no value")
         target.update(self.push_result(ordered_dict, zip(items[::2], items[1::2], strict=True)))
         self.stack[-1] = target
 
@@ -117,7 +117,7 @@ class _PickleReader:
     def stack_name(self) -> None:
         name, module = self.pop(), self.pop()
         if type(name) is not str or type(module) is not str:
-            self.raise_damaged("a name that is not a string")
+            self.raise_damaged("a name is not a string")
         self.name(f"{module}.{name}")
 
     def build(self) -> None:
@@ -203,10 +203,10 @@ def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any
     for _ in range(MAX_INSTRUCTIONS):
         code = limited.read(1)
         if not code:
-            reader.raise_damaged(f"no end within {limit} bytes" if limited.full() else "it is truncated")
+            reader.raise_damaged(f"it does not end within {limit} bytes" if limited.full() else "it is truncated")
         opcode = _OPCODES.get(code.decode("latin-1"))
         if opcode is None:
-            reader.raise_damaged(f"unknown instruction {code!r}")
+            reader.raise_damaged(f"instruction {code!r} is unknown")
         if opcode.name == "STOP":
             break
         if opcode.name not in _HANDLERS:
@@ -219,5 +219,5 @@ def read_pickle(path: Path, file: BinaryIO, limit: int = MAX_BYTES) -> tuple[Any
     else:
         reader.raise_unsupported(f"has more than {MAX_INSTRUCTIONS} instructions")
     if len(reader.stack) != 1 or reader.outer_stacks:
-        reader.raise_damaged("expected exactly one value at the end")
+        reader.raise_damaged("it does not end with exactly one value")
     return reader.stack[0], reader.storages

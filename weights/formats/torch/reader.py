@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SINGLE, INDEX = file_names.TORCH, file_names.TORCH_INDEX
-_CHANGED = "changed while it was read"
+_CHANGED = "the file changed while it was read"
 
 
 def read_header(path: Path) -> Header:

@@ -97,7 +97,7 @@ def resolve_storage(reference: object) -> Storage:
         case _:
             raise UnsupportedError("has a reference to something other than a whole storage of numbers")
     if not (key.isascii() and key.isdigit() and len(key) <= 40):
-        raise UnsupportedError(f"has a storage with the key {key[:80]!r}, expected a number")
+        raise UnsupportedError(f"has a storage with the key {key[:80]!r} instead of a number")
     if kind not in _STORAGES or type(count) is not int or not 0 <= count < 2**63:
         raise UnsupportedError(f"has a storage {key} of unknown type or invalid size")
     return Storage(key, _STORAGES[kind], count)
