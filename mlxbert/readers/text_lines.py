@@ -189,7 +189,7 @@ def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
     nul = raw.find(b"\0")
     if nul >= 0:
         raise InputError(
-            f"{place}: the byte at offset {start + nul} is zero, as in binary files and UTF-16, expected UTF-8",
+            f"{place}: the byte at offset {start + nul} is zero (a binary file or UTF-16), expected UTF-8 text",
             hint=_TO_UTF8,
         )
     try:

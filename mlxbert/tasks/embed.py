@@ -92,7 +92,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
             return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.encode(self.prompt + item)
         if self.prompt and len(encoding) <= self.prompt_length:
-            raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
+            raise InputError(f"the prompt and the text {item!r:.60} together have fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 

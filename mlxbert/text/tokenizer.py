@@ -144,7 +144,7 @@ class Tokenizer:
             copied.templates, copied.prompt = (self._single, copied._pair), prompt
             expected = self.pieces(prompt.before + "".join(copied.inside("a", "a")) + prompt.after)
             if copied.room(2) >= _MIN_ROOM and copied.encode("a", "a").ids != expected:
-                raise TokenizerError("the tokenizer does not split the model's prompt before spaces")
+                raise TokenizerError("the tokenizer does not separate the model's prompt from the texts at spaces")
         if copied.prompt is not None and copied.room(2) < _MIN_ROOM:
             raise TokenizerError(
                 f"the maximum input length is {copied.max_length} tokens, but the model's prompt needs "
@@ -221,7 +221,7 @@ class Tokenizer:
             valid = type(number) is int and 0 <= number < self._rows
             if not valid or self._tokenizer.id_to_token(number) is None:
                 raise ArgumentError(
-                    f"token id is {shown(number)}, expected one of the {self.vocab_size} ids of the vocabulary, from 0"
+                    f"token id is {shown(number)}, expected one of the {self.vocab_size} token ids, which start at 0"
                 )
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
@@ -340,7 +340,7 @@ class Tokenizer:
             )
         if largest >= self._rows:  # a special token that only the post-processor knows
             raise TokenizerError(
-                f"{text!r:.60} gives token id {largest}, but the model has only {self._rows} word embeddings"
+                f"the text {text!r:.60} gives token id {largest}, but the model has only {self._rows} word embeddings"
             )
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
