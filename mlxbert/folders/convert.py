@@ -183,7 +183,9 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
     if quantize is not None and (type(quantize) is not int or quantize not in BITS):
         raise ArgumentError(f"quantize is {quantize!r:.60}, expected 4 or 8 bits")
     if group_size is not None and quantize is None:
-        raise ArgumentError(f"group_size is {group_size!r:.60} without quantize", hint="add quantize=4 or quantize=8")
+        raise ArgumentError(
+            f"group_size is {group_size!r:.60}, but quantize is not given", hint="add quantize=4 or quantize=8"
+        )
     if group_size is not None and (type(group_size) is not int or group_size not in GROUP_SIZES):
         raise not_one_of("group_size", group_size, GROUP_SIZES)
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
@@ -196,13 +198,14 @@ def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
     differences = verification.differences
     problems = [difference.text for difference in differences if difference.kind != "output" or not comparable]
     if problems:
-        raise CheckpointError(f"{source}: the result would be a different model: {problems[0]}")
+        raise CheckpointError(f"{source}: the result would be a different model ({problems[0]})")
     for difference in differences:
         advice = f"; {more_bits(plan.quantization)}" if plan.quantization is not None else ""
         _LOG.warning("%s: the outputs of the result differ: %s%s", source, difference.text, advice)
     if not comparable:
         _LOG.warning(
-            "%s: computes NaN or infinite numbers, as does the result: their outputs cannot be compared", source
+            "%s: outputs cannot be compared, because both the source and the result compute NaN or infinite numbers",
+            source,
         )
     return replace(verification, b=str(plan.target))
 

@@ -53,15 +53,15 @@ def check_target(target: str | Path, source: Path | None, overwrite: bool) -> Pa
             check_location(target, source)
         if exists and any(target.iterdir()):
             if _manifest(target) is None:
-                raise ArgumentError(f"{target}: already exists, and mlxbert did not write it", hint=_HINT)
+                raise ArgumentError(f"{target}: already exists and was not written by mlxbert", hint=_HINT)
             if not overwrite:
-                raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces it")
+                raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces the folder")
             _check_unchanged(target, target)
         return target.resolve()
     except OSError as problem:
         raise MlxbertError(f"{target}: cannot be written ({problem.strerror})") from None
     except (RuntimeError, ValueError) as problem:  # no such user, a loop of links, a null character
-        raise ArgumentError(f"{str(target)!r:.200}: cannot be a folder ({problem})") from None
+        raise ArgumentError(f"{str(target)!r:.200}: is not a valid path ({problem})") from None
 
 
 def check_location(target: Path, source: Path) -> None:
@@ -69,11 +69,11 @@ def check_location(target: Path, source: Path) -> None:
     inside, outside = target.resolve(), source.resolve()
     if (same := identity(inside) == identity(outside)) or identity(outside) in map(identity, inside.parents):
         relation = "is" if same else "is inside"
-        raise ArgumentError(f"{target}: {relation} the folder of the source", hint="choose a folder outside it")
+        raise ArgumentError(f"{target}: {relation} the folder of the source", hint="choose a folder outside the source")
     if identity(inside) in map(identity, outside.parents):
         raise ArgumentError(f"{target}: contains the folder of the source")
     if identity(inside) == identity(Path.cwd()):  # replacing it would leave the process in a removed folder
-        raise ArgumentError(f"{target}: is the current folder", hint="choose a new folder inside it")
+        raise ArgumentError(f"{target}: is the current folder", hint="choose a new folder inside the current folder")
 
 
 def _manifest(folder: Path) -> Path | None:
@@ -91,14 +91,16 @@ def _check_unchanged(folder: Path, shown_as: Path) -> None:
     try:
         written = dict(json.loads(manifest.read_bytes())["written"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArgumentError(f"{shown_as / manifest.name}: mlxbert did not write this", hint=_HINT) from None
+        raise ArgumentError(f"{shown_as / manifest.name}: mlxbert did not write this file", hint=_HINT) from None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if (path.is_dir() and not path.is_symlink()) or name in (manifest.name, MARKER) or is_from_system(path):
             continue
         if name not in written or sha256(path) != written[name]:
             reason = "has changed since mlxbert wrote it" if name in written else "mlxbert did not write"
-            raise ArgumentError(f"{shown_as}: contains {name!r}, which {reason}", hint=f"move it away, or {_HINT}")
+            raise ArgumentError(
+                f"{shown_as}: contains {name!r}, which {reason}", hint=f"move this file away, or {_HINT}"
+            )
 
 
 def check_link_targets(target: Path, files: Iterable[Path]) -> None:
@@ -123,7 +125,7 @@ def partial_folder(target: Path, source: Path, overwrite: bool) -> Iterator[Path
     marker = partial / MARKER
     try:
         if partial.exists() and not marker.is_file() and any(partial.iterdir()):
-            raise ArgumentError(f"{partial}: already exists, and mlxbert did not write it", hint=_HINT)
+            raise ArgumentError(f"{partial}: already exists and was not written by mlxbert", hint=_HINT)
         partial.mkdir(parents=True, exist_ok=True)
         with acquire_lock(marker, "conversion"):
             try:

@@ -205,7 +205,7 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
         same = False
     if not same:
         raise CheckpointError(
-            f"{model.files.path}: its files have changed since the model was loaded", hint="load it again"
+            f"{model.files.path}: the files have changed since the model was loaded", hint="load the model again"
         )
 
 

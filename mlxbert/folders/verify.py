@@ -104,21 +104,21 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
     storage_a, storage_b = (storage_name(model.checkpoint) for model in (a, b))
     if storage_a != storage_b:
         yield (
-            f"A is stored in {storage_a}, B in {storage_b}; of {compared.compared} tensors, {compared.equal} are "
-            f"equal, and {compared.rounded} more once rounded to the same dtype"
+            f"A is stored in {storage_a} and B in {storage_b}; {compared.equal} of {compared.compared} tensors are "
+            f"equal, and {compared.rounded} more are equal after rounding to the same dtype"
         )
     yield from facts.idle_differences(a, b)
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
-            yield f"neither can run {part}: {problem}"
+            yield f"neither model can run {part} ({problem})"
     if a.no_vectors is not None and a.no_vectors == b.no_vectors:
-        yield f"neither makes vectors: {a.no_vectors}"
+        yield f"neither model makes vectors ({a.no_vectors})"
     for letter, model, other in (("A", a, b), ("B", b, a)):
         names = [name for name in model.checkpoint.ignored if name not in other.checkpoint.names]
         if names:
             more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
             listed = ", ".join(model.checkpoint.names[name] for name in names[:_MAX_NAMES])
-            yield f"not used, so not compared: only {letter} has {listed}{more}"
+            yield f"only {letter} has {listed}{more}, which are neither used nor compared"
 
 
 def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, broken: dict[str, str]) -> Iterator[str]:
@@ -127,19 +127,21 @@ def _unmeasured(a: OpenedModel, b: OpenedModel, measured: OutputDifferences, bro
     If only one of the models failed to compute outputs, there is no note, because this counts as a difference.
     """
     if broken.get("A") == broken.get("B") and broken:
-        yield f"outputs are not compared: A and B: {broken['A']}"
+        yield f"outputs of A and B are not compared, because {broken['A']}"
     elif len(broken) == 2:
         yield f"outputs are not compared: {'; '.join(f'{letter}: {problem}' for letter, problem in broken.items())}"
     elif not broken and not measured.texts:
-        yield "hidden states are not compared: the models split every text into different tokens"
+        yield "hidden states are not compared, because the models split every text into different tokens"
     elif not broken and measured.last_hidden_state is None:
         sizes = (str(model.config.hidden_size) for model in (a, b))
-        yield f"hidden states are not compared: {facts.both(*sizes)} values"
+        yield f"hidden states are not compared, because their sizes differ ({facts.both(*sizes)})"
 
 
 def _no_numbers(letter: str, problem: str) -> Difference:
     problems = {"A": None, "B": None, letter: problem}
-    return Difference("output", "outputs", problems["A"], problems["B"], f"outputs: only for {letter}, {problem}")
+    return Difference(
+        "output", "outputs", problems["A"], problems["B"], f"outputs: only {letter} fails, because {problem}"
+    )
 
 
 def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
@@ -147,7 +149,7 @@ def _reason(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> str:
     if not compared.rounded:
         return "and nothing else explains it"
     stored = facts.both(*(storage_name(model.checkpoint) for model in (a, b)))
-    return f"because tensors are equal only once rounded to the same dtype: {stored}"
+    return f"because tensors are equal only after rounding to the same dtype ({stored})"
 
 
 def _too_far(apart: float, allowed: float, why: str) -> Difference:

@@ -105,7 +105,7 @@ class Embedder(nn.Module):
             if weight.shape[-1] != width:
                 raise ArgumentError(
                     f"pooling '{_JOIN.join(self.config.poolings)}' gives {width} values, "
-                    f"layer {number + 1} after it ({type(layer).__name__}) takes {weight.shape[-1]}"
+                    f"but layer {number + 1} after the pooling ({type(layer).__name__}) takes {weight.shape[-1]} values"
                 )
             width = weight.shape[0]
         return width

@@ -56,7 +56,7 @@ class KnownIds:
 def check_rows(name: str, low: int, high: int, rows: int, table: str) -> None:
     """Raises an InputError unless a table of `rows` rows has every id from `low` to `high`."""
     if not 0 <= low <= high < rows:
-        raise InputError(f"{name} are from {low} to {high}, the {table} has ids from 0 to {rows - 1}")
+        raise InputError(f"{name} has ids from {low} to {high}, but the {table} has ids from 0 to {rows - 1}")
 
 
 def real_tokens(mask: mx.array) -> mx.array:
@@ -213,7 +213,7 @@ class Encoder(nn.Module):
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(
-                f"input of {input_ids.shape[1]} tokens, but the model takes at most {self.config.max_length}"
+                f"the input has {input_ids.shape[1]} tokens, but the model takes at most {self.config.max_length}"
             )
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)

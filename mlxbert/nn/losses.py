@@ -62,7 +62,9 @@ def soft_cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
 def _cross_entropies(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Returns the losses of the rows, (N,), the logits as float32, (N, C), and the log-sum-exp of each row, (N, 1)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
-        raise ArgumentError(f"targets have shape {targets.shape}, expected (N,) for logits (N, C) = {logits.shape}")
+        raise ArgumentError(
+            f"logits and targets have shapes {logits.shape} and {targets.shape}, expected (N, C) and (N,)"
+        )
     wide = logits.astype(mx.float32)
     log_sum = ops.log_sum_exp(wide)
     return (log_sum - mx.take_along_axis(wide, targets[:, None], axis=1))[:, 0], wide, log_sum

@@ -51,10 +51,13 @@ def _check(values: Sequence[str], top: Sequence[str], first: int, place: str, *,
     if len(values) != columns:
         hint = "separate the columns by tabs if words contain spaces" if spaced and len(values) > columns else None
         if "#" in (values[0], top[0]):  # a hashtag is a word
-            hint = "only CoNLL-U has comments: leave out lines that begin with #"
-        raise InputError(f"{place}: {counted_columns(len(values))}, line {first} has {columns}", hint=hint)
+            hint = "remove the lines that begin with #, because only CoNLL-U has comments"
+        counted = counted_columns(len(values))
+        raise InputError(f"{place}: the line has {counted}, but line {first} has {columns}", hint=hint)
     if "" in values:
-        raise InputError(f"{place}: column {values.index('') + 1} is empty, expected a value in each of {columns}")
+        raise InputError(
+            f"{place}: column {values.index('') + 1} of {columns} is empty, expected a value in each column"
+        )
 
 
 def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
@@ -71,15 +74,15 @@ def read_conllu(lines: Lines, wanted: Wanted) -> Iterator[Item]:
             values = line.split("\t")
             if len(values) != len(CONLLU):
                 raise InputError(
-                    f"{lines.name}, line {number}: {counted_columns(len(values))}, expected {len(CONLLU)} separated "
-                    "by tabs",
+                    f"{lines.name}, line {number}: the line has {counted_columns(len(values))}, expected {len(CONLLU)} "
+                    "columns separated by tabs",
                     hint="format='conll' reads files with other columns",
                 )
             if _WORD.fullmatch(values[0]):
                 start = start if words else f"line {number}"
                 words.append(values)
             elif not re.fullmatch(r"\d+[-.]\d+", values[0]):
-                raise InputError(f"{lines.name}, line {number}: id is {values[0]!r:.60}, expected a number")
+                raise InputError(f"{lines.name}, line {number}: the id is {values[0]!r:.60}, expected a number")
         else:
             if words:
                 yield start, _columns(words, CONLLU, text)

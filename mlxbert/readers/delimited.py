@@ -89,7 +89,8 @@ def _read(lines: Lines, wanted: Wanted, format: str, dialect: dict[str, Any]) ->
 
 def _other_length(row: Sequence[str], header: Sequence[str], place: str, separator: str, *, named: bool) -> InputError:
     """Returns the error for a row with more or fewer cells than there are columns."""
-    counts = f"{counted_columns(len(row))}, the {'header' if named else 'first row'} has {len(header)}"
+    first = "header" if named else "first row"
+    counts = f"the row has {counted_columns(len(row))}, but the {first} has {len(header)}"
     if len(row) < len(header):
         return placed(InputError(counts), place)
     last = len(header) - 1
@@ -103,9 +104,9 @@ def _all(source: str, header: Sequence[str]) -> list[str]:
     repeated = next((name for name, count in Counter(named).items() if count > 1), None)
     if repeated is not None or not named:
         message = "no column has a name" if repeated is None else f"column {repeated!r} occurs twice"
-        raise InputError(f"{source}, line 1: {message} in the header: {', '.join(header)}")
+        raise InputError(f"{source}, line 1: {message} in the header ({', '.join(header)})")
     if (hint := separator_hint(header)) is not None:
-        raise InputError(f"{source}, line 1: there is only one column, {header[0]!r}", hint=hint)
+        raise InputError(f"{source}, line 1: the header has only one column, {header[0]!r}", hint=hint)
     return named
 
 
@@ -140,7 +141,7 @@ class _RowLines:
                 self._columns, self._commas = self._columns or line.count("\t") + 1, self._commas or "," in line
             self._size += len(line) + 1
             if self._size > LONGEST:
-                self.lines.refuse(too_long(f"line {self._first}", hint="is a quote missing in this line?"))
+                self.lines.refuse(too_long(f"line {self._first}", hint="look for a missing quote in this line"))
                 yield '"' * (line.count('"') % 2) if self._enclose else ""
             else:
                 yield (as_data(line) if '"' in line and not self._enclose else line) + "\n"
@@ -179,7 +180,9 @@ class _RowLines:
         lines = [line, *(following for following, _ in self._ahead)]
         self._enclose = encloses(lines, self._columns, commas=self._commas, ends=ends)
         if self._enclose:
-            _LOG.warning("%s: quotes enclose fields, as in a .csv; they are not part of the texts", self.lines.name)
+            _LOG.warning(
+                "%s: quotes enclose fields, as in a .csv, so the quotes are not part of the texts", self.lines.name
+            )
         if problem is not None:
             self.lines.refuse(problem)
 
@@ -190,16 +193,16 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
     try:
         start, first, damage = _first_row(reader, text, named)
     except csv.Error as problem:
-        hint = "commas separate the columns of a .csv, and a quote inside quotes is written twice"
+        hint = "separate the columns with commas, and write a quote inside quotes twice"
         raise InputError(
             f"{name}: the {first_row} is not valid {format} ({problem})", hint=hint if format == "csv" else None
         ) from None
     if first is None:
-        raise InputError(f"{name}: empty, expected a {first_row}")
+        raise InputError(f"{name}: the input is empty, expected a {first_row}")
     if _SEPARATOR.fullmatch(",".join(first)):
         raise InputError(
-            f"{name}, line 1: names the separator for Excel ({','.join(first)!r}), expected a {first_row}",
-            hint="delete this line; columns are separated by commas in a .csv, by tabs in a .tsv",
+            f"{name}, line 1: {','.join(first)!r} names the separator for Excel, expected a {first_row}",
+            hint="delete this line, and separate the columns with commas in a .csv or with tabs in a .tsv",
         )
     if damage is not None and (named or not first):
         raise InputError(f"{name}, {damage.message}", hint=damage.hint)
@@ -248,8 +251,8 @@ def _broken(first: int, last: int, format: str, problem: str) -> InputError:
     A row whose closing quote is missing includes the rows after it.
     """
     if last == first:
-        return InputError(f"not a valid {format} row ({problem})")
+        return InputError(f"the row is not valid {format} ({problem})")
     return InputError(
-        f"not a valid {format} row ({problem}); it extends to line {last}, and all of these lines are skipped",
-        hint=f"is a quote missing in line {first}? write a quote inside quotes twice",
+        f"the row is not valid {format} ({problem}), so lines {first} to {last} are skipped",
+        hint=f"look for a missing quote in line {first}, and write a quote inside quotes twice",
     )

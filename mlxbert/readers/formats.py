@@ -70,7 +70,7 @@ class RecordFormat:
 _SAMPLE_LINES = 1000
 _WHOLE_FILE = 2**32  # bytes: the file may be a single line
 _SENTENCES = ("sentences of words", "use .txt, .jsonl or a table")
-_QUESTIONS = ("questions, for training and evaluation", "an array of records is format='json'")
+_QUESTIONS = ("questions for training and evaluation", "use format='json' for an array of records")
 FORMATS = {
     FormatName.txt: RecordFormat(read_txt, (".txt",)),
     FormatName.jsonl: RecordFormat(read_jsonl, (".jsonl", ".ndjson"), "field"),
@@ -83,10 +83,15 @@ FORMATS = {
     FormatName.squad: RecordFormat(read_json, (), refused=_QUESTIONS, most=_WHOLE_FILE),
 }
 # Hints for other files.
-_SAVED_AS = {ending: "save it as plain text, .txt" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")}
+_SAVED_AS = {
+    ending: "save the document as plain text (.txt)" for ending in (".doc", ".docx", ".odt", ".rtf", ".pdf", ".html")
+}
 _SAVED_AS |= {ending: "save the sheet as .csv" for ending in (".xls", ".xlsx", ".ods")}
-_SAVED_AS |= {ending: "each line is a text with format='txt'" for ending in (".md", ".rst", ".text", ".log")}
-_SAVED_AS |= {".npy": "these are vectors, not texts", ".safetensors": "these are tensors, not texts"}
+_SAVED_AS |= {ending: "use format='txt' to read each line as a text" for ending in (".md", ".rst", ".text", ".log")}
+_SAVED_AS |= {
+    ".npy": "a .npy file has vectors, not texts",
+    ".safetensors": "a .safetensors file has tensors, not texts",
+}
 
 
 def _ending(name: str) -> str:
@@ -112,13 +117,13 @@ def find_format(name: str, *, texts: bool = False) -> FormatName:
     if os.path.isdir(name):  # a text may be too long for a path
         raise ArgumentError(
             f"{name}: is a folder, expected a file",
-            hint="name a file in it; mlxbert.open_index(paths=FOLDER) searches whole folders",
+            hint="name a file in the folder, or search the whole folder with mlxbert.open_index(paths=FOLDER)",
         )
     endings = [ending for entry in FORMATS.values() if not (texts and entry.refused) for ending in entry.endings]
     raise ArgumentError(
-        f"{name}: extension {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with .gz or "
-        ".xz",
-        hint=_SAVED_AS.get(_ending(name), "otherwise name the format, for example format='jsonl'"),
+        f"{name}: the extension is {Path(name).suffix!r}, expected one of {', '.join(endings)}, or a text format with "
+        ".gz or .xz",
+        hint=_SAVED_AS.get(_ending(name), "name the format of the file, for example format='jsonl'"),
     )
 
 
@@ -215,7 +220,7 @@ def _check_texts(name: str, format: FormatName, texts: Sequence[str]) -> None:
         raise ArgumentError(f"{name}: a .{format} file has {refused[0]}, expected texts", hint=refused[1])
     if len(texts) > 1 and not FORMATS[format].value:
         raise ArgumentError(
-            f"{name}: a .{format} file has one text per line, expected {' and '.join(texts)}",
+            f"{name}: a .{format} file has one text per line, expected the columns {' and '.join(texts)}",
             hint="use .jsonl, .json, .csv, .tsv or .parquet",
         )
 
@@ -224,7 +229,7 @@ def _read(name: str, file: BinaryIO, format: FormatName, wanted: Wanted) -> tupl
     """Returns the items of an open file, and the `Lines` or `Binary` object that reads them."""
     record_format = FORMATS[format]
     if not wanted.header and format not in (FormatName.csv, FormatName.tsv):
-        raise ArgumentError(f"{name}: only a .csv or .tsv can lack a header, the input is {format}")
+        raise ArgumentError(f"{name}: the input is {format}, but only .csv and .tsv can be read without a header")
     if record_format.binary:
         binary = Binary(name, file)
         return record_format.read(binary, wanted), binary

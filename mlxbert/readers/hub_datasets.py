@@ -18,7 +18,9 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
     """
     repository, *rest = name.removeprefix(HUB).split(":")
     if not repository or len(rest) > 2:
-        raise ArgumentError(f"{name}: expected hub:NAME, hub:NAME:CONFIG or hub:NAME:CONFIG:SPLIT")
+        raise ArgumentError(
+            f"the data set is {name!r:.60}, expected hub:NAME, hub:NAME:CONFIG or hub:NAME:CONFIG:SPLIT"
+        )
     config, split = (*rest, "", "")[:2]
     try:
         import datasets

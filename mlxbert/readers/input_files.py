@@ -53,8 +53,8 @@ class _Raw(io.FileIO):
         if now != self.stamp:
             sizes = f"{self.stamp.size:,} bytes before, {now.size:,} now"
             raise ChangedError(
-                f"{self.shown_name}: changed while it was in use, expected a file that nothing writes to ({sizes})",
-                hint="wait until it is complete, and repeat the command",
+                f"{self.shown_name}: the file changed while in use ({sizes})",
+                hint="wait until nothing writes to the file, and repeat the command",
             )
 
     def readinto(self, buffer: Any, /) -> int | None:
@@ -165,10 +165,10 @@ def hint_of_missing(path: str | Path, problem: Exception) -> str | None:
             names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES) if entry.is_file()]
         similar = difflib.get_close_matches(Path(path).name, names, n=1, cutoff=0.85)
     if similar:
-        return f"there is a file {folder / similar[0]}"
+        return f"a file with a similar name is {folder / similar[0]}"
     if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return f"check the path: {folder.absolute()} has no such file"
+        return f"the folder {folder} does not exist"
+    return f"check the path, because {folder.absolute()} has no file with this name"
 
 
 def to_read_again(file: BinaryIO) -> InputFile | None:

@@ -10,7 +10,9 @@ from mlxbert.readers.text_lines import Lines
 
 _MAX_SIZE = 2**29  # characters
 _LINES = "for larger files, write one object per line (jq -c '.[]') and use format='jsonl'"
-_LAYOUT = 'a file of SQuAD is {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
+_LAYOUT = (
+    'a SQuAD file has the form {"data": [{"paragraphs": [{"context": …, "qas": [{"question": …, "answers": […]}]}]}]}'
+)
 
 
 def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
@@ -24,16 +26,16 @@ def read_json(lines: Lines, wanted: Wanted) -> Iterator[Item]:
         content = from_json("\n".join(_limited(lines)))
     except ValueError as problem:
         raise InputError(
-            f"{lines.name}: not valid JSON ({problem})",
-            hint="if each line is an object, name the format: format='jsonl'",
+            f"{lines.name}: the input is not valid JSON ({problem})",
+            hint="use format='jsonl' if each line is an object",
         ) from None
     if isinstance(content, list):
         for number, value in enumerate(content, 1):
-            item = value if isinstance(value, dict) else InputError(f"expected a JSON object, found {json_type(value)}")
-            yield f"record {number}", item
+            other = InputError(f"the record is {json_type(value)}, expected a JSON object")
+            yield f"record {number}", value if isinstance(value, dict) else other
         return
     if wanted.texts:
-        raise InputError(f"{lines.name}: found {json_type(content)}, expected a JSON array of objects")
+        raise InputError(f"{lines.name}: the content is {json_type(content)}, expected a JSON array of objects")
     for number, article in enumerate(_list(content, "data", lines.name)):
         article_place = f"data[{number}]"
         for place, paragraph in enumerate(_list(article, "paragraphs", f"{lines.name}, {article_place}")):
@@ -51,7 +53,8 @@ def _limited(lines: Lines) -> Iterator[str]:
         if (problem := lines.problem()) is not None:
             raise placed(problem, f"line {number}", lines.name)
         if (size := size + len(line)) > _MAX_SIZE:
-            raise InputError(f"{lines.name}: more than {_MAX_SIZE:,} characters, the maximum of a .json", hint=_LINES)
+            message = f"the input has more than {_MAX_SIZE:,} characters, the maximum for a .json"
+            raise InputError(f"{lines.name}: {message}", hint=_LINES)
         yield line
 
 

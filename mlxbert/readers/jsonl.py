@@ -9,7 +9,7 @@ from mlxbert.errors import InputError
 from mlxbert.readers.parsing import Item, Wanted, json_type
 from mlxbert.readers.text_lines import Lines
 
-_HINT = "each line is one JSON object; format='json' reads a list of objects"
+_HINT = "write one JSON object per line, or use format='json' for a list of objects"
 
 
 def read_jsonl(lines: Lines, wanted: Wanted) -> Iterator[Item]:
@@ -23,9 +23,9 @@ def _object(line: str) -> Mapping[str, Any] | InputError:
     try:
         record = from_json(line)
     except json.JSONDecodeError as problem:  # str(problem) would always say "line 1"
-        return InputError(f"not valid JSON ({problem.msg}, column {problem.colno})", hint=_HINT)
+        return InputError(f"the line is not valid JSON ({problem.msg}, column {problem.colno})", hint=_HINT)
     except ValueError as problem:  # a number with too many digits, or nested too deeply
-        return InputError(f"not valid JSON ({problem})", hint=_HINT)
+        return InputError(f"the line is not valid JSON ({problem})", hint=_HINT)
     if not isinstance(record, dict):
-        return InputError(f"expected a JSON object, found {json_type(record)}", hint=_HINT)
+        return InputError(f"the line is {json_type(record)}, expected a JSON object", hint=_HINT)
     return record

@@ -13,7 +13,7 @@ from mlxbert.readers.parsing import Item
 from mlxbert.readers.pipes import Opened
 from mlxbert.readers.text_lines import Lines
 
-_LAYOUT = "a folder of texts is laid out as LABEL/NAME.txt"
+_LAYOUT = "name the files LABEL/NAME.txt"
 
 
 class LabelFolder(Opened):
@@ -41,10 +41,10 @@ class LabelFolder(Opened):
         except OSError as problem:
             raise InputError(f"{name}: cannot be read ({problem.strerror})") from None
         if not labels:
-            raise InputError(f"{name}: has no subfolders, expected one for each label", hint=_LAYOUT)
+            raise InputError(f"{name}: has no subfolders, expected a subfolder for each label", hint=_LAYOUT)
         for _, file in self._files:
             if file.suffix.lower() != ".txt" or not file.is_file():
-                raise InputError(f"{file}: expected only .txt files in the folder of a label", hint=_LAYOUT)
+                raise InputError(f"{file}: the folder of a label can contain only .txt files", hint=_LAYOUT)
         self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[Item]:

@@ -104,7 +104,7 @@ def read_rows(
             hashes[stream.name] = stream.files[0].sha256() if stream.files else None
             counts[stream.name] = len(rows) - start
         if len(rows) == start:
-            raise InputError(f"{stream.name}: there are no records")
+            raise InputError(f"{stream.name}: the input has no records")
         before += stream.done
     if on_progress is not None:
         on_progress(before, total)
@@ -125,18 +125,20 @@ def _sources(source: Any) -> list[Any]:
         return [source]
     if isinstance(source, Mapping) or (hasattr(source, "to_dict") and not hasattr(source, "features")):
         raise ArgumentError(
-            f"the data is a {type(source).__name__}, expected records: an iterable of mappings",
+            f"the data is a {type(source).__name__}, expected an iterable of mappings",
             hint='convert a pandas DataFrame with frame.to_dict("records")',
         )
     if not isinstance(source, Iterable):
-        raise ArgumentError(f"the data is a {type(source).__name__}, expected a path, paths or records")
+        raise ArgumentError(
+            f"the data is a {type(source).__name__}, expected a path, several paths, or an iterable of mappings"
+        )
     if not (isinstance(source, Sequence) and source and isinstance(source[0], str | Path)):
         return [source]
     for path in source:
         if not isinstance(path, str | Path):
             raise ArgumentError(f"one of the paths is {path!r:.60}, expected a path")
     if len({*map(identity, source)}) < len(source):
-        raise ArgumentError(f"a file is named twice: {', '.join(map(str, source))}")
+        raise ArgumentError(f"a file is named twice ({', '.join(map(str, source))})")
     return list(source)
 
 
@@ -206,7 +208,7 @@ class _Mappings:
         for number, item in enumerate(self._mappings, 1):
             place = f"{self._name} {number}"
             if not isinstance(item, Mapping) or not all(isinstance(key, str) for key in item):
-                yield place, InputError(f"{shown(item)} is not a mapping of names to values")
+                yield place, InputError(f"the record is {shown(item)}, expected a mapping of names to values")
                 return
             if classes:
                 item = {**item, **{key: name_classes(item[key], names) for key, names in classes.items()}}

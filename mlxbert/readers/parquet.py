@@ -27,7 +27,8 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
         ) from None
     if not source.file.seekable():
         raise InputError(
-            f"{source.name}: is a pipe, and a .parquet file cannot be read from one", hint="give the file itself"
+            f"{source.name}: is a pipe, but a .parquet file cannot be read from a pipe",
+            hint="give the path of the file",
         )
     with _arrow_errors(source.name):
         # With pre_buffer, the columns of the whole file would be in memory.

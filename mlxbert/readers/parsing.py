@@ -64,8 +64,8 @@ class Wanted:
         for number, name in enumerate(columns):
             if counts[name] != 1:
                 raise InputError(
-                    f"{source}: {'two columns' if counts[name] else 'no column'} {name!r}, the file has: "
-                    f"{', '.join(names)}",
+                    f"{source}: the file has {'two columns' if counts[name] else 'no column'} {name!r} "
+                    f"(columns: {', '.join(names)})",
                     hint=separator_hint(names) or (self.hint("column") if number < len(self.texts) else None),
                 )
         return columns
@@ -115,7 +115,7 @@ def json_type(value: object) -> str:
 def separator_hint(header: Sequence[str]) -> str | None:
     """Returns a hint if the header seems to use a separator other than that of the format; otherwise `None`."""
     if len(header) == 1 and ";" in header[0]:
-        return "columns are separated by semicolons: save it with commas, or as .tsv"
+        return "replace the semicolons between columns with commas, or save the file as .tsv"
     return None
 
 

@@ -119,8 +119,10 @@ class RecordSource:
         """Returns the error for a record that has no text in this field."""
         if name in values:
             return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
-        has = ", ".join(values) or "nothing"
-        return InputError(f"no {self.value} {name!r}, the record has: {has}", hint=self.wanted.hint(self.value))
+        names = ", ".join(values) or "none"
+        return InputError(
+            f"the record has no {self.value} {name!r} ({self.value}s: {names})", hint=self.wanted.hint(self.value)
+        )
 
 
 class RecordStream(Iterable[Record]):

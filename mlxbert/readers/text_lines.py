@@ -19,8 +19,8 @@ _TO_UTF8 = "convert UTF-16 to UTF-8 with: iconv -f UTF-16 -t UTF-8"
 _OTHER_FORMATS = {
     b"\xff\xfe": ("UTF-16", _TO_UTF8),
     b"\xfe\xff": ("UTF-16", _TO_UTF8),
-    b"PK\x03\x04": ("a zip archive, as .docx and .xlsx are", "save it as .txt or .csv"),
-    b"%PDF-": ("PDF", "convert it to .txt"),
+    b"PK\x03\x04": ("a zip archive, such as a .docx or .xlsx", "save the document as .txt or .csv"),
+    b"%PDF-": ("PDF", "convert the PDF to .txt"),
     b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
     b"\xfd7zXZ\0": ("xz", "give the file a name that ends with .xz, or unpack it with: xz -dc"),
 }
@@ -43,8 +43,8 @@ def check_encoding(name: str) -> str:
         contains_ascii, encoding = "..\n".encode(name).removeprefix(_BOM) == b"..\n", codecs.lookup(name).name
     except (LookupError, ValueError, TypeError):
         raise ArgumentError(
-            f"encoding is {name!r:.60}, which is unknown",
-            hint="for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
+            f"encoding is {name!r:.60}, expected the name of an encoding",
+            hint="use for example encoding='latin-1', or cp1252, koi8-r, shift_jis, gb18030",
         ) from None
     if not contains_ascii:
         raise ArgumentError(f"encoding is {name!r}, expected an encoding that extends ASCII", hint=_TO_UTF8)
@@ -149,7 +149,7 @@ class Lines(Opened):
         """Raises an error if the first line begins like another kind of file, such as UTF-16, zip or PDF."""
         for start, (kind, hint) in _OTHER_FORMATS.items():
             if raw.startswith(start):
-                raise InputError(f"{self.name}, line 1: begins like {kind}, expected UTF-8 text", hint=hint)
+                raise InputError(f"{self.name}, line 1: the file begins like {kind}, expected UTF-8 text", hint=hint)
 
     def _decode(self, raw: bytes, start: int) -> str:
         try:
@@ -165,7 +165,7 @@ class Lines(Opened):
 
 def too_long(place: str, most: int = LONGEST, hint: str = "split the text into several records") -> InputError:
     """Returns the error for a line or row that exceeds the size limit."""
-    return InputError(f"{place}: more than {most:,} bytes, the maximum of a record", hint=hint)
+    return InputError(f"{place}: the size is more than {most:,} bytes, the maximum of a record", hint=hint)
 
 
 def read_text(name: str, file: BinaryIO, encoding: str = UTF8) -> str:
@@ -189,7 +189,7 @@ def _decode(raw: bytes, place: str, start: int, encoding: str) -> str:
     nul = raw.find(b"\0")
     if nul >= 0:
         raise InputError(
-            f"{place}: a zero byte at offset {start + nul}, as in binary files and UTF-16; expected UTF-8",
+            f"{place}: the byte at offset {start + nul} is zero (a binary file or UTF-16), expected UTF-8 text",
             hint=_TO_UTF8,
         )
     try:

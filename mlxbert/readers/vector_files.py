@@ -47,7 +47,7 @@ def read_vectors(path: Path) -> StoredVectors:
     """Opens a file of vectors: an array (texts, W), or records with an `embedding`."""
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
-        raise ArgumentError(f"{path}: extension {path.suffix!r}, expected vectors: {', '.join(_ENDINGS)}")
+        raise ArgumentError(f"{path}: the extension is {path.suffix!r}, expected one of {', '.join(_ENDINGS)}")
     with _reading(path):
         check_regular(path, os.stat(path).st_mode)
         rows, about = _open(path, ending)
@@ -108,7 +108,9 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 def _array(array: Any) -> Any:
     """Returns the array if it holds vectors; otherwise raises a ValueError."""
     if array.ndim != 2 or array.dtype.kind not in "fi":
-        raise ValueError(f"{array.dtype} of shape {array.shape}, expected numbers of shape (texts, values)")
+        raise ValueError(
+            f"the array has dtype {array.dtype} and shape {array.shape}, expected numbers of shape (texts, values)"
+        )
     return array
 
 
@@ -119,7 +121,7 @@ def _records(path: Path) -> Iterator[Any]:
     table = path.suffix.lower() not in FORMATS[FormatName.jsonl].endings
     for record in read_records(path, None):
         if table and record.problem is None and "embedding" not in record.values:
-            raise InputError(f"{path}: no column 'embedding', the file has: {', '.join(record.values)}")
+            raise InputError(f"{path}: the file has no column 'embedding' (columns: {', '.join(record.values)})")
         vector = record.values.get("embedding")
         try:
             yield np.asarray(json.loads(vector) if isinstance(vector, str) else vector, np.float32)
@@ -132,5 +134,7 @@ def _checked(vector: Any) -> "Vector | InputError":
     import numpy as np
 
     if vector is None or vector.ndim != 1 or not np.isfinite(vector).all() or not vector.any():
-        return InputError("this text has no vector, or one that is zero or contains NaN: did embed fail on it?")
+        return InputError(
+            "the vector of this text is missing, zero or not finite", hint="check whether embed failed on this text"
+        )
     return vector

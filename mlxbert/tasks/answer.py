@@ -66,7 +66,7 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     """
 
     name = "answer"
-    smaller = "a smaller top_k= gives fewer spans"
+    smaller = "use a smaller top_k="
     options: AnswerOptions
 
     def __init__(
@@ -123,10 +123,13 @@ class AnswerTask(Task[Item, AnswerJob, Spans, Answer]):
     def _split(self, item: Item) -> tuple[str, str]:
         if isinstance(item, str):
             if self.context is None:
-                raise InputError("the question has no context", hint="give context=, or (question, context)")
+                raise InputError("the question has no context", hint="give context=, or a pair (question, context)")
             return item, self.context
         if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise InputError(f"expected a question and its context, found {item!r:.60}", hint="(question, context)")
+            raise InputError(
+                f"expected a question and its context, found {item!r:.60}",
+                hint="give the question and its context as a tuple (question, context)",
+            )
         return item[0], item[1]
 
     def outputs(self, jobs: Sequence[AnswerJob]) -> Iterator[Sequence[Spans]]:
@@ -218,7 +221,7 @@ def window_tokenizer(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
     if max_length is None:
         return tokenizer.adapted(max_length=min(MAX_LENGTH, tokenizer.max_length))
     if max_length > tokenizer.max_length:
-        raise ArgumentError(f"max_length is {max_length}, the model takes at most {tokenizer.max_length} tokens")
+        raise ArgumentError(f"max_length is {max_length}, but the model takes at most {tokenizer.max_length} tokens")
     return tokenizer.adapted(max_length=max_length)
 
 
@@ -235,7 +238,7 @@ def check_question(tokenizer: Tokenizer, question: str) -> None:
         raise InputError("the question is empty, expected a text")
     tokens, limit = len(tokenizer.pieces(question)), tokenizer.max_length // 2
     if tokens > limit:
-        raise InputError(f"the question has {tokens} tokens, expected at most {limit}: half of a window")
+        raise InputError(f"the question has {tokens} tokens, expected at most {limit}, half of a window")
 
 
 def threshold_of(model: Model) -> float:

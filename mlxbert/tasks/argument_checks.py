@@ -6,7 +6,7 @@ from typing import Any
 from mlxbert.errors import ArgumentError, shown
 from mlxbert.model import Model
 
-OF_VECTORS = "texts are compared, not vectors: for vectors of length 1, a @ b.T has the cosines"
+OF_VECTORS = "give texts, or compute the cosines of vectors of length 1 with a @ b.T"
 
 
 def check_model(model: object, *others: object, place: str = "first") -> None:
@@ -17,11 +17,11 @@ def check_model(model: object, *others: object, place: str = "first") -> None:
     """
     if isinstance(model, Model):
         return
-    hint = "model = mlxbert.load() loads the built-in one"
+    hint = "model = mlxbert.load() loads the built-in model"
     if any(isinstance(other, Model) for other in others):
         hint = f"the model is the {place} argument"
     elif isinstance(model, str):
-        hint = f"model = mlxbert.load({model!r:.60}) loads one by its name"
+        hint = f"model = mlxbert.load({model!r:.60}) loads a model by name"
     raise ArgumentError(f"model is {_shown(model)}, expected the result of mlxbert.load", hint=hint)
 
 
@@ -37,11 +37,11 @@ def check_inputs(given: object, name: str, expected: str) -> Iterable[Any]:
     if holds_numbers(given):
         hint = OF_VECTORS
     elif hasattr(given, "columns"):
-        hint = f"give one of its columns: {name}={name}['…']"
+        hint = f"give a column of the table: {name}={name}['…']"
     elif isinstance(given, Mapping):
-        hint = f"give its values: {name}={name}.values()"
+        hint = f"give the values of the mapping: {name}={name}.values()"
     elif isinstance(given, set | frozenset):
-        hint = f"a set has no order: {name}=sorted({name})"
+        hint = f"sort the set, which has no order: {name}=sorted({name})"
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return given
     raise ArgumentError(f"{name} is {_shown(given)}, expected {expected}", hint=hint)

@@ -58,7 +58,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         super().__init__(model, options, usage=usage)
         for name, value in (("hypothesis", options.hypothesis), ("multi", options.multi or None)):
             if value is not None:
-                raise ArgumentError(f"{name} is given, which works only with labels")
+                raise ArgumentError(f"{name} works only with labels")
         assert model.labels is not None  # a model with the head has labels
         self.labels = model.labels
         self._pairs = "pair" in trained_columns(model.folder)
@@ -81,7 +81,7 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         text, pair = _split(item)
         if pair is None and self.tokenizer.prompt is not None:
             raise InputError(
-                "the model needs a query and a text, expected a pair of both", hint="use rerank, or give pairs"
+                "the input is a single text, but the model needs a query and a text", hint="use rerank, or give pairs"
             )
         if self._pairs and pair is None:
             self._pairs = False  # warns only once

@@ -63,7 +63,8 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         limit = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= limit - 1:
             raise ArgumentError(
-                f"the prompt has {self.prompt_length} tokens, but prompt and text may have at most {limit} together"
+                f"the prompt has {self.prompt_length} tokens, but the prompt and a text together can have at most "
+                f"{limit}"
             )
 
     @property
@@ -91,7 +92,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
             return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.encode(self.prompt + item)
         if self.prompt and len(encoding) <= self.prompt_length:
-            raise InputError(f"{item!r:.60} and the prompt give fewer tokens than the prompt alone")
+            raise InputError(f"the prompt and the text {item!r:.60} together have fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
@@ -271,22 +272,23 @@ def choose_prompt(
         prefix: The prefix of the names of these arguments in error messages.
     """
     choices = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
-    several = [f"a {key} {shown(value)}" for key, value in choices.items() if value is not None]
+    several = [f"the {key} {shown(value)}" for key, value in choices.items() if value is not None]
     if len(several) > 1:
-        raise ArgumentError(f"there are both {' and '.join(several)}, expected one")
+        raise ArgumentError(f"{' and '.join(several)} cannot be combined")
     prompts, default = model.embedder.config.prompts, model.embedder.config.default_prompt_name
     if prompt is not None:
         if not isinstance(prompt, str):
             raise ArgumentError(f"{prefix}prompt is {shown(prompt)}, expected a text")
         return prompt
     if name is not None and name not in list(prompts):  # a list: the name may be unhashable
-        available = ", ".join(map(repr, prompts)) or "no prompts"
-        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, the model has {available}")
+        available = f"only the prompts {', '.join(map(repr, prompts))}" if prompts else "no prompts"
+        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, but the model has {available}")
     if kind is not None:
         name = own_prompt(prompts, kind)
         if not any(own_prompt(prompts, other) for other in KINDS):
             _LOG.warning(
-                "%s has no prompts for queries and documents: kind=%r changes nothing; give prompt= if it needs one",
+                "%s has no prompts for queries and documents, so kind=%r changes nothing; give prompt= if the "
+                "model needs a prompt",
                 *(model.source, kind),
             )
     name = default if name is None else name

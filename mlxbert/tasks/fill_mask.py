@@ -56,7 +56,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
 
     name = "fill-mask"
     options: FillMaskOptions
-    smaller = "a smaller top_k=, targets=, or text=False"
+    smaller = "use a smaller top_k=, targets=, or text=False"
     by_row = False
 
     def __init__(self, model: Model, options: FillMaskOptions, *, usage: Usage | None = None) -> None:
@@ -107,7 +107,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
             names = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
             raise InputError(
-                f"no {names}{within} in the text {_shortened(item)}", hint=f"put {COMMON_MASK} where a word is missing"
+                f"the text {_shortened(item)} has no {names}{within}", hint=f"put {COMMON_MASK} where a word is missing"
             )
         masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:
@@ -242,7 +242,9 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
             pieces = tokenizer.pieces(target)
             raise ArgumentError(
                 f"target {target!r} is not in the vocabulary",
-                hint=f"the model sees it as: {' '.join(map(tokenizer.token, pieces))}" if len(pieces) > 1 else None,
+                hint=f"the tokenizer splits {target!r:.60} into {' '.join(map(tokenizer.token, pieces))}"
+                if len(pieces) > 1
+                else None,
             )
         ids.append(number)
     return list(dict.fromkeys(ids))

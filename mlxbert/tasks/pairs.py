@@ -81,7 +81,11 @@ def similarity_pairs(
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs):
         return next(compute([prepare((str(pairs[0]), str(pairs[1])))]))
     return run(
-        check_inputs(pairs, "pairs", "one or an iterable of them"), prepare, compute, call.on_error, together=together
+        check_inputs(pairs, "pairs", "one pair or an iterable of pairs"),
+        prepare,
+        compute,
+        call.on_error,
+        together=together,
     )
 
 
@@ -122,7 +126,7 @@ def similarity_matrix(
     check_model(model, queries, texts)
     query_texts = list(check_texts(queries, "queries"))
     if texts is None and (options.query_prompt is not None or options.query_prompt_name is not None):
-        raise ArgumentError("there is a prompt for queries but no texts, expected texts= to compare the queries with")
+        raise ArgumentError("a prompt for queries needs texts=, with which the queries are compared")
     if texts is None and options.prompt is None and options.prompt_name is None:
         options = replace(options, prompt=choose_prompt(model, None, None))
     first, second = embed_tasks(model, options, call.usage)

@@ -123,7 +123,7 @@ def check_query(query: object, texts: object) -> None:
 
         hint = "the query comes before the texts" if isinstance(texts, str) else None
         hint = OF_VECTORS if holds_numbers(query) else hint
-        raise InputError(f"expected a text as query, found {type(query).__name__}", hint=hint)
+        raise InputError(f"the query is of type {type(query).__name__}, expected a text", hint=hint)
 
 
 def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "NDArray[np.float32]":

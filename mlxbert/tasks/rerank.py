@@ -110,8 +110,8 @@ def check_one_score(model: Model) -> None:
     assert model.labels is not None  # a model with the head has labels
     if len(model.labels) != 1:
         raise CheckpointError(
-            f"{model.source}: {len(model.labels)} scores per pair of texts, expected a cross-encoder, which gives one",
-            hint="to get these labels for pairs of texts, use classify",
+            f"{model.source}: the model gives {len(model.labels)} scores per pair of texts, expected one score",
+            hint="use a cross-encoder, or use classify to get the labels of pairs of texts",
         )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
 
 _BLOCK = 256  # vectors in memory at a time
-_OTHER_SIZE = "name the model and the dimensions that made the vectors; binary vectors are not ranked"
+_OTHER_SIZE = "use the model and the dimensions= of the vectors, which must not be binary"
 _UNSET = None, None  # neither a prompt nor its name
 
 
@@ -108,7 +108,9 @@ def score_vectors(
     while block := list(itertools.islice(pairs, _BLOCK)):
         vectors = [pair[1] for pair in block if not isinstance(pair, InputError)]
         if other := next((len(vector) for vector in vectors if len(vector) != size), None):
-            raise InputError(f"the vectors have {other} values, but {model.source} needs {size}", hint=_OTHER_SIZE)
+            raise InputError(
+                f"the vectors have {other} values, but {model.source} needs {size} values", hint=_OTHER_SIZE
+            )
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
             stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)

@@ -272,7 +272,7 @@ def one_or_many(
     task = make(model, options, usage=call.usage, **internal)
     if task.is_item(items):
         return task.compute([task.job(items)])[0]
-    return task.run(check_inputs(items, name, "one or an iterable of them"), call.on_error)
+    return task.run(check_inputs(items, name, f"one {name[:-1]} or an iterable of {name}"), call.on_error)
 
 
 @contextmanager
@@ -325,6 +325,6 @@ def check_finite(values: Numbers, what: str = "scores") -> Numbers:
     if not finite:
         raise MlxbertError(
             f"the model computed {what} that are not finite (NaN or infinite)",
-            hint="load it with dtype='float32'; weights that are not finite cause this, too",
+            hint="load the model with dtype='float32', or check whether its weights are finite",
         )
     return values

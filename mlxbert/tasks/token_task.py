@@ -115,7 +115,7 @@ def _joined(item: Item) -> str:
     if isinstance(item, str):
         return item
     if not isinstance(item, list | tuple) or not all(isinstance(word, str) for word in item):
-        raise InputError(f"expected a text or a list of its words, found {item!r:.60}")
+        raise InputError(f"expected a text or a list of words, found {item!r:.60}")
     return " ".join(item)
 
 

@@ -55,7 +55,7 @@ def tokenize(
 
     if isinstance(texts, str):
         return prepare(texts)
-    return run(check_inputs(texts, "texts", "one or an iterable of them"), prepare, lambda done: done, on_error)
+    return run(check_inputs(texts, "texts", "one text or an iterable of texts"), prepare, lambda done: done, on_error)
 
 
 def tokens_of(tokenizer: Tokenizer, encoding: Encoding) -> tuple[Token, ...]:

@@ -23,7 +23,7 @@ def check_output_dtype(output_dtype: str, width: int) -> None:
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
             f"output_dtype is 'binary', but the vectors have {width} values, expected a multiple of 8",
-            hint=f"dimensions={width - width % 8} shortens them" if width > 8 else None,
+            hint=f"use dimensions={width - width % 8} to shorten the vectors" if width > 8 else None,
         )
 
 

@@ -65,7 +65,7 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
     def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text with each hypothesis; only the text is truncated."""
         if not isinstance(item, str):
-            hint = "with labels=, the second text is the hypothesis of each label"
+            hint = "give single texts, because with labels= the second text is the hypothesis of each label"
             raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
         encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.options.overflow)
         return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
@@ -119,8 +119,7 @@ def _first(labels: Labels, start: str, source: str) -> int:
     names = ", ".join(labels.names[:5]) + (", …" if len(labels) > 5 else "")
     raise MissingHeadError(
         f"{source}: the model has the labels {names}, expected a label that begins with '{start}'",
-        hint="labels of your own need an NLI model, for example FacebookAI/roberta-large-mnli; "
-        "the names of its labels are in id2label of config.json",
+        hint="use an NLI model such as FacebookAI/roberta-large-mnli, whose config.json names the labels in id2label",
     )
 
 

@@ -18,7 +18,7 @@ def text_windows(tokenizer: Tokenizer, text: str, *, stride: int, size: int = SI
     check_words(text, tokenizer.growth.max_text // 2)
     room = tokenizer.room(1)
     if room <= stride:
-        raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
+        raise InputError(f"windows of {room} tokens cannot overlap by {stride} tokens")
     run, start = Pieces([], [], []), 0
     for block in token_blocks(tokenizer.split, text, size):
         run, start = run.slice(start, len(run)).then(block), 0

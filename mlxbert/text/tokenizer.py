@@ -32,8 +32,8 @@ from mlxbert.weights.tokenizers.tokenizer_files import (
 
 _LOG = logging.getLogger("mlxbert")
 _SEGMENTS_KEPT = (
-    "the second text of a pair is in segment 1, as in transformers 4: no model_input_names is set, and transformers 5 "
-    "would put both in segment 0"
+    "the second text of a pair is in segment 1, as in transformers 4, while transformers 5 would put both texts in "
+    "segment 0, because no model_input_names is set"
 )
 _BATCH_SIZE = 2**17  # code points that are split at once
 _PLACEHOLDERS = ("<image_soft_token>",)  # of Gemma 3, whose text models have no embedding for it
@@ -87,7 +87,7 @@ class Tokenizer:
         self._mask_hides_space = separate == joined
         if self.max_length <= len(self._pair):
             raise TokenizerError(
-                f"the maximum input length is {self.max_length} tokens, but special tokens need {len(self._pair) - 2}"
+                f"the maximum input length is {self.max_length} tokens, but special tokens take {len(self._pair) - 2}"
             )
 
     def _check_largest(self, largest: int) -> None:
@@ -95,8 +95,8 @@ class Tokenizer:
         if largest >= self._rows:
             gaps = "" if largest < self.vocab_size else f" with ids up to {largest}"
             raise TokenizerError(
-                f"the tokenizer has {self.vocab_size} tokens{gaps}, but the model has {self._rows} word embeddings: "
-                "the tokenizer belongs to another model"
+                f"the tokenizer has {self.vocab_size} tokens{gaps}, but the model has {self._rows} word embeddings, "
+                "so the tokenizer belongs to a different model"
             )
 
     def _template(self, *, pair: bool) -> Template:
@@ -131,7 +131,7 @@ class Tokenizer:
             copied.max_length = min(max_length, self._limit)
             if copied.max_length < len(self._single):
                 raise TokenizerError(
-                    f"the maximum input length is {max_length} tokens, but special tokens need {len(self._single) - 1}"
+                    f"the maximum input length is {max_length} tokens, but special tokens take {len(self._single) - 1}"
                 )
         if lower_case:
             self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))  # the copy lists all ids below it
@@ -144,11 +144,11 @@ class Tokenizer:
             copied.templates, copied.prompt = (self._single, copied._pair), prompt
             expected = self.pieces(prompt.before + "".join(copied.inside("a", "a")) + prompt.after)
             if copied.room(2) >= _MIN_ROOM and copied.encode("a", "a").ids != expected:
-                raise TokenizerError("the tokenizer does not split the model's prompt before spaces")
+                raise TokenizerError("the tokenizer does not separate the model's prompt from the texts at spaces")
         if copied.prompt is not None and copied.room(2) < _MIN_ROOM:
             raise TokenizerError(
                 f"the maximum input length is {copied.max_length} tokens, but the model's prompt needs "
-                f"{len(copied._pair) - 2}, and texts need at least {_MIN_ROOM}"
+                f"{len(copied._pair) - 2} tokens and texts need at least {_MIN_ROOM}"
             )
         return copied
 
@@ -215,13 +215,13 @@ class Tokenizer:
         values = getattr(ids, "tolist", lambda: ids)()  # an array of NumPy or MLX
         numbers = [values] if isinstance(values, int) else values
         if isinstance(numbers, str) or not isinstance(numbers, Iterable):
-            raise ArgumentError(f"ids is {ids!r:.60}, expected token ids: whole numbers")
+            raise ArgumentError(f"ids is {ids!r:.60}, expected token ids, which are whole numbers")
         numbers = list(numbers)
         for number in numbers:
             valid = type(number) is int and 0 <= number < self._rows
             if not valid or self._tokenizer.id_to_token(number) is None:
                 raise ArgumentError(
-                    f"token id is {shown(number)}, but the vocabulary has {self.vocab_size} tokens, from 0"
+                    f"token id is {shown(number)}, expected one of the {self.vocab_size} token ids, which start at 0"
                 )
         special = {self.token_id(token) for role, token in self.special.items() if role != "unk"}
         kept = [number for number in numbers if not (skip_special_tokens and number in special)]
@@ -336,11 +336,11 @@ class Tokenizer:
             token = self._tokenizer.id_to_token(largest)
             raise InputError(
                 f"the text has {token}, for which the model has no embedding",
-                hint="remove it, or put a space in it",
+                hint="remove this token, or put a space in its spelling",
             )
         if largest >= self._rows:  # a special token that only the post-processor knows
             raise TokenizerError(
-                f"{text!r:.60} gives token id {largest}, but the model has only {self._rows} word embeddings"
+                f"the text {text!r:.60} gives token id {largest}, but the model has only {self._rows} word embeddings"
             )
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
@@ -378,7 +378,7 @@ class Tokenizer:
                 _LOG.warning(self._warnings.pop())
         if not encoding.ids:
             raise InputError(
-                "the text has no tokens: this tokenizer adds no special tokens and drops all characters of this text"
+                "the text has no tokens, because the tokenizer drops all its characters and adds no special tokens"
             )
         return encoding
 
@@ -445,7 +445,7 @@ class Tokenizer:
                 raise self._too_long(len(first) - room, long=len(text) > SIZE)
             if len(first) > room and room < 1:
                 raise InputError(
-                    f"the second text has {len(second)} tokens and leaves no room for the first: {pair!r:.60}"
+                    f"the second text {pair!r:.60} has {len(second)} tokens, which leaves no room for the first text"
                 )
             encodings.append(self.assemble([first.slice(0, room), second], truncated=len(first) > room))
         return encodings
@@ -488,10 +488,10 @@ class Tokenizer:
         if room <= stride:
             if fixed and room <= 0:
                 raise InputError(
-                    f"the text of every window ({len(fixed[0])} tokens) leaves no room for the other text",
+                    f"the text in every window has {len(fixed[0])} tokens, which leaves no room for the text to split",
                     hint="overflow='truncate' truncates both texts",
                 )
-            raise InputError(f"windows of {room} tokens cannot overlap by {stride}")
+            raise InputError(f"windows of {room} tokens cannot overlap by {stride} tokens")
         encodings = []
         for start in range(0, max(len(run) - stride, 1), room - stride):
             texts = [*fixed, head.then(run.slice(start, start + room))]

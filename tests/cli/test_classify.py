@@ -157,7 +157,7 @@ def test_bad_records_keep_their_places(model: str, tmp_path: Path) -> None:
     assert [line.get("index") for line in outcome.lines] == [None, 1, 2, 3, None]
     assert "no field 'b'" in outcome.lines[1]["error"]
     strict = call(*arguments, "--strict")
-    strict.fails(1, f"input 1: {path}, line 2: no field 'b'", "--text-column and --pair-column")
+    strict.fails(1, f"input 1: {path}, line 2: the record has no field 'b'", "--text-column and --pair-column")
 
 
 def test_a_long_text_is_counted_covered_or_refused(model: str) -> None:

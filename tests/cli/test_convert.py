@@ -140,7 +140,7 @@ def test_an_empty_folder_that_is_linked_to_is_filled(a: Path, tmp_path: Path) ->
 def test_a_place_that_is_taken_is_refused_before_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "notes.md").write_text("mine")
-    call("convert", "org/none", str(tmp_path)).fails(2, "mlxbert did not write it")
+    call("convert", "org/none", str(tmp_path)).fails(2, "was not written by mlxbert")
 
 
 def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_place_that_is_taken_is_refused(a: Path, tmp_path: Path) -> None:
     refused = {
         str(tmp_path / "file"): "is a file",
         str(tmp_path / "dangling"): "expected a folder",
-        str(tmp_path / "full"): "mlxbert did not write it",
+        str(tmp_path / "full"): "was not written by mlxbert",
         str(a): "is the folder of the source",
         str(a / "b"): "is inside the folder of the source",
         str(a / ".." / "a"): "is the folder of the source",
@@ -194,13 +194,15 @@ def test_only_a_former_conversion_is_replaced(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     assert call("convert", str(a), str(b), "--dtype", "float16", *SHARDS).status == 0
     before = snapshot(b)
-    call("convert", str(a), str(b)).fails(2, "already exists", "--overwrite replaces it")
+    call("convert", str(a), str(b)).fails(2, "already exists", "--overwrite replaces the folder")
     call("convert", str(tmp_path / "none"), str(b), "--overwrite").fails(1, "none")
     assert snapshot(b) == before
     (b / "runs").mkdir()
     for mine in (b / "mine.md", b / "runs" / "log"):
         mine.write_text("next to it")
-        call("convert", str(a), str(b), "--overwrite").fails(2, mine.name, "mlxbert did not write", "move it away")
+        call("convert", str(a), str(b), "--overwrite").fails(
+            2, mine.name, "mlxbert did not write", "move this file away"
+        )
         assert mine.read_text() == "next to it"
         mine.unlink()
     for manifest in ("", "{}", "[]", '{"written": 1}', "[" * 100_000):
@@ -287,7 +289,7 @@ def test_a_full_disk_ends_in_an_error_and_leaves_nothing(limit: int, a: Path, tm
     (["--max-shard-size", "5TB"], "a size such as"),
     (["--max-shard-size", "nan"], "a size such as"),
     (["--quantize", "3"], "4 or 8 bits"), (["--quantize", "x"], "quantize"), (["--quantize=-4"], "4 or 8 bits"),
-    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "without quantize"),
+    (["--quantize", "4", "--group-size", "48"], "32, 64, 128"), (["--group-size", "32"], "quantize is not given"),
     (["--quantize", "8", "--group-size", "0"], "32, 64, 128"),
     (["--dtype", "int8"], "float32"), (["--dtype", "FLOAT99"], "float32"), (["--what"], "--what"),
 ], ids=str)  # fmt: skip

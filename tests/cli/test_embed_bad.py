@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.program import Outcome, call
 
-NO_TEXT = "no field 'text', the record has: n"
+NO_TEXT = "the record has no field 'text' (fields: n)"
 TOO_LONG = "the text has 42 tokens, but the model takes at most 32"
 
 
@@ -70,9 +70,9 @@ def test_a_single_bad_text_is_the_error(embed: Callable[..., Outcome]) -> None:
         (["--batch-tokens", "0"], "--batch-tokens"),
         (["--overflow", "cut"], "--overflow is 'cut', expected truncate, window or error"),
         (["--dtype", "int8"], "--dtype is 'int8', expected auto, float32, float16 or bfloat16"),
-        (["--prompt", "a", "--prompt-name", "query"], "there are both a prompt 'a' and a prompt_name 'query'"),
-        (["--prompt-name", "title"], "--prompt-name is 'title', the model has 'query', 'passage'"),
-        (["--prompt", "cat " * 40], "the prompt has 41 tokens, but prompt and text may have at most 32 together"),
+        (["--prompt", "a", "--prompt-name", "query"], "the prompt 'a' and the prompt_name 'query' cannot be combined"),
+        (["--prompt-name", "title"], "--prompt-name is 'title', but the model has only the prompts 'query', 'passage'"),
+        (["--prompt", "cat " * 40], "the prompt has 41 tokens, but the prompt and a text together can have at most 32"),
         (["--input", "in.txt"], "--input cannot be combined with"),
         (["--field", "body"], "--field works only with --input"),
     ],

@@ -37,7 +37,7 @@ def embedding(number: int, width: int = WIDTH) -> Embedding:
 def results(total: int) -> list[Embedding | Failure]:
     found: list[Embedding | Failure] = [embedding(number) for number in range(total)]
     if total > BAD:
-        found[BAD] = Failure(BAD, InputError("no field 'text', the record has: \ud800 é"))
+        found[BAD] = Failure(BAD, InputError("the record has no field 'text' (fields: \ud800 é)"))
     return found
 
 

@@ -163,7 +163,7 @@ def test_several_inputs_are_read_one_after_the_other(small: str, tmp_path: Path)
     assert [line.get("text") for line in outcome.lines] == ["the", "cat", None, "dog", None, "sat"]
     assert [line["index"] for line in outcome.lines if "index" in line] == [2, 4]
     assert outcome.lines[2]["error"].startswith(f"{tmp_path / 'b.txt'}, line 2: byte 0xe9")
-    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, line 2: no field 'text'")
+    assert outcome.lines[4]["error"].startswith(f"{tmp_path / 'c.jsonl'}, line 2: the record has no field 'text'")
     numbers = call(*arguments, "--column", "n")
     assert [line.get("text") for line in numbers.lines] == ["1", "cat", None, "dog", None]
     call(*arguments, "-i", "-", "-i", "-").fails(2, "given twice")
@@ -349,7 +349,11 @@ def test_rows_that_a_quote_swallows_are_told_with_their_lines(small: str, tmp_pa
     outcome = call("tokenize", "--input", str(path), "--model", small)
     outcome.fails(1, "2 of 3 inputs failed", "hint: ")
     first, _, last = outcome.lines
-    assert "line 2: " in first["error"] and "to line 4" in first["error"] and "line 6: 3 columns" in last["error"]
+    assert (
+        "line 2: " in first["error"]
+        and "lines 2 to 4" in first["error"]
+        and "line 6: the row has 3 columns" in last["error"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.helpers.program import (
     tiny_model,
 )
 
-BAD = "mixed.jsonl, line 2: no field 'text', the record has: n"
+BAD = "mixed.jsonl, line 2: the record has no field 'text' (fields: n)"
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_bad_records_come_behind_the_others(similarity: Callable[..., Outcome], 
     assert [line["rank"] for line in outcome.lines[:2]] == [1, 2]
     assert {line["index"]: line["text"] for line in outcome.lines[:2]} == {1: "a dog", 3: "cat"}
     strict = similarity(*given, "--strict")
-    strict.fails(1, f"input 0: {tmp_path / 'in.jsonl'}, line 2: no field 'text'")
+    strict.fails(1, f"input 0: {tmp_path / 'in.jsonl'}, line 2: the record has no field 'text'")
     assert strict.out == ""
 
 

@@ -106,7 +106,7 @@ def test_objects_are_drawn_as_tables(arguments: list[str], found: list[str]) -> 
 
 def test_a_bad_text_is_an_error_on_stderr_in_its_place(small: str) -> None:
     outcome, shown = terminal("fill-mask", "the", "w1 [MASK]", "--model", small)
-    outcome.fails(1, "error: input 0: no [MASK]", "1 of 2")
+    outcome.fails(1, "error: input 0: the text 'the' has no [MASK]", "1 of 2")
     assert "no [MASK]" not in shown
 
 
@@ -162,7 +162,7 @@ def test_talk_on_a_terminal_has_colours_unless_no_color_is_set(show: Terminal, s
     arguments = ["fill-mask", "the", "--model", small]
     assert colours(show(*arguments, on=["stderr"])[1])
     _, uncoloured = show(*arguments, on=["stderr"], NO_COLOR="1")
-    assert "error: no [MASK]" in uncoloured
+    assert "error: the text 'the' has no [MASK]" in uncoloured
     assert not colours(uncoloured)
 
 

@@ -81,7 +81,7 @@ def test_whole_numbers_of_thousands_of_digits_are_refused() -> None:
     with pytest.raises(InputError, match=r"record 2: .*4300 digits"):
         [*read_rows([{"text": "a", "id": [1]}, {"text": "a", "id": [10**5000]}])]
     numbers: Any = [10**5000]
-    with pytest.raises(InputError, match="record 1: a number of more than 60 digits is not a mapping"):
+    with pytest.raises(InputError, match="record 1: the record is a number of more than 60 digits, expected a mapping"):
         [*read_rows(numbers)]
 
 

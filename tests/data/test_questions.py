@@ -148,13 +148,13 @@ def test_columns_that_are_not_there_are_named() -> None:
     [
         ("{", "not valid JSON"),
         ('{"question": 1}\n{"question": 2}', "not valid JSON"),
-        ("[]", "there are no records"),
+        ("[]", "the input has no records"),
         ('{"rows": []}', "'data' is missing"),
         ('{"data": {}}', "'data' is an object, expected a list"),
         ('{"data": [3]}', "data[0] is a number, expected an object with 'paragraphs'"),
         ('{"data": [{"paragraphs": [{"context": "x"}]}]}', "data[0].paragraphs[0]: 'qas' is missing"),
         ('{"data": [{"paragraphs": [{"context": "x", "qas": ["q"]}]}]}', "data[0].paragraphs[0].qas[0] is a string"),
-        ('{"data": []}', "there are no records"),
+        ('{"data": []}', "the input has no records"),
     ],
 )
 def test_files_with_another_layout_are_refused(content: str, said: str, tmp_path: Path) -> None:

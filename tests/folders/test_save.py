@@ -355,7 +355,7 @@ def test_nothing_is_replaced_by_accident(tmp_path: Path, tiny_folder: Path) -> N
         mlxbert.save(model, tiny_folder, overwrite=True)  # its own folder
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "file").write_text("mine")
-    with pytest.raises(ArgumentError, match="did not write it"):
+    with pytest.raises(ArgumentError, match="was not written by mlxbert"):
         mlxbert.save(model, tmp_path / "else", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["else", "saved"]
 

@@ -148,10 +148,10 @@ def test_a_missing_pooler(a: Path, b: Path) -> None:
     found = mlxbert.verify(a, b)
     assert sorted(names(found)) == ["next_sentence", "pooler"]
     assert {difference.text for difference in found.differences} == {
-        "pooler: A has it, B does not",
-        "next_sentence: A has it, B does not",
+        "pooler: only A has this part",
+        "next_sentence: only A has this part",
     }
-    assert mlxbert.verify(b, a).differences[0].text.endswith(": B has it, A does not")
+    assert mlxbert.verify(b, a).differences[0].text.endswith(": only B has this part")
 
 
 def test_renamed_labels(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_vectors_that_only_one_model_makes(a: Path, tmp_path: Path) -> None:
     write_json(b / "modules.json", [{"type": "my.Module", "path": ""}])
     found = mlxbert.verify(a, b)
     assert names(found) == ["embedder"]
-    assert found.differences[0].text.startswith("B: no vectors: modules.json: a module has type 'my.Module'")
+    assert found.differences[0].text.startswith("B makes no vectors (modules.json: a module has type 'my.Module'")
     assert found.outputs.vectors is None and mlxbert.verify(b, b).agree
 
 
@@ -270,7 +270,7 @@ def test_one_problem_in_two_folders_is_no_difference(tmp_path: Path) -> None:
     found = mlxbert.verify(a, b)
     assert found.agree
     (note,) = found.notes
-    assert note.startswith("neither can run sequence_classifier: config.json: id2label is")
+    assert note.startswith("neither model can run sequence_classifier (config.json: id2label is")
     tensors = tensors_in(b)
     write_tensors(b, tensors | {"classifier.bias": tensors["classifier.bias"] + 1})
     assert names(mlxbert.verify(a, b)) == ["classifier.bias"]

@@ -54,7 +54,7 @@ def test_a_copy_in_half_precision_agrees_with_a_note(a: Path, b: Path, dtype: mx
         assert counts.equal + counts.rounded == counts.compared and counts.rounded > 0
         (note,) = found.notes
         assert "F32" in note and stored in note
-        assert f"{counts.equal} are equal" in note and f"{counts.rounded} more once rounded" in note
+        assert f"{counts.equal} of " in note and f"{counts.rounded} more are equal after rounding" in note
         assert 0 < hidden(found) < 1
     assert mlxbert.verify(a, b).outputs.tolerance == module.TOLERANCES[stored]
 
@@ -139,7 +139,7 @@ def test_outputs_that_differ_without_another_reason_are_a_difference(a: Path, b:
     (difference,) = found.differences
     assert (difference.kind, difference.name, difference.b) == ("output", "outputs", 1e-7)
     assert difference.a == pytest.approx(max(hidden(found), *found.outputs.heads.values()), 1)
-    assert "more than 1e-07" in difference.text and difference.text.endswith("same dtype: F32 in A; BF16 in B")
+    assert "more than 1e-07" in difference.text and difference.text.endswith("same dtype (F32 in A; BF16 in B)")
     assert [difference.name for difference in mlxbert.verify(a, b, tolerance=0).differences] == ["outputs"]
 
 
@@ -166,11 +166,11 @@ def test_a_number_that_is_none(a: Path, b: Path, value: float) -> None:
             "output",
             "BA".index(side),
         )
-        said = f"outputs: only for {side}, the model computed hidden states that are not numbers (NaN)"
+        said = f"outputs: only {side} fails, because the model computed hidden states that are not numbers (NaN)"
         assert found.differences[1].text == said and found.outputs.to_dict().keys() == {"tolerance"}
     same = mlxbert.verify(b, b)
     assert same.agree and len(same.notes) == 1
-    assert same.notes[0].startswith("outputs are not compared: A and B: the model computed hidden states")
+    assert same.notes[0].startswith("outputs of A and B are not compared, because the model computed hidden states")
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
@@ -202,7 +202,7 @@ def test_what_is_no_number_behind_the_encoder(broken: str, tmp_path: Path) -> No
         change(b, cls__predictions__bias=lambda array: array * math.nan)
     found = mlxbert.verify(a, b)
     (difference,) = [one for one in found.differences if one.kind == "output"]
-    assert difference.text.startswith("outputs: only for B, the model computed ")
+    assert difference.text.startswith("outputs: only B fails, because the model computed ")
     assert hidden(found) == 0 and (found.outputs.vectors is not None) is (broken != "vectors")
 
 
@@ -210,7 +210,8 @@ def test_logits_that_are_none(a: Path) -> None:
     change(a, cls__seq_relationship__bias=lambda array: array * math.nan)
     found = mlxbert.verify(a, a)
     assert found.agree and not found.outputs.heads
-    said = "outputs are not compared: A and B: the model computed logits of next_sentence that are not numbers (NaN)"
+    said = "outputs of A and B are not compared, because the model computed logits of next_sentence that are not "
+    said += "numbers (NaN)"
     assert found.notes == (said,)
 
 
@@ -242,7 +243,7 @@ def test_the_rest_of_an_untied_head_is_compared_nevertheless(a: Path, b: Path) -
         tensors = tensors_in(folder)
         write_tensors(folder, tensors | {DECODER: tensors["bert.embeddings.word_embeddings.weight"] + 0.5})
     same = mlxbert.verify(a, b)
-    assert same.agree and any(note.startswith("neither can run masked_lm") for note in same.notes)
+    assert same.agree and any(note.startswith("neither model can run masked_lm") for note in same.notes)
     change(b, cls__predictions__bias=lambda array: array + 1, cls__predictions__decoder__weight=lambda array: array + 1)
     assert sorted(names(mlxbert.verify(a, b))) == ["cls.predictions.bias", DECODER]
 
@@ -261,7 +262,7 @@ def test_what_is_not_used_is_noted(a: Path, b: Path) -> None:
     write_tensors(b, tensors_in(b) | {"bert.embeddings.position_ids": mx.arange(32)[None]})
     found = mlxbert.verify(a, b)
     assert found.agree
-    assert len(found.notes) == 1 and found.notes[0].endswith(" B has bert.embeddings.position_ids")
+    assert len(found.notes) == 1 and found.notes[0].startswith("only B has bert.embeddings.position_ids")
     assert mlxbert.verify(b, b).notes == ()
 
 
@@ -280,7 +281,7 @@ def test_heads_that_are_not_run_are_compared(tmp_path: Path) -> None:
     write_tensors(c, {name: array for name, array in tensors_in(c).items() if not name.startswith("classifier")})
     found = mlxbert.verify(a, c)
     assert found.agree and found.tensors.compared == count - 2
-    assert any(note.endswith(" A has classifier.bias, classifier.weight") for note in found.notes)
+    assert any(note.startswith("only A has classifier.bias, classifier.weight") for note in found.notes)
 
 
 @pytest.mark.parametrize(("family", "head"), walked_slowly(FROZEN_CELLS), ids=str)

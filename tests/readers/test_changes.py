@@ -196,7 +196,7 @@ def test_parts_are_kept_for_the_file_as_it_was(tmp_path: Path) -> None:
         append(path)
 
     with mock.patch.object(FileOutput, "_flush", change):
-        call(*words).fails(1, "in.txt: changed", "results are kept")
+        call(*words).fails(1, "in.txt: the file changed", "results are kept")
     assert not output.exists()
     call(*words).fails(2, "another input")
     os.truncate(path, len(LINES))

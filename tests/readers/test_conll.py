@@ -147,5 +147,5 @@ def test_nothing_is_lost_of_a_pipe_that_could_be_sentences_of_words() -> None:
 
 def test_what_looks_like_nothing_has_the_error_of_its_name(tmp_path: Path) -> None:
     for content in (b"", b"\xff\0", b"EU ORG\nrejects\n\n", b"EU ORG\nrejects O"):
-        with pytest.raises(ArgumentError, match=r"extension '\.train'"):
+        with pytest.raises(ArgumentError, match=r"the extension is '\.train'"):
             read_rows(write(tmp_path / "eng.train", content), words=True)

@@ -82,4 +82,4 @@ def test_encodings_without_ascii_are_refused(name: str) -> None:
 
 def test_a_file_of_latin_1_with_zero_bytes_is_refused_all_the_same() -> None:
     (problem,) = contents(read_records(io.BytesIO(gzip.compress(b"a\0")), name="in.txt.gz", encoding="latin-1"))
-    assert isinstance(problem, InputError) and "zero byte at offset 1" in problem.message
+    assert isinstance(problem, InputError) and "the byte at offset 1 is zero" in problem.message

@@ -36,10 +36,10 @@ def test_records_that_are_none_fail_in_their_place() -> None:
     raw = io.BytesIO(b'[{"text": "the"}, 3, {"body": "x"}, {"text": 1}, {"text": "cat"}]')
     first, number, without, other, last = contents(read_records(raw, format="json"))
     assert (first, last) == ("the", "cat")
-    for problem, said in ((number, "found a number"), (without, "no field 'text'"), (other, "is a number")):
+    for problem, said in ((number, "the record is a number"), (without, "no field 'text'"), (other, "is a number")):
         assert isinstance(problem, InputError) and said in problem.message
     raw.seek(0)
-    with pytest.raises(InputError, match=r"record 2: expected a JSON object, found a number"):
+    with pytest.raises(InputError, match=r"record 2: the record is a number, expected a JSON object"):
         read_rows(raw, format="json")
 
 
@@ -53,9 +53,9 @@ def test_records_that_are_none_fail_in_their_place() -> None:
         (b"[" * 10**5, "not valid JSON"),
         (b"", "not valid JSON"),
         (b'[{"text": "a", "n": ' + b"1" * 5000 + b"}]", "a number has 5,000 digits"),
-        (b'{"text": "the"}', "found an object, expected a JSON array"),
+        (b'{"text": "the"}', "the content is an object, expected a JSON array"),
         (b'[\n{"text": "\xe9"}]', "line 2: byte 0xe9 at offset 12"),
-        (b'[{"text": "the\0"}]', "line 1: a zero byte"),
+        (b'[{"text": "the\0"}]', "line 1: the byte at offset 14 is zero"),
     ],
 )
 def test_damaged_json_names_its_position(raw: bytes, said: str) -> None:

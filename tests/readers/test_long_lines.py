@@ -55,7 +55,7 @@ def test_a_record_that_is_too_long_fails_and_the_rest_is_read(name: str) -> None
     assert found[0] == "the" and found[2:] == ["cat"]
     assert isinstance(found[1], InputError)
     line = {"txt": 2, "jsonl": 2, "csv": 3, "tsv": 3}[ending]
-    assert found[1].message.startswith(f"line {line}: more than 33,554,432 bytes")
+    assert found[1].message.startswith(f"line {line}: the size is more than 33,554,432 bytes")
 
 
 @pytest.mark.parametrize("ending", ["gz", "xz"])
@@ -119,7 +119,7 @@ def test_a_long_line_of_a_pipe_fails_when_it_has_arrived() -> None:
 def test_training_data_with_such_a_line_are_refused_with_its_place(tmp_path: Path) -> None:
     for name in ("in.csv", "lines.csv"):
         (tmp_path / name).write_bytes(FILES[name])
-        with pytest.raises(InputError, match=rf"{name}, line 3: more than 33,554,432 bytes"):
+        with pytest.raises(InputError, match=rf"{name}, line 3: the size is more than 33,554,432 bytes"):
             read_rows(tmp_path / name)
 
 

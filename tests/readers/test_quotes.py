@@ -92,6 +92,6 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_line_that_names_the_separator_is_pointed_out(line: str, header: bool, tmp_path: Path) -> None:
     for name in ("in.csv", "in.tsv"):
         (tmp_path / name).write_text(f"{line}\ntext,label\na,b\n", encoding="utf-8")
-        with pytest.raises(InputError, match="line 1: names the separator") as caught:
+        with pytest.raises(InputError, match=r"line 1: '.*' names the separator") as caught:
             [*read_rows(tmp_path / name, header=header)]
         assert caught.value.hint and "delete this line" in caught.value.hint

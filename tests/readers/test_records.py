@@ -128,9 +128,9 @@ def test_a_file_that_is_not_there_is_missing_whatever_its_ending(name: str, tmp_
 
 
 @pytest.mark.parametrize(("name", "hint"), [
-    ("note.txt", "there is a file {}/notes.txt"),
-    ("nothere.txt", "check the path: {} has no such file"),
-    ("no/notes.txt", "there is no folder {}/no"),
+    ("note.txt", "a file with a similar name is {}/notes.txt"),
+    ("nothere.txt", "check the path, because {} has no file with this name"),
+    ("no/notes.txt", "the folder {}/no does not exist"),
 ])  # fmt: skip
 def test_a_missing_file_has_a_hint(name: str, hint: str, tmp_path: Path) -> None:
     write(tmp_path / "notes.txt", b"a\n")
@@ -306,9 +306,9 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
     ("name", "content", "problem"),
     [
         ("in.txt", b"the\nc\xe9t\ndog\n", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
-        ("in.txt.gz", b"the\ncat\0\ndog\n", "line 2: a zero byte at offset 7"),
+        ("in.txt.gz", b"the\ncat\0\ndog\n", "line 2: the byte at offset 7 is zero"),
         ("in.jsonl", b'{"text": "the"}\n{"text": "\xff"}\n{"text": "dog"}\n', "line 2: byte 0xff"),
-        ("in.csv", b'n,text\n1,the\n"\0\n\xe9",cat\n3,dog\n', "line 3: a zero byte"),
+        ("in.csv", b'n,text\n1,the\n"\0\n\xe9",cat\n3,dog\n', "line 3: the byte at offset 14 is zero"),
         ("in.tsv", b"text\tn\nthe\t1\ncat\t\xe9\ndog\t3\n", "line 3: byte 0xe9"),
     ],
 )
@@ -325,8 +325,8 @@ def test_a_damaged_line_is_a_bad_record_in_its_place(tmp_path: Path, name: str, 
     ("content", "said", "hint"),
     [
         (b"te\xe9xt\nthe\n", "line 1: byte 0xe9", "encoding='latin-1'"),
-        ("text\nthe\n".encode("utf-16"), "line 1: begins like UTF-16", "iconv"),
-        (gzip.compress(b"text\nthe\n", mtime=0), "line 1: begins like gzip", ".gz"),
+        ("text\nthe\n".encode("utf-16"), "line 1: the file begins like UTF-16", "iconv"),
+        (gzip.compress(b"text\nthe\n", mtime=0), "line 1: the file begins like gzip", ".gz"),
     ],
 )
 def test_a_file_of_which_no_line_could_be_used_is_refused(tmp_path: Path, content: bytes, said: str, hint: str) -> None:
@@ -399,7 +399,7 @@ def test_columns_of_any_type_are_kept_of_a_parquet(tmp_path: Path) -> None:
 def test_damaged_json_has_a_column_and_no_other_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "the"}\n{"text" "cat"}\n' + '{"n": ' + "1" * 5000 + "}\n")
     _, damaged, long = contents(read_records(tmp_path / "in.jsonl"))
-    assert str(damaged) == "not valid JSON (Expecting ':' delimiter, column 9)"
+    assert str(damaged) == "the line is not valid JSON (Expecting ':' delimiter, column 9)"
     assert isinstance(long, InputError) and "not valid JSON (a number has 5,000 digits" in long.message
 
 

@@ -78,7 +78,10 @@ def test_a_failure_has_the_place_of_its_record(tmp_path: Path) -> None:
 
 
 DAMAGED = {
-    "in.jsonl": (b'{"text": "the"}\n{"text" 1}\n', "line 2: not valid JSON (Expecting ':' delimiter, column 9)"),
+    "in.jsonl": (
+        b'{"text": "the"}\n{"text" 1}\n',
+        "line 2: the line is not valid JSON (Expecting ':' delimiter, column 9)",
+    ),
     "in.txt": (b"the\nc\xe9t\n", "line 2: byte 0xe9 at offset 5 is not UTF-8"),
 }
 

@@ -153,13 +153,13 @@ def test_problems_are_bounded_whatever_their_reasons() -> None:
 
 def test_groups() -> None:
     problems = [
-        IndexProblem("/a", "line 2", "left out", "3 columns, the header has 2"),
-        IndexProblem("/b", "", "guessed", "the column of the text, 'body'"),
-        IndexProblem("/a", "line 9", "left out", "4 columns, the header has 2", 5),
+        IndexProblem("/a", "line 2", "left out", "the row has 3 columns, but the header has 2"),
+        IndexProblem("/b", "", "guessed", "the column of the text is probably 'body'"),
+        IndexProblem("/a", "line 9", "left out", "the row has 4 columns, but the header has 2", 5),
     ]
     first, second = grouped(problems)
-    assert (first.kind, first.reason, first.count) == ("left out", "… columns, the header has …", 7)
-    assert (second.reason, second.count) == ("the column of the text, 'body'", 1)
+    assert (first.kind, first.reason, first.count) == ("left out", "the row has … columns, but the header has …", 7)
+    assert (second.reason, second.count) == ("the column of the text is probably 'body'", 1)
     assert pattern_of("byte 0xe9 at offset 12, line 3: no") == pattern_of("byte 0x81 at offset 7, line 45: no")
 
 

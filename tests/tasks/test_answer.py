@@ -108,7 +108,7 @@ def test_one_context_serves_many_questions_and_bad_ones_fail_in_their_place(mode
     assert [one.error.message for one in found if isinstance(one, mlxbert.Failure)] == [
         "the question is empty, expected a text",
         "the context is empty, expected a text",
-        "the question has 40 tokens, expected at most 16: half of a window",
+        "the question has 40 tokens, expected at most 16, half of a window",
         "expected a question and its context, found 3",
     ]
     assert found[0].context == found[3].context == CONTEXT and found[1].context == "a dog"  # type: ignore[union-attr]

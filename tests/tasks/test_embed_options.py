@@ -85,12 +85,12 @@ def test_the_default_prompt_gives_way_to_any_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "a", "prompt_name": "query"}, "both a prompt 'a' and a prompt_name 'query', expected one"),
-        ({"prompt": "", "prompt_name": "query"}, "both a prompt"),
-        ({"prompt_name": "doc"}, "prompt_name is 'doc', the model has 'query', 'passage'"),
-        ({"prompt_name": ["query"]}, r"prompt_name is \['query'\], the model has"),
+        ({"prompt": "a", "prompt_name": "query"}, "the prompt 'a' and the prompt_name 'query' cannot be combined"),
+        ({"prompt": "", "prompt_name": "query"}, "the prompt '' and"),
+        ({"prompt_name": "doc"}, "prompt_name is 'doc', but the model has only the prompts 'query', 'passage'"),
+        ({"prompt_name": ["query"]}, r"prompt_name is \['query'\], but the model has"),
         ({"prompt": 3}, "prompt is 3, expected a text"),
-        ({"prompt": "cat " * 30}, "the prompt has 31 tokens, but prompt and text may have at most 32 together"),
+        ({"prompt": "cat " * 30}, "the prompt has 31 tokens, but the prompt and a text together can have at most 32"),
     ],
 )
 def test_prompts_that_cannot_be_used_are_refused(unit: mlxbert.Model, options: Any, message: str) -> None:

@@ -63,7 +63,7 @@ def test_top_k_that_is_no_number_of_words_is_refused(tiny: mlxbert.Model, top_k:
 
 @pytest.mark.parametrize("texts", [5, None])
 def test_what_is_no_text_and_no_iterable_is_refused(tiny: mlxbert.Model, texts: str) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="expected one or an iterable"):
+    with pytest.raises(mlxbert.ArgumentError, match="expected one text or an iterable of texts"):
         mlxbert.fill_mask(tiny, texts)
     with pytest.raises(mlxbert.ArgumentError, match="expected a hub name"):
         mlxbert.load(texts)
@@ -95,13 +95,13 @@ def test_many_texts_give_what_each_gives_alone(builtin: mlxbert.Model) -> None:
 
 def test_a_text_without_a_mask_raises_or_fails_in_its_place(tiny: mlxbert.Model) -> None:
     texts = ["the [MASK]", "the cat", "[MASK] sat"]
-    with pytest.raises(mlxbert.InputError, match=r"no \[MASK\] in the text 'the cat'"):
+    with pytest.raises(mlxbert.InputError, match=r"the text 'the cat' has no \[MASK\]"):
         list(mlxbert.fill_mask(tiny, texts))
     with pytest.raises(mlxbert.InputError):
         mlxbert.fill_mask(tiny, "one text raises", on_error="return")
     good, bad, last = mlxbert.fill_mask(tiny, texts, on_error="return")
     assert isinstance(good, mlxbert.FillMask) and isinstance(last, mlxbert.FillMask)
-    assert isinstance(bad, mlxbert.Failure) and bad.index == 1 and "no [MASK]" in bad.error.message
+    assert isinstance(bad, mlxbert.Failure) and bad.index == 1 and "has no [MASK]" in bad.error.message
     with pytest.raises(mlxbert.ArgumentError, match="on_error"):
         mlxbert.fill_mask(tiny, texts, on_error="ignore")  # type: ignore[call-overload]
 

@@ -58,11 +58,15 @@ def test_queries_and_texts_get_their_prompts(
 
 
 def test_prompts_that_contradict_each_other_are_named(unit: mlxbert.Model) -> None:
-    with pytest.raises(mlxbert.ArgumentError, match="both a query_prompt 'a' and a query_prompt_name 'query'"):
+    with pytest.raises(
+        mlxbert.ArgumentError, match="the query_prompt 'a' and the query_prompt_name 'query' cannot be combined"
+    ):
         mlxbert.similarity(unit, QUERY, TEXTS, query_prompt="a", query_prompt_name="query")
-    with pytest.raises(mlxbert.ArgumentError, match="query_prompt_name is 'doc', the model has 'query', 'passage'"):
+    with pytest.raises(
+        mlxbert.ArgumentError, match="query_prompt_name is 'doc', but the model has only the prompts 'query', 'passage'"
+    ):
         mlxbert.similarity(unit, QUERY, TEXTS, query_prompt_name="doc")
-    with pytest.raises(mlxbert.ArgumentError, match="no texts"):
+    with pytest.raises(mlxbert.ArgumentError, match="needs texts="):
         mlxbert.similarity_matrix(unit, TEXTS, query_prompt="a")
 
 

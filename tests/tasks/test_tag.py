@@ -244,7 +244,7 @@ def test_a_long_text_is_covered_cut_or_refused(table: mlxbert.Model) -> None:
 
 def test_what_is_neither_a_text_nor_words(table: mlxbert.Model) -> None:
     for wrong in (3, None, {"text": "a"}, ["a", 2], b"a"):
-        with pytest.raises(InputError, match="input 1: expected a text or a list of its words"):
+        with pytest.raises(InputError, match="input 1: expected a text or a list of words"):
             list(mlxbert.tag(table, ["the", wrong]))  # type: ignore[list-item]
         _, failed, last = mlxbert.tag(table, ["the", wrong, "cat"], on_error="return")  # type: ignore[call-overload]
         assert isinstance(failed, mlxbert.Failure) and isinstance(last, Tagged)

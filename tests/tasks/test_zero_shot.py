@@ -107,8 +107,8 @@ def test_a_hypothesis_must_leave_room(model: mlxbert.Model) -> None:
         ({"labels": ["a", "b", "a"]}, "label 'a' is given twice"),
         ({"labels": ["a"], "hypothesis": "no place"}, "hypothesis is 'no place'"),
         ({"labels": ["a"], "hypothesis": 3}, "hypothesis is 3"),
-        ({"hypothesis": "a {}"}, "hypothesis is given"),
-        ({"multi": True}, "multi is given"),
+        ({"hypothesis": "a {}"}, "hypothesis works only with labels"),
+        ({"multi": True}, "multi works only with labels"),
     ],
 )
 def test_options_that_cannot_be_used(model: mlxbert.Model, options: dict[str, Any], told: str) -> None:

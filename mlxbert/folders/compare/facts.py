@@ -107,8 +107,7 @@ def part_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
         present = part in a.parts, part in b.parts
         problems = a.problems.get(part), b.problems.get(part)
         if present[0] != present[1]:
-            has, lacks = "AB" if present[0] else "BA"
-            yield differ("part", part, *present, f"{part}: {has} has it, {lacks} does not")
+            yield differ("part", part, *present, f"{part}: only {'A' if present[0] else 'B'} has this part")
         elif problems[0] != problems[1]:
             text = "; ".join(f"{side}: {problem}" for side, problem in zip("AB", problems, strict=True) if problem)
             yield differ("part", part, *problems, text)
@@ -189,7 +188,7 @@ def embedder_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]
         problems = a.no_vectors, b.no_vectors
         if problems[0] != problems[1]:
             sides = zip("AB", problems, strict=True)
-            message = "; ".join(f"{side}: no vectors: {problem}" for side, problem in sides if problem)
+            message = "; ".join(f"{side} makes no vectors ({problem})" for side, problem in sides if problem)
             yield differ("embedding", "embedder", *problems, message)
         return
     for name, value_a, value_b in _fields(embedder_a.config, embedder_b.config):

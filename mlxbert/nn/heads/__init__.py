@@ -152,9 +152,8 @@ class Network(nn.Module):
             vocabulary, (…) for the discriminator; see the head's class.
         """
         if head not in self.heads:
-            raise ArgumentError(
-                f"head is {head!r:.60}, expected one of this network's heads: {', '.join(self.heads) or 'it has none'}"
-            )
+            expected = f"expected one of {', '.join(self.heads)}" if self.heads else "but the network has no heads"
+            raise ArgumentError(f"head is {head!r:.60}, {expected}")
         if isinstance(inputs, Batch):
             inputs = self.encode(inputs)
         if not isinstance(inputs, EncoderOutput):
@@ -168,15 +167,15 @@ def _check_inputs(
     """Checks the inputs of `Network.__call__`."""
     integers = isinstance(input_ids, mx.array) and mx.issubdtype(input_ids.dtype, mx.integer) and input_ids.ndim == 2
     if not integers or not input_ids.size:
-        raise InputError("input_ids: expected a non-empty mx.array of integers of shape (B, L)")
+        raise InputError("input_ids must be a non-empty mx.array of integers of shape (B, L)")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
-            shape = array.shape if isinstance(array, mx.array) else f"the shape of {array!r:.60}"
-            raise InputError(f"{name}: the shape is {shape}, expected {input_ids.shape}, the shape of input_ids")
+            found = f"has shape {array.shape}" if isinstance(array, mx.array) else f"is {array!r:.60}"
+            raise InputError(f"{name} {found}, expected an mx.array of the shape of input_ids, {input_ids.shape}")
     tables = [("input_ids", input_ids, config.vocab_size, "vocabulary")]
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):
-            raise InputError(f"token_type_ids are {token_type_ids.dtype}, expected integers")
+            raise InputError(f"token_type_ids has dtype {token_type_ids.dtype}, expected integers")
         tables.append(("token_type_ids", token_type_ids, config.type_vocab_size, "table of segments"))
     real = mx.ones((1, 1)) if attention_mask is None else (attention_mask != 0).astype(mx.int64)
     bounds = [bound.astype(mx.int64) for _, ids, _, _ in tables for bound in (ids.min(), ids.max())]
@@ -187,7 +186,8 @@ def _check_inputs(
         return
     if padded_left and isinstance(config.positions, Rotary) and config.positions.causal:
         raise InputError(
-            "attention_mask has padding before tokens, expected it after them: this model attends to earlier positions"
+            "attention_mask has padding before tokens, but the model attends to earlier positions",
+            hint="put all padding after the tokens",
         )
     for (name, _, rows, table), low, high in zip(tables, limits[::2], limits[1::2], strict=True):
         check_rows(name, low, high, rows, table)

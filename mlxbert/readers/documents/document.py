@@ -41,7 +41,7 @@ class ReadProblem:
 
     Attributes:
         kind: What the reader did: it `left out` a part of the file, `cut` a text, or `guessed`.
-        reason: What it was, and why: `the row has 5 cells, expected 3`, `the encoding, probably cp949`.
+        reason: What it was, and why: `the row has 5 columns, but the header has 3`, `the encoding is probably cp949`.
     """
 
     kind: Literal["left out", "cut", "guessed"]

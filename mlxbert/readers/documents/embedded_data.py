@@ -53,7 +53,7 @@ def without_embedded_data(document: Document) -> Document:
         text=text,
         headings=tuple(_with_words(headings, len(text))),
         pages=tuple(map(moved, document.pages)),
-        problems=(*document.problems, ReadProblem("left out", f"embedded data, {amount}")),
+        problems=(*document.problems, ReadProblem("left out", f"{amount} of embedded data")),
     )
 
 

@@ -83,8 +83,8 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _guessed(decoded: Decoded, name: str, declared: str | None) -> Decoded:
-    but = f"; it declares {declared!r:.40}" if declared else ""
-    return Decoded(decoded.text, (ReadProblem("guessed", f"the encoding, probably {name}{but}"), *decoded.problems))
+    but = f", although {declared!r:.40} is declared" if declared else ""
+    return Decoded(decoded.text, (ReadProblem("guessed", f"the encoding is probably {name}{but}"), *decoded.problems))
 
 
 def _replaced(data: bytes, name: str) -> Decoded:
@@ -138,7 +138,7 @@ def check_chosen_encoding(label: str | None) -> str | None:
         return None
     name = find_codec(label) if isinstance(label, str) else None
     if name is None:
-        hint = "browsers and Python know the names, such as windows-1251, gbk, shift_jis, cp850"
+        hint = "use a name that browsers or Python know, such as windows-1251, gbk, shift_jis, cp850"
         raise ArgumentError(f"encoding is {label!r:.60}, expected the name of an encoding", hint=hint)
     if name.startswith(_WIDE):
         hint = "files in UTF-16 and UTF-32 are recognized by their byte-order mark"

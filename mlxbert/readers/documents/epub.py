@@ -29,7 +29,7 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
         package_file = next(part_xml(archive, _CONTAINER).iter(_CONTAINER_FILE), None)
         package_name = "" if package_file is None else package_file.get("full-path", "")
         if not package_name:
-            raise UnreadableError(f"{_CONTAINER} is damaged (it has no rootfile)")
+            raise UnreadableError(f"{_CONTAINER} names no rootfile")
         package = part_xml(archive, package_name)
         title, fields = stated_properties(package)
         folder = posixpath.dirname(package_name)
@@ -65,5 +65,5 @@ def _chapter(archive: "ZipFile", part: str) -> Document:
     # In XHTML, `<title/>` is an empty element; in HTML, it begins one that has no end.
     (chapter,) = read_html(_EMPTY.sub(rb"<\1\2></\1>", data), part)
     if not chapter.text and _PICTURE.search(data):
-        raise UnreadableError(f"{part}: only pictures, no text")
+        raise UnreadableError(f"{part} has only pictures, no text")
     return chapter

@@ -94,7 +94,7 @@ def _resident(process: int) -> int:
 
 
 def _needs_memory(limits: ParserLimits) -> _CrashedError:
-    return _CrashedError(f"needs more than {limits.memory:,} bytes of memory to read")
+    return _CrashedError(f"reading this file needs more than {limits.memory:,} bytes of memory")
 
 
 class _ParserProcess:
@@ -118,10 +118,10 @@ class _ParserProcess:
         except (OSError, EOFError):
             self.end()
             if watch.exceeded == "seconds":
-                raise UnreadableError(f"took more than {limits.seconds:g} seconds to read") from None
+                raise UnreadableError(f"reading this file took more than {limits.seconds:g} seconds") from None
             if watch.exceeded == "memory":
                 raise _needs_memory(limits) from None
-            raise _CrashedError(f"its parser crashed (status {self.process.returncode})") from None
+            raise _CrashedError(f"the parser of this file crashed (status {self.process.returncode})") from None
         except _RefusedError:
             self.used = True
             raise
@@ -142,7 +142,7 @@ class _ParserProcess:
         while True:
             size = int.from_bytes(self._take(_SIZE), "big")
             if (remaining := remaining - size) < 0:
-                raise UnreadableError(f"has more than {limits.text:,} bytes of text")
+                raise UnreadableError(f"has more than {limits.text:,} bytes of text, the maximum")
             answer = json.loads(self._take(size).decode("utf-8", "surrogatepass"))
             if "text" in answer:
                 headings = tuple(Heading(**heading) for heading in answer.pop("headings"))

@@ -93,7 +93,7 @@ class _Contents:
             more = len(self.skipped) - _SHOWN
             names = ", ".join(self.skipped[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
             count = "an attachment" if len(self.skipped) == 1 else f"{len(self.skipped):,} attachments"
-            yield ReadProblem("left out", f"{count}: {names}")
+            yield ReadProblem("left out", f"{count} ({names})")
 
     def read(self, part: Message) -> Document:
         """Returns the text of a part of a message; collects the messages and other attachments in it."""

@@ -19,7 +19,7 @@ def read_notebook(data: bytes, name: str) -> Iterator[Document]:
         raise UnreadableError(f"is not valid JSON ({problem})") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
-        raise UnreadableError("is not a notebook: it has no list of cells")
+        raise UnreadableError("is not a notebook, because the list of cells is missing")
     texts: list[str] = []
     headings: list[Heading] = []
     start = 0

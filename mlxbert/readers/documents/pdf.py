@@ -30,8 +30,8 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
                 texts.append("")
                 unread.append(number)
     if not any(map(str.strip, texts)):
-        reason = f"{len(unread)} of its {len(texts)} pages cannot be read" if unread else "has no text, only pictures"
-        raise UnreadableError(reason, hint="scanned pages must be recognized (OCR) first")
+        reason = f"{len(unread)} of {len(texts)} pages cannot be read" if unread else "has only pictures, no text"
+        raise UnreadableError(reason, hint="recognize the text of scanned pages (OCR) first")
     starts, start = [], 0
     for text in texts:
         starts.append(start)
@@ -43,7 +43,7 @@ def read_pdf(data: bytes, name: str) -> Iterator[Document]:
 def _problems(texts: Sequence[str], unread: Set[int]) -> Iterator[ReadProblem]:
     """Yields problems that count the pages that cannot be read, and those without a text."""
     empty = {number for number, text in enumerate(texts) if not text.strip()} - unread
-    for pages, reason in ((unread, "cannot be read"), (empty, "have no text, but perhaps pictures")):
+    for pages, reason in ((unread, "cannot be read"), (empty, "have no text, perhaps only pictures")):
         if pages:
             first = min(pages) + 1
-            yield ReadProblem("left out", f"{len(pages)} of its {len(texts)} pages {reason}, the first is page {first}")
+            yield ReadProblem("left out", f"{len(pages)} of {len(texts)} pages {reason} (the first is page {first})")

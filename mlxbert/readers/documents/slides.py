@@ -46,10 +46,11 @@ def _slide_parts(archive: "ZipFile") -> list[str]:
     """The names of the parts that are slides, in the order of the presentation."""
     main = next((part for kind, part in _related(archive, "").values() if kind == "officeDocument"), None)
     if main is None:
-        raise UnreadableError("is not a .pptx: it contains no presentation")
+        raise UnreadableError("is not a .pptx, because the presentation is missing")
     related = _related(archive, main)
     return [
-        related.get(slide.get(_ID, ""), ("", "its part"))[1] for slide in part_xml(archive, main).iter(f"{_P}sldId")
+        related.get(slide.get(_ID, ""), ("", "the part of the slide"))[1]
+        for slide in part_xml(archive, main).iter(f"{_P}sldId")
     ]
 
 
@@ -84,7 +85,7 @@ def _slide(archive: "ZipFile", part: str) -> tuple[Document, str]:
             reason = problem.message
     text = "\n\n".join(filter(None, ("\n".join([*titles, *texts]), "\n".join(notes))))
     if not text and not reason and next(root.iter(f"{_A}blip"), None) is not None:
-        reason = "only pictures, no text"
+        reason = "the slide has only pictures, no text"
     heading = " ".join(titles) or text.partition("\n")[0]  # a slide does not belong to the title of an earlier one
     return Document(text, headings=(Heading.of(0, 1, heading),) if heading else ()), reason
 

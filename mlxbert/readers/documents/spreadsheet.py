@@ -51,13 +51,13 @@ def _text(book: "calamine.CalamineWorkbook", number: int) -> str:
 
     kind = book.sheets_metadata[number].typ
     if kind != calamine.SheetTypeEnum.WorkSheet:
-        raise UnreadableError(f"the sheet has no cells, it is a {str(kind).rpartition('.')[2]}")
+        raise UnreadableError(f"the sheet is a {str(kind).rpartition('.')[2]}, which has no cells")
     try:
         sheet = book.get_sheet_by_index(number)
     except (calamine.CalamineError, OSError, ValueError) as problem:
         raise UnreadableError(f"the sheet is damaged ({problem})") from None
     if sheet.end is not None and sheet.end[0] >= _MAX_ROWS:
-        raise UnreadableError(f"the sheet has {sheet.end[0] + 1:,} rows, the maximum is {_MAX_ROWS:,}")
+        raise UnreadableError(f"the sheet has {sheet.end[0] + 1:,} rows, but the maximum is {_MAX_ROWS:,}")
     return "\n".join(_lines(sheet.iter_rows())).strip("\n")
 
 

@@ -62,13 +62,13 @@ def read_record_documents(
     how = partial(read_records, name=name, format=format, lenient=True, encoding=layout.encoding, other=WESTERN)
     read = partial(how, separator=layout.separator)
     if layout.encoding not in (UTF8, encoding):
-        yield _guess(f"the encoding, probably {layout.encoding}")
+        yield _guess(f"the encoding is probably {layout.encoding}")
     if layout.separator != ",":
-        yield _guess(f"the separator of the columns, {_SEPARATORS[layout.separator]}")
+        yield _guess(f"the separator of the columns is probably {_SEPARATORS[layout.separator]}")
     names, text = _find_text(source, name, read, columns)
     guessed = text if columns.text is None and plain_name(text) != "text" else None
     if guessed is not None:
-        yield _guess(f"{COLUMN_OF_TEXT}, {guessed!r}")
+        yield _guess(f"{COLUMN_OF_TEXT} is probably {guessed!r}")
     fields = [column for column in (names if columns.fields is None else columns.fields) if column != text]
     all_fields = columns.fields is None and FORMATS[format].value == "field"  # later objects may have other fields
     with _open(source, name) as file:
@@ -77,7 +77,7 @@ def read_record_documents(
         lines = records.sources[0].opened
         if isinstance(lines, Lines) and lines.others[0]:
             count, first = lines.others
-            reason = f"the encoding of bytes that are not {layout.encoding}, {WESTERN} (lines: {count:,})"
+            reason = f"bytes that are not {layout.encoding} are probably {WESTERN} (lines: {count:,})"
             yield _guess(reason, f"line {first}")
 
 
@@ -107,7 +107,7 @@ def _mended(record: Record, text: str, fields: Sequence[str]) -> tuple[Record, t
     problem = record.problem
     if not isinstance(problem, SurplusCellsError) or [*problem.values][-1] != text:
         return record, ()
-    reason = f"{problem.message.removeprefix(f'{record.place}: ')}: the text is the rest of the row"
+    reason = f"{problem.message.removeprefix(f'{record.place}: ')}, so the text is the rest of the row"
     values = {name: problem.values[name] for name in fields}
     return replace(record, text=problem.values[text], values=values, problem=None), (ReadProblem("guessed", reason),)
 
@@ -179,7 +179,7 @@ def _find_text(
     fitting = text_columns(names, sample)
     if not fitting:
         raise UnreadableError(
-            f"no column has texts; the file has: {', '.join(names) or 'nothing'}", hint="name the column"
+            f"no column has texts (columns: {', '.join(names) or 'none'})", hint="name the column of the texts"
         )
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)
 

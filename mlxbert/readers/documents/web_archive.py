@@ -17,7 +17,7 @@ def read_web_archive(data: bytes, name: str) -> Iterator[Document]:
     part = next((part for part in message.walk() if part.get_content_type() == "text/html"), None)
     payload = part.get_payload(decode=True) if part is not None else None
     if part is None or not isinstance(payload, bytes):
-        raise UnreadableError("contains no page of HTML")
+        raise UnreadableError("contains no HTML page")
     if charset := part.get_content_charset():
         with suppress(LookupError):  # the page may name another; a byte-order mark comes before what it names
             payload = payload.decode(charset, "replace").encode("utf-8-sig")

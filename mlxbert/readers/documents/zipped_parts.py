@@ -38,7 +38,7 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
     if data.startswith(_OLE):
         if _ENCRYPTED in data:
             raise UnreadableError("is encrypted", hint=_NO_PASSWORD)
-        raise UnreadableError("is in the format of Office 97, or encrypted", hint=f"save it as {ending}")
+        raise UnreadableError("is in the format of Office 97, or encrypted", hint=f"save the document as {ending}")
     try:
         archive = ZipFile(BytesIO(data))
     except (BadZipFile, RuntimeError, ValueError):
@@ -46,7 +46,7 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
     with archive:
         parts = archive.infolist()
         if (growth := sum(max(part.file_size - part.compress_size, 0) for part in parts)) > _MAX_GROWTH:
-            raise UnreadableError(f"grows by {growth:,} bytes when unpacked, the maximum is {_MAX_GROWTH:,}")
+            raise UnreadableError(f"grows by {growth:,} bytes when unpacked, but the maximum is {_MAX_GROWTH:,}")
         manifest = archive.read(_MANIFEST) if _MANIFEST in archive.namelist() else b""
         if b"encryption-data" in manifest or any(part.flag_bits & 1 for part in parts):
             raise UnreadableError("is encrypted", hint=_NO_PASSWORD)

@@ -155,7 +155,7 @@ def test_pdf() -> None:
     found = only("a.pdf", pdf("One", "", "Three", title="A  title"))
     assert (found.text, found.title, found.pages) == ("One\n\n\n\nThree", "A title", (0, 5, 7))
     (problem,) = found.problems
-    assert problem.kind == "left out" and problem.reason.startswith("1 of") and problem.reason.endswith("page 2")
+    assert problem.kind == "left out" and problem.reason.startswith("1 of") and problem.reason.endswith("page 2)")
     assert only("a.pdf", pdf("Large", box="0 0 1000000000 1000000000")).text == "Large"
 
 
@@ -367,7 +367,7 @@ def test_a_row_with_too_many_cells_is_read_if_its_last_column_is_the_text(tmp_pa
     ]  # fmt: skip
     documents, problems = records(tmp_path / "a.csv", b"text,id\nThe lamp is broken, please,1\nok,2\n")
     assert [document.text for document in documents] == ["ok"]
-    assert problems == [("line 2", "left out", "3 columns, the header has 2")]
+    assert problems == [("line 2", "left out", "the row has 3 columns, but the header has 2")]
     documents, problems = records(tmp_path / "a.tsv", b"\tid\ttext\n0\t1\ta cat\tand a dog\n")
     assert [(document.text, dict(document.fields)) for document in documents] == [("a cat\tand a dog", {"id": "1"})]
 

@@ -284,7 +284,7 @@ def test_a_document_type_is_refused(name: str, declared: str) -> None:
         ("a.epub", zipped({"a": "b"}), "container.xml is missing"),
         ("a.odt", open_document("<text:p> </text:p>"), "has no text"), ("a.rtf", rb"{\rtf1 \par}", "has no text"),
         ("a.mhtml", b"Content-Type: text/html\n\n<p>", "has no text"), ("a.rtf", b"plain", "not RTF"),
-        ("a.mhtml", b"Subject: a\n\ntext", "no page of HTML"),
+        ("a.mhtml", b"Subject: a\n\ntext", "no HTML page"),
     ],
 )  # fmt: skip
 def test_files_without_text_say_why(name: str, data: bytes, reason: str) -> None:
