@@ -390,7 +390,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_fault_is_shown_with_its_workaround_and_ends_with_status_1(found: dict[str, Any]) -> None:
     outcome = call("doctor", "--check")
     assert outcome.status == 1 and outcome.lines[0]["check"] == found
-    assert "error: 1 of 12 checks failed, 1 other follows from it" in outcome.err and "all is well" not in outcome.err
+    assert (
+        "error: 1 of 12 checks failed, which caused 1 other failure" in outcome.err and "all is well" not in outcome.err
+    )
     outcome, shown = terminal("doctor", "--check")
     assert outcome.status == 1
     for piece in ("attention, head size 32", "--dtype float32", "5.0e-02", "published models", "bert, Model"):

@@ -115,7 +115,7 @@ def test_what_cannot_be_used_is_skipped_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "content", "hint"), [
     ("a.txt", b"caf\xe9\n\xe9t\xe9\n", "encoding='latin-1'"),
-    ("a.txt", b"PK\x03\x04 and more", "save it"),
+    ("a.txt", b"PK\x03\x04 and more", "save the document"),
     ("a.txt", b"\0\0\0\n\0\0", "UTF-16"),
     ("a.jsonl", b'{"body": "x"}\n', "field="),
     ("a.txt", b"\xfd7zXZ\0 and more", ".xz"),

@@ -270,7 +270,7 @@ def test_mined_negatives_are_near_and_not_the_querys_own(folder: Path) -> None:
 
 def test_mine_refuses_what_is_no_pairs(folder: Path) -> None:
     model = mlxbert.load(folder, task="embed", device="cpu")
-    with pytest.raises(mlxbert.InputError, match="scored"):
+    with pytest.raises(mlxbert.InputError, match="scores"):
         mlxbert.mine(model, scored(10))
     with pytest.raises(mlxbert.ArgumentError, match="negatives"):
         mlxbert.mine(model, pairs(10), negatives=0)

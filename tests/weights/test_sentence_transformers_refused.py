@@ -70,12 +70,12 @@ STACKS: dict[str, tuple[list[Spec], str]] = {
     ),
     "Dense of another width": (
         [pooling("cls"), dense(mx.ones((7, 25)))],
-        r"modules.json: pooling 'cls' gives 24 values, layer 1 after it \(Dense\) takes 25",
+        r"modules.json: pooling 'cls' gives 24 values, but layer 1 after the pooling \(Dense\) takes 25",
     ),
     "two poolings need more": ([pooling("cls", "max"), dense(WEIGHT)], r"'cls\+max' gives 48 values.* takes 24"),
     "LayerNorm of another width": (
         [pooling("cls"), dense(WEIGHT), layer_norm(mx.ones((D,)), mx.ones((D,)))],
-        r"gives 7 values, layer 2 after it \(LayerNorm\) takes 24",
+        r"gives 7 values, but layer 2 after the pooling \(LayerNorm\) takes 24",
     ),
     "in_features": ([pooling("cls"), _with(dense(WEIGHT), in_features="24")], "in_features is '24', expected a whole"),
     "bias": ([pooling("cls"), _with(dense(WEIGHT), bias="yes")], "bias is 'yes', expected true or false"),
