@@ -56,7 +56,13 @@ def test_keywords_become_options_and_errors_name_them() -> None:
 def test_several_texts_may_be_any_iterable_of_texts() -> None:
     for texts in (["a", "b"], ("a", "b"), iter("ab")):
         assert filled("m", "a", targets=texts)[2] == FillMaskOptions(targets=("a", "b"))
-    wrong: dict[str, Any] = {"is empty": iter(()), "is 'ab'": "ab", "is 5": 5, "has 5": ["a", 5], "has None": [None]}
+    wrong: dict[str, Any] = {
+        "is empty": iter(()),
+        "is 'ab'": "ab",
+        "is 5": 5,
+        "contains 5": ["a", 5],
+        "contains None": [None],
+    }
     for problem, value in wrong.items():
         with pytest.raises(mlxbert.ArgumentError, match=f"^targets {problem}, expected a list of at least one text"):
             filled("m", "a", targets=value)
