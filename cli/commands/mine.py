@@ -67,8 +67,8 @@ def _write(queries: Sequence["Mined"], output: Path, pairs: Sequence[str], overw
     """Writes each query with its positives and negatives; raises an error if no query has a negative."""
     if not any(query.negatives for query in queries):
         raise InputError(
-            f"{', '.join(pairs)}: no query has a negative among the texts of the other queries",
-            hint="give more pairs or a smaller --margin, because the other texts are positives or nearly as similar",
+            f"{', '.join(pairs)}: no negatives can be found among the texts of the other queries",
+            hint="give more pairs or a smaller --margin, because each text is a positive or too similar to one",
         )
     with writing(output), atomic_write(output, locked=False) as file:
         file.writelines(json.dumps(query.to_dict(), ensure_ascii=False).encode() + b"\n" for query in queries)

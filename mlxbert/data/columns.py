@@ -213,7 +213,7 @@ class Search:
         In the latter case, it is the only column with long strings or, if there are none, the only one with strings.
         """
         sample = [row.values for row in self.rows[:_SAMPLE]]
-        self._take_only("text", text_columns(columns, sample), "no column has texts")
+        self._take_only("text", text_columns(columns, sample), "no column is known to contain the texts")
 
     def _take_only(self, role: str, columns: Sequence[str], message_if_none: str = "") -> None:
         if len(columns) != 1:

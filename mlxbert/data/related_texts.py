@@ -107,7 +107,7 @@ def _take_text(search: Search, columns: Sequence[str]) -> None:
         raise search.refused(
             f"the columns of texts cannot be guessed, because texts are in {' and '.join(map(repr, long_texts))}"
             if long_texts
-            else "no column has texts",
+            else "no column is known to contain the texts",
             "choose the columns with text_column= and pair_column=, or only text_column= for single texts",
             long_texts,
         )

@@ -112,7 +112,9 @@ def check_link_targets(target: Path, files: Iterable[Path]) -> None:
     """
     for path in files:
         if identity(target) in map(identity, path.resolve().parents):
-            raise ArgumentError(f"{target}: the source contains {path}, which is a link into this folder", hint=_HINT)
+            raise ArgumentError(
+                f"{target}: the source contains {path}, which is a link into the folder to write", hint=_HINT
+            )
 
 
 @contextmanager

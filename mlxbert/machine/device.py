@@ -148,7 +148,7 @@ def _choose_tf32(fast: bool, *, gpu: bool) -> None:
     """
     if fast and gpu and _tf32_chosen == [False]:
         raise ArgumentError(
-            "fast_float32 is True, but this process already computes float32 products without rounding to TF32",
+            "fast_float32 is True, but TF32 is already switched off in this process",
             hint="use fast_float32=True in a new process, or set MLX_ENABLE_TF32=1",
         )
     if fast:

@@ -193,7 +193,7 @@ def _begin(reader: Any, text: _RowLines, format: str, named: bool) -> tuple[list
     try:
         start, first, damage = _first_row(reader, text, named)
     except csv.Error as problem:
-        hint = "separate the columns with commas, and write a quote inside quotes twice"
+        hint = "separate the columns with commas, and double each quote inside a quoted field"
         raise InputError(
             f"{name}: the {first_row} is not valid {format} ({problem})", hint=hint if format == "csv" else None
         ) from None
@@ -254,5 +254,5 @@ def _broken(first: int, last: int, format: str, problem: str) -> InputError:
         return InputError(f"the row is not valid {format} ({problem})")
     return InputError(
         f"the row is not valid {format} ({problem}), so lines {first} to {last} are skipped",
-        hint=f"look for a missing quote in line {first}, and write a quote inside quotes twice",
+        hint=f"look for a missing quote in line {first}, and double each quote inside a quoted field",
     )

@@ -64,7 +64,7 @@ def test_labels_may_be_left_out() -> None:
     [
         ({"review": "a", "comment": "b", "label": "c"}, "text column may be review or comment (", "text_column="),
         ({"one": LONG, "two": LONG, "label": "c"}, "text column may be one or two (", "text_column="),
-        ({"one": 1, "label": "c"}, "no column has texts", "text_column="),
+        ({"one": 1, "label": "c"}, "no column is known to contain the texts", "text_column="),
         ({"text": "a", "class": "b", "score": 3}, "label column may be class or score (", "label_column="),
         ({"text": "a", "b": 1, "c": 2}, "label column may be b or c (", "label_column="),
         ({"text": "a", "id": 1}, "no column has labels", "label_column="),

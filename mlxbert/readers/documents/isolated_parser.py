@@ -142,7 +142,7 @@ class _ParserProcess:
         while True:
             size = int.from_bytes(self._take(_SIZE), "big")
             if (remaining := remaining - size) < 0:
-                raise UnreadableError(f"has more than {limits.text:,} bytes of text, the maximum")
+                raise UnreadableError(f"has more text than the maximum of {limits.text:,} bytes")
             answer = json.loads(self._take(size).decode("utf-8", "surrogatepass"))
             if "text" in answer:
                 headings = tuple(Heading(**heading) for heading in answer.pop("headings"))

@@ -28,7 +28,7 @@ def read_spreadsheet(data: bytes, name: str) -> Iterator[Document]:
     try:
         book = calamine.load_workbook(BytesIO(data))
     except calamine.CalamineError as problem:
-        raise UnreadableError(f"is not a readable {ending} ({problem})") from None
+        raise UnreadableError(f"is not a readable {ending} file ({problem})") from None
     has_text, reasons = False, list[str]()
     for number, sheet in enumerate(book.sheets_metadata):
         place, heading = f"sheet {sheet.name}", Heading.of(0, 1, sheet.name)

@@ -179,7 +179,8 @@ def _find_text(
     fitting = text_columns(names, sample)
     if not fitting:
         raise UnreadableError(
-            f"no column has texts (columns: {', '.join(names) or 'none'})", hint="name the column of the texts"
+            f"no column is known to contain the texts (columns: {', '.join(names) or 'none'})",
+            hint="name the column of the texts",
         )
     return names, max(fitting, key=lambda column: mean_length(column, sample) or 0)
 

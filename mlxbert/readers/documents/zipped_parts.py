@@ -42,7 +42,7 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
     try:
         archive = ZipFile(BytesIO(data))
     except (BadZipFile, RuntimeError, ValueError):
-        raise UnreadableError(f"is not a readable {ending}") from None
+        raise UnreadableError(f"is not a readable {ending} file") from None
     with archive:
         parts = archive.infolist()
         if (growth := sum(max(part.file_size - part.compress_size, 0) for part in parts)) > _MAX_GROWTH:

@@ -124,7 +124,7 @@ def test_memory_that_cannot_be_watched_costs_no_file(read: Read, monkeypatch: py
 
 
 def test_text_is_limited(read: Read) -> None:
-    with pytest.raises(UnreadableError, match="more than 100,000 bytes of text"):
+    with pytest.raises(UnreadableError, match="more text than the maximum of 100,000 bytes"):
         [*read("much", limits=ParserLimits(20.0, text=100_000))]
 
 
