@@ -22,7 +22,7 @@ import json
 import random
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,9 @@ from mlxbert.readers.documents.document import Document
 from mlxbert.search import chunks
 from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
-from mlxbert.search.rank_fusion import Scale, fuse
-from mlxbert.search.word_search import any_word, complete_score
+from mlxbert.search.rank_fusion import Unrelated, fuse
+from mlxbert.search.word_evidence import QueryWords, WordMatch
+from mlxbert.search.word_search import any_word, word_weights
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
-DEPTH, K = 100, 60
+DEPTH, K = 50, 60
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class Words:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._passages = len(texts)
+        self._passages = [folded(text) for text in texts]
         self._database = sqlite3.connect(":memory:")
         self._database.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='ascii')")
-        self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(map(folded, texts)))
+        self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(self._passages))
         self._database.execute("CREATE VIRTUAL TABLE counts USING fts5vocab('words', 'row')")
 
     def frequency(self, words: Sequence[str]) -> dict[str, int]:
@@ -120,9 +121,10 @@ class Words:
         command = "SELECT rowid, -rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
         return self._database.execute(command, (match, DEPTH)).fetchall() if match else []
 
-    def complete(self, query: str) -> float:
-        """See `complete_score`."""
-        return complete_score(query, self.frequency, self._passages)
+    def matches(self, query: str, passages: Iterable[int]) -> dict[int, WordMatch]:
+        """Returns how well passages have the words of a query."""
+        compared = QueryWords(word_weights(query, self.frequency, len(self._passages)))
+        return {passage: compared.match(self._passages[passage].split()) for passage in passages}
 
 
 def by_ranks(lists: Mapping[str, Sequence[tuple[int, float]]], owners: Sequence[int]) -> list[int]:
@@ -156,7 +158,7 @@ def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens
     print(json.dumps({"set": name, "window": size, "windows": len(texts), "tokens": count,
                       "embed_s": round(time.perf_counter() - started, 1)}), flush=True)  # fmt: skip
     words = Words([documents[owner].text[chunk.start : chunk.end] for owner, chunk in passages])
-    mean, deviation = unrelated_scores(model, ("", ""), "cosine")
+    unrelated = Unrelated(*unrelated_scores(model, ("", ""), "cosine"))
     starts = np.cumsum([0, *map(len, windows)][:-1])
     scores = np.maximum.reduceat(embed(model, [*data.queries.values()], "") @ vectors.T, starts, axis=1)
     names, ways = [*data.documents], dict[str, dict[str, list[str]]]()
@@ -164,11 +166,15 @@ def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens
         best = np.argsort(-scores[row], kind="stable")[:DEPTH]
         lists = {"vectors": [(int(each), float(scores[row, each])) for each in best], "words": words.scores(text)}
         places = dict(enumerate(owners))
-        scale = Scale(mean, deviation, words.complete(text))
+        matches = words.matches(text, {passage for ranking in lists.values() for passage, _ in ranking})
+        evidence = {
+            passage: unrelated.evidence(float(scores[row, passage]), match, is_phrase=False)
+            for passage, match in matches.items()
+        }
         ranked = {way: [owners[each.chunk] for each in fuse({way: lists[way]}, places)] for way in lists}
         ranked |= {
             "ranks": by_ranks(lists, owners),
-            "scores": [owners[each.chunk] for each in fuse(lists, places, scale)],
+            "scores": [owners[each.chunk] for each in fuse(lists, places, evidence)],
         }
         for way, order in ranked.items():
             ways.setdefault(way, {})[query] = [names[owner] for owner in order]

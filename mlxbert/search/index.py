@@ -26,10 +26,11 @@ from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
 from mlxbert.search import schema
+from mlxbert.search.candidates import Candidates
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
-from mlxbert.search.rank_fusion import FusedChunk, Scale, fuse
+from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
 from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import (
@@ -65,7 +66,7 @@ Mode = Literal["hybrid", "vectors", "words"]
 MODES: tuple[Mode, ...] = ("hybrid", "vectors", "words")
 _AROUND = Bounds(0, 10_000)  # chunks on each side of a chunk
 _DEEPEST = 25_600  # chunks: of more equal texts before the next one, some are not counted
-_MIN_DEPTH = 100  # the minimum length of each ranking that is fused, in chunks
+_MIN_DEPTH, _PER_HIT = 50, 4  # the length of each ranking that is fused, in chunks: at least, and for each hit
 _SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
 _RECORDS = 500  # records added in one transaction
@@ -400,14 +401,20 @@ class Index:
 
         The rankings are made longer until there are `limit` hits or no further chunks, up to a limit of time.
         """
-        scale = Scale(*self.unrelated, self.store.complete_score(query)) if mode == "hybrid" else None
-        depth, rows = max(_MIN_DEPTH, 4 * limit), dict[int, FoundChunk]()
+        candidates = None
+        if mode == "hybrid" and vector is not None:
+            candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
+        depth, rows = (
+            max(_MIN_DEPTH, _PER_HIT * limit),
+            dict[int, FoundChunk]() if candidates is None else candidates.rows,
+        )
         while True:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
-            ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, scale)
-            hits = self._collapsed(query, ranked, limit, rows, hybrid=scale is not None, distinct=not all_chunks)
+            evidence = None if candidates is None else candidates.evidence(lists)
+            ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, evidence)
+            hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
             if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
                 return hits
             depth *= 4
@@ -458,7 +465,7 @@ class Index:
 
     @cached_property
     def unrelated(self) -> tuple[float, float]:
-        """The mean and the standard deviation of the scores of unrelated texts; see `rank_fusion.Scale`."""
+        """The mean and the standard deviation of the scores of unrelated texts; see `rank_fusion.Unrelated`."""
         return self.about.unrelated or unrelated_scores(self.model, self.about.prompts, self.about.similarity)
 
     def _query(self, query: str) -> "Vector":

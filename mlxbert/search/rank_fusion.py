@@ -3,14 +3,29 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mlxbert.search.store import Scores
+from mlxbert.search.word_evidence import WordMatch
 
-# A logistic regression over questions with and without an answer among the passages, see docs/search.md.
-_VECTORS = 0.65  # per standard deviation between the score and those of unrelated texts
-_WORDS = 4.5  # of a passage with all words of the query; rare words count more
+# After a logistic regression over questions with and without an answer among the passages, see docs/search.md.
+_VECTORS = 0.65  # per standard deviation between the similarity and that of unrelated texts
+_FREQUENCY = 3.5
+_CLOSENESS = 5.0
 _PHRASE = 3.0  # of a passage that contains the exact phrase
-_OFFSET = -6.2
+_OFFSET = -7.6
+
+
+class Evidence(NamedTuple):
+    """What is known about a chunk.
+
+    Attributes:
+        logit: The logit of the relevance.
+        similarity: The similarity of the best vector.
+    """
+
+    logit: float
+    similarity: float
 
 
 @dataclass
@@ -21,49 +36,55 @@ class FusedChunk:
         chunk: The number of the chunk.
         score: The relevance from 0 to 1 or, of a single ranking, its score.
         ranks: The rank of the chunk, from 1, in each list that has it.
-        scores: The score of the chunk in each of these lists.
-        evidence: What decides the order: the logit of the relevance, or the score.
+        scores: The score of the chunk in each of these lists, and by vectors.
+        order: What decides the order: the logit of the relevance, or the score.
     """
 
     chunk: int
     score: float = 0.0
     ranks: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
-    evidence: float = 0.0
+    order: float = 0.0
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What the scores of a search are compared with.
+class Unrelated:
+    """What the similarities of a search are compared with: those of two unrelated texts.
 
     Attributes:
-        mean: The mean score of the vectors of two unrelated texts.
-        deviation: The standard deviation of these scores.
-        complete: The BM25 score of a chunk of average length that has each word of the query once.
+        mean: The mean.
+        deviation: The standard deviation.
     """
 
     mean: float
     deviation: float
-    complete: float
 
-    def evidence(self, scores: Mapping[str, float]) -> float:
-        """Returns the logit of the relevance of a chunk, from its scores by vectors, by words and by the phrase."""
-        share = min(scores.get("words", 0.0) / self.complete, 1.0) if self.complete else 0.0
-        deviations = (scores.get("vectors", self.mean) - self.mean) / self.deviation
-        return _OFFSET + _VECTORS * deviations + _WORDS * share + _PHRASE * ("phrase" in scores)
+    def evidence(self, similarity: float, words: WordMatch, *, is_phrase: bool) -> Evidence:
+        """Returns the evidence for a chunk.
+
+        Args:
+            similarity: The similarity of the best vector.
+            words: How well the chunk has the words of the query.
+            is_phrase: Whether the query stands in the chunk word for word.
+        """
+        deviations = (similarity - self.mean) / self.deviation
+        logit = _OFFSET + _VECTORS * deviations + _FREQUENCY * words.frequency + _CLOSENESS * words.closeness
+        return Evidence(logit + _PHRASE * is_phrase, similarity)
 
 
-def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], scale: Scale | None = None) -> list[FusedChunk]:
+def fuse(
+    lists: Mapping[str, Scores], groups: Mapping[int, int], evidence: Mapping[int, Evidence] | None = None
+) -> list[FusedChunk]:
     """Fuses several rankings.
 
     Scores tell more than ranks: a ranking that is sure of a passage, by the score, keeps the passage at the top even if
-    another ranking does not have it. A chunk that is not in the list `vectors` counts as if it were the last there.
+    another ranking does not have it.
 
     Args:
         lists: The rankings `vectors`, `words` and `phrase`, or one of them, which keeps its scores.
         groups: Maps each chunk to its group: its document, or the chunk itself. Only the best chunk of each group is
             returned. Chunks with equal scores keep the order of this mapping.
-        scale: What scores are compared with; `None` for a single list.
+        evidence: The evidence for each chunk; `None` for a single list.
     """
     chunks: dict[int, FusedChunk] = {}
     for name, scores in lists.items():
@@ -72,20 +93,19 @@ def fuse(lists: Mapping[str, Scores], groups: Mapping[int, int], scale: Scale | 
             rank = ranks.setdefault(groups[chunk], len(ranks) + 1)
             entry = chunks.setdefault(chunk, FusedChunk(chunk))
             entry.ranks[name], entry.scores[name] = rank, score
-    last = {"vectors": lists["vectors"][-1][1]} if lists.get("vectors") else {}
     for entry in chunks.values():
-        if scale is None:
-            entry.score = entry.evidence = next(iter(entry.scores.values()))
+        if evidence is None:
+            entry.score = entry.order = next(iter(entry.scores.values()))
         else:
-            entry.evidence = scale.evidence(last | entry.scores)
-            entry.score = relevance(entry.evidence)
+            entry.order, entry.scores["vectors"] = evidence[entry.chunk]
+            entry.score = relevance(entry.order)
     places = {chunk: place for place, chunk in enumerate(groups)}
     best: dict[int, FusedChunk] = {}
-    for entry in sorted(chunks.values(), key=lambda entry: (-entry.evidence, places[entry.chunk])):
+    for entry in sorted(chunks.values(), key=lambda entry: (-entry.order, places[entry.chunk])):
         best.setdefault(groups[entry.chunk], entry)
     return [*best.values()]
 
 
-def relevance(evidence: float) -> float:
+def relevance(logit: float) -> float:
     """Converts a logit to a relevance from 0 to 1."""
-    return 1 / (1 + math.exp(-evidence)) if evidence > -700 else 0.0
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

@@ -40,7 +40,7 @@ from mlxbert.search.store import (
 )
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
-from mlxbert.search.word_search import any_word, complete_score, match_of, phrases
+from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -445,6 +445,17 @@ class SqliteStore:
                 return self._best([*best.items()], count)
             wide *= _WINDOWS  # many windows of few chunks, or vectors that no chunk uses yet or any more
 
+    @guarded
+    def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
+        """See `IndexStore`."""
+        query = "SELECT chunk, vector FROM windows WHERE chunk IN (SELECT value FROM json_each(?))"
+        rows = self._connection.rows(query, (json.dumps([*chunks]),))
+        scores = self._cache.similarities(vector, [number for _, number in rows])
+        best: dict[int, float] = {}
+        for chunk, number in rows:
+            best[chunk] = max(best.get(chunk, -inf), scores[number])
+        return best
+
     def _mask(self, only: Filter) -> FilterMask:
         """Returns the mask of a filter, computed on first use."""
         if (mask := self._cache.mask(only)) is None:
@@ -468,9 +479,9 @@ class SqliteStore:
         return self._matching(any_word(query, self._frequency), count, only)
 
     @guarded
-    def complete_score(self, query: str) -> float:
+    def word_weights(self, query: str) -> dict[tuple[str, ...], float]:
         """See `IndexStore`."""
-        return complete_score(query, self._frequency, self._cache.chunks())
+        return word_weights(query, self._frequency, self._cache.chunks())
 
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:

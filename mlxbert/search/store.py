@@ -253,11 +253,14 @@ class IndexStore(Protocol):
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """Returns the chunks with the most similar vectors; equally similar chunks are sorted as in `documents_of`."""
 
+    def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
+        """Returns the similarity of the most similar vector of each chunk, as `nearest` does."""
+
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""
 
-    def complete_score(self, query: str) -> float:
-        """Returns the BM25 score of a chunk of average length that has each word of a query once."""
+    def word_weights(self, query: str) -> dict[tuple[str, ...], float]:
+        """Returns the weights of the words and phrases of a query; see `word_search.word_weights`."""
 
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks that contain all quoted phrases of a query or, if it has none, the query as one phrase."""

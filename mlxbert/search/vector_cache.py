@@ -135,6 +135,16 @@ class VectorCache:
         best, scores = nearest("cosine", vector[None], vectors, len(vectors))
         return _best(numbers[best[0]], scores[0], count)
 
+    def similarities(self, vector: "Vector", numbers: Sequence[int]) -> dict[int, float]:
+        """Returns the scores of the vectors with these numbers, keyed by number."""
+        import numpy as np
+
+        from mlxbert.tasks.query_ranking import nearest
+
+        stored, vectors = self._vectors(np.array([*numbers], np.intp))
+        best, scores = nearest(self._about.similarity, vector[None], vectors, len(vectors))
+        return _best(stored[best[0]], scores[0], len(vectors))
+
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
         import numpy as np
 

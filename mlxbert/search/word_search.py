@@ -8,7 +8,6 @@ from itertools import groupby
 from mlxbert.search.folding import folded, is_single, is_unspaced
 
 ROWS = 8_000  # chunks scored per query: FTS5 takes 2.5 µs per chunk, 20 ms in total
-_COMMON = 1e-6  # the weight of a word in more than half of all chunks
 _WORD = re.compile(r"\S+")
 _QUOTED = re.compile(r'"([^"]+)"')
 
@@ -39,19 +38,22 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
     return " OR ".join(map(match_of, kept))
 
 
-def complete_score(query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int) -> float:
-    """Returns the BM25 score of a chunk of average length that has each word of a query once.
+def word_weights(
+    query: str, frequency: Callable[[Sequence[str]], dict[str, int]], chunks: int
+) -> dict[tuple[str, ...], float]:
+    """Returns the words and quoted phrases of a query, each as the words that must follow each other, with weights.
+
+    The weight is the inverse document frequency of the rarest word, which is above 0 in an index of one chunk, too.
 
     Args:
         query: Any text.
         frequency: Returns the number of chunks that contain each word, as for `any_word`.
         chunks: The number of chunks.
     """
-    words = _words(_terms(query))
-    numbers = frequency(words)
-    counts = [numbers.get(word, 0) for word in words]
-    weights = (math.log((max(chunks - count, 0) + 0.5) / (count + 0.5)) for count in counts)
-    return sum(max(weight, _COMMON) for weight in weights)
+    terms = _terms(query)
+    counts = frequency(_words(terms))
+    fewest = {term: min(counts.get(word, 0) for word in term) for term in terms}
+    return {term: math.log1p((max(chunks - count, 0) + 0.5) / (count + 0.5)) for term, count in fewest.items()}
 
 
 def phrases(query: str) -> str:

@@ -543,6 +543,24 @@ def test_each_mode_has_its_lists(index: Index) -> None:
     assert lists["hybrid"] == {"vector_rank", "word_rank", "phrase_rank"}
 
 
+def test_the_relevance_of_a_passage_does_not_depend_on_the_number_of_hits(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passages that one ranking has are compared in every way."""
+    queries = ["dog", "milk", "cat", "sat", "largest city"]
+    every = {
+        (query, hit.chunk): (hit.relevance, hit.vector_score)
+        for query in queries
+        for hit in index.search(query, top_k=20)
+    }
+    monkeypatch.setattr("mlxbert.search.index._MIN_DEPTH", 1)
+    monkeypatch.setattr("mlxbert.search.index._PER_HIT", 1)
+    hits = [(query, hit) for query in queries for hit in index.search(query, top_k=1)]
+    assert any(hit.vector_rank is None for _, hit in hits) and len(hits) == len(queries)
+    for query, hit in hits:
+        assert (hit.relevance, hit.vector_score) == pytest.approx(every[query, hit.chunk], abs=1e-6)
+
+
 def test_reranking(index: Index, tmp_path: Path) -> None:
     reranker = save_classifier(tmp_path / "reranker", STARS)
     hits = index.search("city", rerank=str(reranker))

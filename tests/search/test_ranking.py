@@ -2,10 +2,11 @@
 
 import pytest
 
-from mlxbert.search.rank_fusion import Scale, fuse
+from mlxbert.search.rank_fusion import Evidence, Unrelated, fuse
 from mlxbert.search.similar_passages import DistinctTexts
+from mlxbert.search.word_evidence import WordMatch
 
-SCALE = Scale(mean=0.1, deviation=0.1, complete=4.0)
+UNRELATED = Unrelated(mean=0.1, deviation=0.1)
 
 
 def test_a_single_list_keeps_its_scores() -> None:
@@ -15,50 +16,57 @@ def test_a_single_list_keeps_its_scores() -> None:
     ]  # fmt: skip
 
 
-def test_a_passage_that_one_ranking_is_sure_of_stays_first() -> None:
-    unsure = [(number, 0.3 - number / 1000) for number in range(2, 102)]
-    lists = {"vectors": unsure, "words": [(1, 6.0), (2, 1.0)], "phrase": []}
+NONE, ALL = WordMatch(0.0, 0.0), WordMatch(1.0, 1.0)
+
+
+def evidence(similarity: float, words: WordMatch = NONE, is_phrase: bool = False) -> Evidence:
+    return UNRELATED.evidence(similarity, words, is_phrase=is_phrase)
+
+
+def test_a_passage_that_one_side_is_sure_of_stays_first() -> None:
+    unsure = {number: 0.3 - number / 1000 for number in range(2, 102)}
     groups = {number: number for number in range(1, 102)}
-    assert fuse(lists, groups, SCALE)[0].chunk == 1  # among many passages with a few of the words
-    lists = {"vectors": [(1, 0.8), *unsure], "words": [(number, 2.0) for number in range(2, 102)], "phrase": []}
-    assert fuse(lists, groups, SCALE)[0].chunk == 1
+    lists = {"vectors": [*unsure.items()], "words": [(1, 6.0), (2, 1.0)], "phrase": []}
+    known = {number: evidence(score, WordMatch(0.3, 0.2)) for number, score in unsure.items()}
+    assert fuse(lists, groups, known | {1: evidence(0.1, ALL)})[0].chunk == 1  # among many with a few of the words
+    lists = {"vectors": [(1, 0.8), *unsure.items()], "words": [(number, 2.0) for number in range(2, 102)], "phrase": []}
+    assert fuse(lists, groups, known | {1: evidence(0.8)})[0].chunk == 1
 
 
 def test_relevance_grows_with_each_kind_of_evidence() -> None:
-    everything = {"vectors": [(1, 0.6), (2, 0.3)], "words": [(1, 4.0), (2, 1.0)], "phrase": [(1, 1.0)]}
-    groups = {1: 1, 2: 2}
-    best = fuse(everything, groups, SCALE)[0]
+    lists = {"vectors": [(1, 0.6), (2, 0.3)], "words": [(1, 4.0), (2, 1.0)], "phrase": [(1, 1.0)]}
+    best = fuse(lists, {1: 1, 2: 2}, {1: evidence(0.6, ALL, True), 2: evidence(0.3)})[0]
     assert best.chunk == 1 and best.ranks == {"vectors": 1, "words": 1, "phrase": 1}
-    for name in everything:
-        fewer = fuse(everything | {name: [pair for pair in everything[name] if pair[0] != 1]}, groups, SCALE)
-        score = next(fused.score for fused in fewer if fused.chunk == 1)
-        assert 0 < score < best.score < 1
+    for less in (
+        evidence(0.3, ALL, True), evidence(0.6, ALL), evidence(0.6, WordMatch(0.5, 1.0), True),
+        evidence(0.6, WordMatch(1.0, 0.5), True),
+    ):  # fmt: skip
+        (one,) = fuse({"vectors": [(1, 0.6)]}, {1: 1}, {1: less})
+        assert 0 < one.score < best.score < 1
 
 
-def test_scores_are_compared_with_those_of_unrelated_texts() -> None:
+def test_similarities_are_compared_with_those_of_unrelated_texts() -> None:
     """A model whose vectors are all similar is not surer than another model."""
-    lists = {"vectors": [(1, 0.5)], "words": [(1, 2.0)]}
-    narrow = {"vectors": [(1, 0.84)], "words": [(1, 2.0)]}
-    (first,), (second,) = fuse(lists, {1: 1}, SCALE), fuse(narrow, {1: 1}, Scale(0.8, 0.01, 4.0))
-    assert first.score == pytest.approx(second.score)
+    narrow = Unrelated(0.8, 0.01).evidence(0.84, ALL, is_phrase=False)
+    assert narrow.logit == pytest.approx(evidence(0.5, ALL).logit)
 
 
 def test_a_document_has_the_relevance_of_its_best_chunk() -> None:
     groups = {1: 10, 2: 10, 3: 11, 4: 11}
     lists = {"vectors": [(1, 0.9), (2, 0.8), (3, 0.7)], "words": [(4, 5.0), (2, 4.0)]}
-    first, second = fuse(lists, groups, SCALE)
-    assert (first.chunk, second.chunk) == (2, 4)
+    known = {1: evidence(0.9), 2: evidence(0.8, ALL), 3: evidence(0.7), 4: evidence(0.2, ALL)}
+    first, second = fuse(lists, groups, known)
+    assert (first.chunk, second.chunk) == (2, 4) and second.scores == {"vectors": 0.2, "words": 5.0}
     assert [fused.chunk for fused in fuse({"vectors": lists["vectors"]}, groups)] == [1, 3]
     assert [fused.chunk for fused in fuse({"vectors": [(3, -0.1), (1, -0.5), (2, -0.7)]}, groups)] == [3, 1]
 
 
 def test_equal_scores_keep_an_order_and_nothing_is_nothing() -> None:
+    equal = {5: evidence(0.5), 3: evidence(0.5)}
     for places in ({3: 3, 5: 5}, {5: 5, 3: 3}):
         assert [fused.chunk for fused in fuse({"vectors": [(5, 0.5), (3, 0.5)]}, places)] == [*places]
-        assert [fused.chunk for fused in fuse({"vectors": [(5, 0.5), (3, 0.5)]}, places, SCALE)] == [*places]
-    assert fuse({"vectors": [], "words": []}, {}, SCALE) == []
-    (one,) = fuse({"vectors": [], "words": [(1, 0.0)]}, {1: 1}, Scale(0.1, 0.1, 0.0))
-    assert 0 < one.score < 0.01
+        assert [fused.chunk for fused in fuse({"vectors": [(5, 0.5), (3, 0.5)]}, places, equal)] == [*places]
+    assert fuse({"vectors": [], "words": []}, {}, {}) == []
 
 
 def test_texts_that_differ_by_little_are_alike() -> None:
