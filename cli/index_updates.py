@@ -30,7 +30,7 @@ class IndexUpdate:
     """The progress of an update of an index.
 
     `paths` are the paths to update, in the spelling of the index. `changed` says whether the update has modified the
-    index.
+    index. `read` has the paths of the files that the update has tried to read.
     """
 
     paths: Sequence[str] = ()
@@ -39,6 +39,7 @@ class IndexUpdate:
     failed: "list[FileFailed]" = field(default_factory=list)
     left_out: "list[FileLeftOut]" = field(default_factory=list)
     guessed: "list[FileRead]" = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
     changed: bool = False
     files: int = 0
     embedded: int = 0
@@ -54,7 +55,11 @@ class IndexUpdate:
                 self.left_out.append(event)
             case update_events.FileFailed():
                 self.failed.append(event)
-                self.changed |= self.scanned is not None  # failures before the scan are from earlier updates
+                if self.scanned is not None:  # failures before the scan are from earlier updates
+                    self.changed = True
+                    self.read.add(event.path)
+            case update_events.FileStarted():
+                self.read.add(event.path)
             case update_events.FileIndexed() | update_events.FileRemoved():
                 self.changed = True
                 self.files += isinstance(event, update_events.FileIndexed)
@@ -145,14 +150,11 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
     from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
     from mlxbert.search import index_locations
 
-    counted = {event.path for event in done.left_out}
+    counted, named = {event.path for event in done.left_out}, {*done.read, *done.paths}
     problems = [
         problem
         for problem in index.problems()
-        if problem.path is not None
-        and problem.path not in counted
-        and not problem.reason.startswith(COLUMN_OF_TEXT)
-        and index_locations.is_under(problem.path, done.paths)
+        if problem.path in named - counted and not problem.reason.startswith(COLUMN_OF_TEXT)
     ]
     if problems:
         groups = view.summarized(problems)

@@ -28,6 +28,7 @@ class UpdateEstimate:
     def __init__(self, total: int) -> None:
         self.total, self.files, self.doing = total, 0, ""
         self._read = self._chunks = self._embedded = self._at_measurement = 0
+        self._size = 0  # of the file that is being read
         self._reading = self._embedding = self._seconds_per_chunk = self._share = 0.0
         self._last = time.monotonic()
 
@@ -36,16 +37,22 @@ class UpdateEstimate:
         now = time.monotonic()
         match event:
             case update_events.FileStarted():
-                self.doing = event.path
+                self._end_file()  # one that failed or vanished has no other event that says so
+                self.doing, self._size = event.path, event.size
             case update_events.FileRead():
-                self.doing, self.files = "", self.files + 1
-                self._reading, self._read = self._reading + now - self._last, self._read + event.size
+                self._end_file()
+                self.files, self._reading = self.files + 1, self._reading + now - self._last
                 self._chunks += event.chunks
+            case update_events.IndexUpdated():
+                self._end_file()
             case _:  # a file is written before the event of its last chunk
                 self._embedding += now - self._last
                 if isinstance(event, update_events.Embedded):
                     self._count_embedded(event.chunks)
         self._last = now
+
+    def _end_file(self) -> None:
+        self.doing, self._read, self._size = "", self._read + self._size, 0
 
     def _count_embedded(self, embedded: int) -> None:
         """Measures the rate after whole windows, because the results of a window all arrive at its end."""

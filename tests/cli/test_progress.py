@@ -12,7 +12,16 @@ import pytest
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.shared_options import InputOptions
 from mlxbert.cli.views import progress, update_progress
-from mlxbert.search.update_events import Embedded, Event, FileIndexed, FileRead, FileStarted, Scanned
+from mlxbert.search.update_events import (
+    Embedded,
+    Event,
+    FileFailed,
+    FileIndexed,
+    FileRead,
+    FileStarted,
+    IndexUpdated,
+    Scanned,
+)
 from tests.helpers.program import _TerminalStream
 
 NAME = "google-bert/bert-base-uncased"  # of the README
@@ -112,6 +121,20 @@ def test_the_estimate_of_files_without_new_chunks_is_that_of_reading(clock: list
         estimate.add(event)
         clock[0] += 2.0
     assert (estimate.share, estimate.doing) == (0.25, "") and estimate.left() == pytest.approx(4.0)
+
+
+def test_a_file_that_cannot_be_read_is_done_too(clock: list[float]) -> None:
+    estimate = update_progress.UpdateEstimate(3000)
+    vanished = (FileStarted("/b", 1000), FileStarted("/c", 1000), FileFailed("/c", "no such file"))
+    for event in (
+        FileStarted("/a", 1000),
+        FileRead("/a", 1000, 0),
+        *vanished,
+        IndexUpdated(1, 0, 0, 0, 1, {}, {}, 1.0),
+    ):
+        estimate.add(event)
+        clock[0] += 1.0
+    assert estimate.share == pytest.approx(1.0) and estimate.left() is None
 
 
 @pytest.mark.parametrize("columns", [50, 80, 120])
