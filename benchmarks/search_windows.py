@@ -36,7 +36,7 @@ from mlxbert.search import chunks
 from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
 from mlxbert.search.rank_fusion import Unrelated, fuse
-from mlxbert.search.word_evidence import QueryWords, WordMatch
+from mlxbert.search.word_evidence import WordMatch, WordMatcher
 from mlxbert.search.word_search import any_word, word_weights
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 
@@ -123,7 +123,7 @@ class Words:
 
     def matches(self, query: str, passages: Iterable[int]) -> dict[int, WordMatch]:
         """Returns how well passages have the words of a query."""
-        compared = QueryWords(word_weights(query, self.frequency, len(self._passages)))
+        compared = WordMatcher(word_weights(query, self.frequency, len(self._passages)))
         return {passage: compared.match(self._passages[passage].split()) for passage in passages}
 
 

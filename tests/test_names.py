@@ -88,6 +88,6 @@ def test_a_folder_in_another_spelling_is_the_source(mac: Path) -> None:
     ):
         with pytest.raises(ArgumentError, match=said):
             check_target(target, source, overwrite=True)
-    with pytest.raises(ArgumentError, match="is a link into this folder"):
+    with pytest.raises(ArgumentError, match="is a link into the folder to write"):
         check_link_targets(other, [source / "model.safetensors"])
     assert check_target(mac / "other", source, overwrite=True) == mac / "other"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mlxbert.search.folding import folded
 from mlxbert.search.rank_fusion import Evidence, Unrelated
 from mlxbert.search.store import FoundChunk, IndexStore, Scores
-from mlxbert.search.word_evidence import QueryWords, WordMatch
+from mlxbert.search.word_evidence import WordMatch, WordMatcher
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ class Candidates:
 
     def __init__(self, store: IndexStore, query: str, vector: "Vector", unrelated: Unrelated) -> None:
         self._store, self._vector, self._unrelated = store, vector, unrelated
-        self._query = QueryWords(store.word_weights(query))
+        self._query = WordMatcher(store.word_weights(query))
         self.rows: dict[int, FoundChunk] = {}
         self._similarities: dict[int, float] = {}
         self._matches: dict[tuple[tuple[str, ...], str], WordMatch] = {}  # equal texts are compared once

@@ -24,8 +24,8 @@ class WordMatch(NamedTuple):
     closeness: float
 
 
-class QueryWords:
-    """The words and quoted phrases of a query.
+class WordMatcher:
+    """Compares passages with the words and quoted phrases of a query.
 
     Args:
         weights: The weight of each word or phrase, given as the folded words that must follow each other; see
@@ -108,7 +108,7 @@ class _Matches(dict[str, list[tuple[int, tuple[str, ...], float]]]):
 
 def _is_form(term: str, word: str) -> bool:
     """Whether two words that begin with the same `_STEM` characters can be forms of one word."""
-    if not (term.isalpha() and word.isalpha()):  # 20041 is no form of 20042
+    if not (term.isalpha() and word.isalpha()):  # 20042 does not count for 20041
         return False
     shorter, longer = sorted((len(term), len(word)))
     shared = next((place for place in range(shorter) if term[place] != word[place]), shorter)

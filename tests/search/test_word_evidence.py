@@ -3,13 +3,13 @@
 import pytest
 
 from mlxbert.search.folding import folded
-from mlxbert.search.word_evidence import SPAN, QueryWords, WordMatch
+from mlxbert.search.word_evidence import SPAN, WordMatch, WordMatcher
 from mlxbert.search.word_search import word_weights
 
 
 def match(query: str, text: str, chunks: int = 1000, **counts: int) -> WordMatch:
     weights = word_weights(query, lambda words: {word: counts.get(word, 1) for word in words}, chunks)
-    return QueryWords(weights).match(folded(text).split())
+    return WordMatcher(weights).match(folded(text).split())
 
 
 def test_all_words_close_together_are_complete_and_none_is_nothing() -> None:
@@ -88,4 +88,4 @@ def test_weights_are_positive_in_an_index_of_any_size(chunks: int) -> None:
 
 
 def test_a_query_without_words_matches_nothing() -> None:
-    assert word_weights("...", lambda words: {}, 5) == {} and QueryWords({}).match(["a"]) == (0, 0)
+    assert word_weights("...", lambda words: {}, 5) == {} and WordMatcher({}).match(["a"]) == (0, 0)
