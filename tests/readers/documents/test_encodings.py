@@ -33,6 +33,21 @@ def test_an_encoding_without_a_label_is_guessed_and_named(encoding: str) -> None
     assert problem.kind == "guessed" and encoding in problem.reason
 
 
+@together(
+    ("encoding", "text"),
+    [
+        ("cp1252", "Déjà vu à Noël, où êtes-vous ?"), ("cp1252", "La città è più bella di così."),
+        ("cp1252", "café “crème”, naïve"), ("cp1252", "Não há devolução após trinta dias."),
+        ("cp1254", "Ampul bozuldu, yenisini gönderin."), ("cp1250", "Přijďte v úterý"),
+        ("cp1255", "המנורה הגיעה שבורה."),
+        ("koi8-r", "Ключ висит за зелёной дверью."), ("gb18030", "客户可以申请退款。"), ("big5", "燈泡壞了,請換一個。"),
+        ("euc-jp", "電球が壊れています。"), ("cp874", "หลอดไฟเสีย"),
+    ],
+)  # fmt: skip
+def test_a_sentence_is_mostly_enough(encoding: str, text: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
 @together("text", ["10 °C\n20 °C", "£ 12", "¿Qué?", "“it”", "5 µm", "Malmö"])
 def test_a_few_letters_are_western(text: str) -> None:
     decoded, (problem,) = decode(text.encode("cp1252"))
