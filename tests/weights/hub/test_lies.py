@@ -165,5 +165,5 @@ def test_a_hub_does_not_learn_which_agent_asks(machine: Machine) -> None:
 def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(machine: Machine, tmp_path: Path) -> None:
     usage = shutil.disk_usage(tmp_path)
     with mock.patch.object(shutil, "disk_usage", lambda place: usage._replace(free=1000)):
-        machine.download().fails(1, "1,000 are free", "HF_HOME")
+        machine.download().fails(1, "1,000 bytes are free", "HF_HOME")
     assert machine.hub.fetched() == set()
