@@ -11,10 +11,10 @@ Each set has documents and queries with the documents that answer them:
 - `xquad`: the paragraphs of a file of XQuAD, a question each.
 
 A document has the score of its best passage, and a passage that of its best window (size 0: the passage is embedded as
-a whole). `words` are BM25 scores of passages. `ranks` fuses the ranks of both (reciprocal rank fusion), `scores` as
-`mlxbert search` does. Prints lines of JSON: for each set, size and way the mean reciprocal rank and nDCG of the first
-ten documents with 95 % intervals; and for each set and size the number of windows and tokens, and the seconds to embed
-them.
+a whole). `words` are BM25 scores of passages. `ranks` fuses the ranks of both (reciprocal rank fusion), `evidence` is
+what `mlxbert search` does. Prints lines of JSON: for each set, size and way the mean reciprocal rank and nDCG of the
+first ten documents with 95 % intervals; and for each set and size the number of windows and tokens, and the seconds to
+embed them.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from mlxbert.readers.documents.document import Document
 from mlxbert.search import chunks
 from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
-from mlxbert.search.rank_fusion import Unrelated, fuse
+from mlxbert.search.rank_fusion import Unrelated, fuse, weigh
 from mlxbert.search.word_evidence import WordMatch, WordMatcher
-from mlxbert.search.word_search import any_word, word_weights
+from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 
 if TYPE_CHECKING:
@@ -108,12 +108,11 @@ class Words:
         self._database = sqlite3.connect(":memory:")
         self._database.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='ascii')")
         self._database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", enumerate(self._passages))
-        self._database.execute("CREATE VIRTUAL TABLE counts USING fts5vocab('words', 'row')")
 
     def frequency(self, words: Sequence[str]) -> dict[str, int]:
         """Returns the number of passages that contain each word."""
-        query = "SELECT doc FROM counts WHERE term = ?"
-        return {word: (self._database.execute(query, (word,)).fetchone() or (0,))[0] for word in words}
+        query = "SELECT count(*) FROM words WHERE words MATCH ?"
+        return {word: self._database.execute(query, (match_of([word]),)).fetchone()[0] for word in words}
 
     def scores(self, query: str) -> list[tuple[int, float]]:
         """Returns the best passages and their scores."""
@@ -123,7 +122,7 @@ class Words:
 
     def matches(self, query: str, passages: Iterable[int]) -> dict[int, WordMatch]:
         """Returns how well passages have the words of a query."""
-        compared = WordMatcher(word_weights(query, self.frequency, len(self._passages)))
+        compared = WordMatcher(word_weights(query, self.frequency, len(self._passages)), phrases(query))
         return {passage: compared.match(self._passages[passage].split()) for passage in passages}
 
 
@@ -167,14 +166,11 @@ def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens
         lists = {"vectors": [(int(each), float(scores[row, each])) for each in best], "words": words.scores(text)}
         places = dict(enumerate(owners))
         matches = words.matches(text, {passage for ranking in lists.values() for passage, _ in ranking})
-        evidence = {
-            passage: unrelated.evidence(float(scores[row, passage]), match, is_phrase=False)
-            for passage, match in matches.items()
-        }
+        evidence = {passage: weigh(float(scores[row, passage]), unrelated, match) for passage, match in matches.items()}
         ranked = {way: [owners[each.chunk] for each in fuse({way: lists[way]}, places)] for way in lists}
         ranked |= {
             "ranks": by_ranks(lists, owners),
-            "scores": [owners[each.chunk] for each in fuse(lists, places, evidence)],
+            "evidence": [owners[each.chunk] for each in fuse(lists, places, evidence)],
         }
         for way, order in ranked.items():
             ways.setdefault(way, {})[query] = [names[owner] for owner in order]

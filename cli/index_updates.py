@@ -150,11 +150,11 @@ def _report_problems(index: "Index", done: IndexUpdate) -> None:
     from mlxbert.readers.documents.table_documents import COLUMN_OF_TEXT
     from mlxbert.search import index_locations
 
-    counted, named = {event.path for event in done.left_out}, {*done.read, *done.paths}
+    named = {*done.read, *done.paths} - {event.path for event in done.left_out}  # which another note counts
     problems = [
         problem
         for problem in index.problems()
-        if problem.path in named - counted and not problem.reason.startswith(COLUMN_OF_TEXT)
+        if problem.path in named and not problem.reason.startswith(COLUMN_OF_TEXT)
     ]
     if problems:
         groups = view.summarized(problems)

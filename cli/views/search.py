@@ -141,11 +141,13 @@ def _reasons(hit: Hit) -> str:
 
     Gives the hit's rank in each of them, and the score of the reranker, if one was used.
     """
-    lists = (("vectors", hit.vector_rank, "cosine", hit.vector_score), ("words", hit.word_rank, "BM25", hit.word_score))
-    reasons = [
-        f"{name}: rank {rank}, {unit} {score:.3f}" if rank is not None and score is not None else f"{name}: not found"
-        for name, rank, unit, score in lists
-    ]
+    lists = (
+        ("vectors", hit.vector_rank, "similarity", hit.vector_score), ("words", hit.word_rank, "BM25", hit.word_score)
+    )  # fmt: skip
+    reasons = []
+    for name, rank, unit, score in lists:
+        value = f", {unit} {score:.3f}" if score is not None else ""
+        reasons.append(f"{name}: {'not among the best' if rank is None else f'rank {rank}'}{value}")
     if hit.phrase_rank is not None:
         reasons.append(f"exact phrase: rank {hit.phrase_rank}")
     if hit.rerank_score is not None:

@@ -38,7 +38,7 @@ class Hit(Result):
         query: The query.
         rank: The rank by score, from 1.
         score: The score of the reranker if there is one; otherwise the relevance from 0 to 1 (hybrid search), the
-            cosine, or the BM25 score.
+            similarity of the vectors, or the BM25 score.
         path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.
@@ -49,11 +49,11 @@ class Hit(Result):
         text: The passage.
         fields: The fields of the document, which filters can use.
         vector_score: The similarity of the vectors of passage and query; `None` if they were not compared.
-        word_score: The BM25 score; `None` if the passage contains no word of the query.
+        word_score: The BM25 score; `None` if the passage is not among the best by words.
         rerank_score: The score of the reranker; `None` without one.
         chunk: The number of the passage in the index.
-        relevance: How probable it is that the passage answers the query, from 0 to 1; `None` unless the search was
-            hybrid, and if a reranker has judged the passage.
+        relevance: How probable it is that the passage answers the query, from 0 to 1, as far as vectors and common
+            words tell; `None` unless the search was hybrid, and if a reranker has judged the passage.
         alike: The places of passages with equal or nearly equal texts, which are not hits of their own.
         vector_rank: The rank by vectors; `None` if the passage is not in this ranking.
         word_rank: The rank by words; `None` if the passage is not in this ranking.

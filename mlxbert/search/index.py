@@ -285,7 +285,7 @@ class Index:
         Args:
             query: A question or words; parts in quotation marks are searched as exact phrases.
             top_k: The maximum number of passages.
-            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` fuses both rankings.
+            mode: `vectors` ranks by meaning, `words` by BM25, `hybrid` by the evidence of both.
             where: Conditions on fields, all of which must hold: `["lang=de", "date>=2026-01-01", "path=docs/*"]`, or a
                 dict of field values to match exactly.
             paths: Files and folders to search in; by default everything.
@@ -402,12 +402,11 @@ class Index:
         The rankings are made longer until there are `limit` hits or no further chunks, up to a limit of time.
         """
         candidates = None
-        if mode == "hybrid" and vector is not None:
+        if mode == "hybrid":
+            assert vector is not None  # only `words` searches without one
             candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
-        depth, rows = (
-            max(_MIN_DEPTH, _PER_HIT * limit),
-            dict[int, FoundChunk]() if candidates is None else candidates.rows,
-        )
+        rows = dict[int, FoundChunk]() if candidates is None else candidates.rows
+        depth, total = max(_MIN_DEPTH, _PER_HIT * limit), -1
         while True:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
@@ -416,6 +415,9 @@ class Index:
             ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, evidence)
             hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
             if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
+                return hits
+            total = self.store.count(only) if total < 0 else total
+            if not all_chunks and len({*documents.values()}) >= total:  # few documents with many chunks
                 return hits
             depth *= 4
 

@@ -1,4 +1,4 @@
-"""Combines the scores of several rankings of chunks into one relevance."""
+"""Orders the chunks of several rankings by the evidence for each, or by the score of a single ranking."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,19 @@ from typing import NamedTuple
 from mlxbert.search.store import Scores
 from mlxbert.search.word_evidence import WordMatch
 
-# After a logistic regression over questions with and without an answer among the passages, see docs/search.md.
+# Chosen by the ranks and relevances of questions with and without an answer among the passages, see docs/search.md.
 _VECTORS = 0.65  # per standard deviation between the similarity and that of unrelated texts
-_FREQUENCY = 3.5
+_BM25 = 3.5
 _CLOSENESS = 5.0
-_PHRASE = 3.0  # of a passage that contains the exact phrase
+_PHRASE = 3.0
 _OFFSET = -7.6
+
+
+class Unrelated(NamedTuple):
+    """The mean and the standard deviation of the similarities of unrelated texts."""
+
+    mean: float
+    deviation: float
 
 
 class Evidence(NamedTuple):
@@ -26,6 +33,13 @@ class Evidence(NamedTuple):
 
     logit: float
     similarity: float
+
+
+def weigh(similarity: float, unrelated: Unrelated, words: WordMatch) -> Evidence:
+    """Returns the evidence for a chunk, from the similarity of its best vector and from its words."""
+    deviations = (similarity - unrelated.mean) / unrelated.deviation
+    logit = _OFFSET + _VECTORS * deviations + _BM25 * words.bm25 + _CLOSENESS * words.closeness
+    return Evidence(logit + _PHRASE * words.is_phrase, similarity)
 
 
 @dataclass
@@ -47,38 +61,10 @@ class FusedChunk:
     order: float = 0.0
 
 
-@dataclass(frozen=True)
-class Unrelated:
-    """What the similarities of a search are compared with: those of two unrelated texts.
-
-    Attributes:
-        mean: The mean.
-        deviation: The standard deviation.
-    """
-
-    mean: float
-    deviation: float
-
-    def evidence(self, similarity: float, words: WordMatch, *, is_phrase: bool) -> Evidence:
-        """Returns the evidence for a chunk.
-
-        Args:
-            similarity: The similarity of the best vector.
-            words: How well the chunk has the words of the query.
-            is_phrase: Whether the query stands in the chunk word for word.
-        """
-        deviations = (similarity - self.mean) / self.deviation
-        logit = _OFFSET + _VECTORS * deviations + _FREQUENCY * words.frequency + _CLOSENESS * words.closeness
-        return Evidence(logit + _PHRASE * is_phrase, similarity)
-
-
 def fuse(
     lists: Mapping[str, Scores], groups: Mapping[int, int], evidence: Mapping[int, Evidence] | None = None
 ) -> list[FusedChunk]:
-    """Fuses several rankings.
-
-    Scores tell more than ranks: a ranking that is sure of a passage, by the score, keeps the passage at the top even if
-    another ranking does not have it.
+    """Orders the chunks of several rankings, with the rank of each in every ranking.
 
     Args:
         lists: The rankings `vectors`, `words` and `phrase`, or one of them, which keeps its scores.

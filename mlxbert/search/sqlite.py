@@ -40,7 +40,7 @@ from mlxbert.search.store import (
 )
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
-from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
+from mlxbert.search.word_search import any_word, every_phrase, match_of, word_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -453,7 +453,10 @@ class SqliteStore:
         scores = self._cache.similarities(vector, [number for _, number in rows])
         best: dict[int, float] = {}
         for chunk, number in rows:
-            best[chunk] = max(best.get(chunk, -inf), scores[number])
+            if number in scores:
+                best[chunk] = max(best.get(chunk, -inf), scores[number])
+        if len(best) < len(chunks):
+            raise schema.damaged(self.path, "a chunk has no vector")
         return best
 
     def _mask(self, only: Filter) -> FilterMask:
@@ -486,7 +489,7 @@ class SqliteStore:
     @guarded
     def word_for_word(self, query: str, count: int, only: Filter) -> Scores:
         """See `IndexStore`."""
-        return self._matching(phrases(query), count, only)
+        return self._matching(every_phrase(query), count, only)
 
     def _frequency(self, words: Sequence[str]) -> dict[str, int]:
         """Returns the number of chunks that contain each word, or a word with the beginning before a `*`."""
@@ -535,8 +538,9 @@ class SqliteStore:
     @guarded
     def chunks(self, numbers: Sequence[int]) -> list[FoundChunk]:
         """See `IndexStore`."""
-        rows = (self._connection.row(f"SELECT {_CHUNK} WHERE chunks.id = ?", (number,)) for number in numbers)
-        return [_found_chunk(row) for row in rows if row]
+        query = f"SELECT {_CHUNK} WHERE chunks.id IN (SELECT value FROM json_each(?))"
+        rows = {row[0]: row for row in self._connection.rows(query, (json.dumps([*numbers]),))}
+        return [_found_chunk(rows[number]) for number in numbers if number in rows]
 
     @guarded
     def documents_of(self, chunks: Collection[int]) -> dict[int, int]:

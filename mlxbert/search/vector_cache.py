@@ -136,14 +136,14 @@ class VectorCache:
         return _best(numbers[best[0]], scores[0], count)
 
     def similarities(self, vector: "Vector", numbers: Sequence[int]) -> dict[int, float]:
-        """Returns the scores of the vectors with these numbers, keyed by number."""
+        """Returns the scores of the vectors with these numbers, keyed by number; missing vectors are left out."""
         import numpy as np
 
-        from mlxbert.tasks.query_ranking import nearest
+        from mlxbert.tasks.query_ranking import scores_of_all
 
         stored, vectors = self._vectors(np.array([*numbers], np.intp))
-        best, scores = nearest(self._about.similarity, vector[None], vectors, len(vectors))
-        return _best(stored[best[0]], scores[0], len(vectors))
+        (scores,) = scores_of_all(self._about.similarity, vector[None], vectors)
+        return dict(zip(stored.tolist(), scores.tolist(), strict=True))
 
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
         import numpy as np

@@ -1,27 +1,33 @@
 """Measures how well a passage has the words of a query."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 SPAN = 12  # words: the words of an answer stand closer together than those of a passage that shares its subject
+BOUNDARY = "\0"  # a word between parts of a passage, which no phrase crosses
 _FORM = 0.6  # of the weight of a word, for another form of it: "billed" in place of "billing"
-_STEM = 3  # characters that two forms of a word share at least
-_PLURAL = 2  # further characters of a form of a word of three characters: "dogs", "buses"
-_ENDING = 4  # further characters of forms of longer words, of which half of the longer one is shared
+_STEM = 3  # characters that two forms of a word share at least, such as "dog" and "dogs"
+_SHORT, _DROPPED, _ADDED = 1, 2, 4  # further characters: of a form of such a word; of the shorter, of the longer form
 _SATURATION, _BY_LENGTH, _LENGTH = 1.2, 0.75, 200  # k1 and b of BM25, and the words of a passage of usual length
+_NOTHING = 0.2  # the weight of words that say nothing: a passage that has all of "the" is not what one looks for
+_DIGIT = re.compile(r"\d")
 
 
 class WordMatch(NamedTuple):
     """How well a passage has the words of a query.
 
     Attributes:
-        frequency: The BM25 score of the passage as a share of the weights of all words: 1 for a passage of usual length
-            with each word once, more with more of them, at most 2.2.
-        closeness: The largest share of the weights that `SPAN` words in a row have, from 0 to 1.
+        bm25: The BM25 score of the passage as a share of the weights of all words: nearly 1 for a passage of usual
+            length with each word once, at most 2.2.
+        closeness: The largest share of the weights that `SPAN` words in a row have, from 0 to nearly 1.
+        is_phrase: Whether the passage has the quoted phrases of the query, or the whole query, word for word.
     """
 
-    frequency: float
+    bm25: float
     closeness: float
+    is_phrase: bool
 
 
 class WordMatcher:
@@ -30,91 +36,96 @@ class WordMatcher:
     Args:
         weights: The weight of each word or phrase, given as the folded words that must follow each other; see
             `word_search.word_weights`.
+        phrases: What a passage must have to contain the query word for word; see `word_search.phrases`.
     """
 
-    def __init__(self, weights: Mapping[tuple[str, ...], float]) -> None:
-        total = sum(weights.values()) or 1.0
-        self._weights = [weight / total for weight in weights.values()]
-        self._matches = _Matches(weights)
+    def __init__(self, weights: Mapping[tuple[str, ...], float], phrases: Iterable[tuple[str, ...]] = ()) -> None:
+        total = sum(weights.values()) + _NOTHING
+        self._terms, self._weights = [*weights], [weight / total for weight in weights.values()]
+        self._phrases = [f" {' '.join(phrase)} ".replace("* ", "") for phrase in phrases]
+        self._starts: dict[str, list[int]] = {}  # the terms whose first word has these first characters
+        self._beginnings: list[int] = []  # terms that are single characters of scripts without spaces
+        for number, term in enumerate(self._terms):
+            if term[0].endswith("*"):
+                self._beginnings.append(number)
+            else:
+                self._starts.setdefault(term[0][:_STEM], []).append(number)
+        self._seen: set[str] = set()
+        self._matching: dict[str, list[tuple[int, bool]]] = {}  # of the words seen: terms, and whether it is a form
 
     def match(self, words: Sequence[str]) -> WordMatch:
         """Compares a passage, given as its folded words, with the query."""
-        matches = self._matches
+        self._look_up({*words} - self._seen)
+        matching = self._matching
         places = [
-            (place, number, share)
+            (place, number, is_form)
             for place, word in enumerate(words)
-            if (terms := matches[word])
-            for number, term, share in terms
-            if len(term) == 1 or _follows(words[place : place + len(term)], term)
+            if word in matching
+            for number, is_form in matching[word]
+            if len(term := self._terms[number]) == 1 or _follows(words[place : place + len(term)], term)
         ]
-        return WordMatch(self._frequency(places, len(words)), self._closeness(places))
+        if not places:
+            return WordMatch(0.0, 0.0, False)
+        text = f" {' '.join(words)} "
+        is_phrase = bool(self._phrases) and all(phrase in text for phrase in self._phrases)
+        return WordMatch(self._bm25(places, len(words)), self._closeness(places), is_phrase)
 
-    def _frequency(self, places: Sequence[tuple[int, int, float]], length: int) -> float:
-        counts: dict[int, float] = {}
-        for _, number, share in places:
-            counts[number] = counts.get(number, 0.0) + 1.0 if share == 1.0 else max(counts.get(number, 0.0), share)
+    def _look_up(self, words: set[str]) -> None:
+        """Finds the terms that words match or begin."""
+        self._seen |= words
+        starts = self._starts
+        for word in words if self._beginnings else [word for word in words if word[:_STEM] in starts]:
+            terms = [(number, False) for number in self._beginnings if word.startswith(self._terms[number][0][:-1])]
+            for number in starts.get(word[:_STEM], ()):
+                term = self._terms[number]
+                if term[0] == word:
+                    terms.append((number, False))
+                elif len(term) == 1 and _is_form(term[0], word):
+                    terms.append((number, True))
+            if terms:
+                self._matching[word] = terms
+
+    def _bm25(self, places: Sequence[tuple[int, int, bool]], length: int) -> float:
+        forms = {number for _, number, is_form in places if is_form}
+        counts = dict.fromkeys(forms, _FORM) | Counter(number for _, number, is_form in places if not is_form)
         half = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * length / _LENGTH)
         return sum(
             self._weights[number] * (1 + _SATURATION) * count / (count + half) for number, count in counts.items()
         )
 
-    def _closeness(self, places: Sequence[tuple[int, int, float]]) -> float:
+    def _closeness(self, places: Sequence[tuple[int, int, bool]]) -> float:
+        """Returns the largest weight of a span; each term counts once in a span, its forms where it is missing."""
+        weights, inside = self._weights, (Counter[int](), Counter[int]())  # of the words, of their other forms
         best = total = 0.0
-        first, inside = 0, dict[int, list[float]]()
-        for place, number, share in places:
+        first = 0
+        for place, number, is_form in places:
             while place - places[first][0] >= SPAN:
-                total += self._changed(inside, *places[first][1:], step=-1)
+                _, gone, was_form = places[first]
+                inside[was_form][gone] -= 1
+                total -= 0.0 if inside[was_form][gone] else weights[gone] * _added(was_form, inside[not was_form][gone])
                 first += 1
-            total += self._changed(inside, number, share, step=1)
+            total += 0.0 if inside[is_form][number] else weights[number] * _added(is_form, inside[not is_form][number])
+            inside[is_form][number] += 1
             best = max(best, total)
-        return min(best, 1.0)
-
-    def _changed(self, inside: dict[int, list[float]], number: int, share: float, *, step: int) -> float:
-        """Adds a word to a span, or removes it, and returns by how much the weight of the span changes."""
-        shares = inside.setdefault(number, [])
-        before = max(shares, default=0.0)
-        shares.append(share) if step > 0 else shares.remove(share)
-        return self._weights[number] * (max(shares, default=0.0) - before)
+        return best
 
 
-class _Matches(dict[str, list[tuple[int, tuple[str, ...], float]]]):
-    """Maps a word to the terms of a query that it matches or begins, and looks each word up on first use.
-
-    A term has its number and a share: 1, or less for another form of a word.
-
-    Args:
-        terms: The terms.
-    """
-
-    def __init__(self, terms: Iterable[tuple[str, ...]]) -> None:
-        super().__init__()
-        self._stems: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
-        self._beginnings: list[tuple[int, tuple[str, ...]]] = []  # single characters of scripts without spaces
-        for number, term in enumerate(terms):
-            if term[0].endswith("*"):
-                self._beginnings.append((number, term))
-            else:
-                self._stems.setdefault(term[0][:_STEM], []).append((number, term))
-
-    def __missing__(self, word: str) -> list[tuple[int, tuple[str, ...], float]]:
-        self[word] = terms = [
-            (number, term, 1.0 if term[0] == word else _FORM)
-            for number, term in self._stems.get(word[:_STEM], ())
-            if term[0] == word or (len(term) == 1 and _is_form(term[0], word))
-        ]
-        terms += [(number, term, 1.0) for number, term in self._beginnings if word.startswith(term[0][:-1])]
-        return terms
+def _added(is_form: bool, others: int) -> float:
+    """Returns the share of its weight by which the first word of a term, or the first form of it, raises a span."""
+    if is_form:
+        return 0.0 if others else _FORM
+    return 1 - _FORM if others else 1.0
 
 
 def _is_form(term: str, word: str) -> bool:
     """Whether two words that begin with the same `_STEM` characters can be forms of one word."""
-    if not (term.isalpha() and word.isalpha()):  # 20042 does not count for 20041
+    if _DIGIT.search(term + word):  # 20042 does not count for 20041
         return False
     shorter, longer = sorted((len(term), len(word)))
     shared = next((place for place in range(shorter) if term[place] != word[place]), shorter)
     if shared == shorter == _STEM:
-        return longer - shared <= _PLURAL
-    return shared > _STEM and 2 * shared >= longer and longer - shared <= _ENDING
+        return longer - shared <= _SHORT
+    return shared > _STEM and shorter - shared <= _DROPPED and longer - shared <= _ADDED
 
 
 def _follows(words: Sequence[str], term: Sequence[str]) -> bool:

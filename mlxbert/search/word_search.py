@@ -56,17 +56,20 @@ def word_weights(
     return {term: math.log1p((max(chunks - count, 0) + 0.5) / (count + 0.5)) for term, count in fewest.items()}
 
 
-def phrases(query: str) -> str:
-    """Makes the FTS5 query for chunks with all quoted phrases of a query or, if it has none, the query as one phrase.
+def phrases(query: str) -> list[tuple[str, ...]]:
+    """Returns the quoted phrases of a query or, if it has none, the query as one phrase.
 
-    The result is empty for a query that is a single unquoted word: as a phrase, the word would match the same chunks
-    as in the query of `any_word`.
+    There are none in a query that is a single unquoted word: as a phrase, the word would match the same chunks as in
+    the query of `any_word`.
     """
     quoted = [phrase for part in _QUOTED.findall(query) if (phrase := _open_ended(folded(part).split()))]
     unquoted = _open_ended(folded(query).split())
-    if not quoted and len(unquoted) < 2:
-        return ""
-    return " AND ".join(map(match_of, quoted or [unquoted]))
+    return quoted or ([unquoted] if len(unquoted) > 1 else [])
+
+
+def every_phrase(query: str) -> str:
+    """Makes the FTS5 query for chunks with all `phrases` of a query; it is empty if there are none."""
+    return " AND ".join(map(match_of, phrases(query)))
 
 
 def words_of(query: str) -> list[str]:

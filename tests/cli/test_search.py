@@ -90,7 +90,7 @@ def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Ru
         (["--where", "lang==de"], "hint: --where matches 0 of 4 documents; "),
         (["--where", "lang=DE"], "matches 0 of 4 "),
         (["--where", "lang=de", "--mode", "words"], "matches 1 of 4 documents\n"),
-        (["--min-score", "0.99"], "hint: the best score is 0.7"),
+        (["--min-score", "0.99"], "hint: the best score is 0.3"),
         (["--where", "nosuch=1"], "no document has the field 'nosuch'"),
     ],
 )

@@ -22,6 +22,7 @@ from mlxbert.search import index_writer, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.database import connect
 from mlxbert.search.index import MODES, Index, Mode, open_index
+from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.update_events import Event
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import build, check_same, contents, passage
@@ -559,6 +560,26 @@ def test_the_relevance_of_a_passage_does_not_depend_on_the_number_of_hits(
     assert any(hit.vector_rank is None for _, hit in hits) and len(hits) == len(queries)
     for query, hit in hits:
         assert (hit.relevance, hit.vector_score) == pytest.approx(every[query, hit.chunk], abs=1e-6)
+
+
+def test_the_phrase_counts_in_all_passages_that_have_it(tmp_path: Path, model: mlxbert.Model) -> None:
+    with open_index(tmp_path / "many.db", model=model) as index:
+        index.add([{"id": str(number), "text": f"the cat sat in city {number}"} for number in range(130)])
+        hits = index.search("the cat sat", top_k=60, all_chunks=True)
+        assert sum(hit.phrase_rank is None for hit in hits) < len(hits) == 60
+        few = index.search("the cat sat", top_k=3, all_chunks=True)
+        assert [hit.relevance for hit in few] == pytest.approx([hit.relevance for hit in hits[:3]])
+        (scattered,) = index.search("sat the cat", top_k=1)
+        assert (scattered.relevance or 0) < min(hit.relevance or 0 for hit in hits)
+
+
+@pytest.mark.parametrize("table", ["windows", "vectors"])
+def test_a_passage_without_a_vector_is_a_damage(index: Index, table: str) -> None:
+    assert isinstance(index.store, SqliteStore)
+    index.store._connection.execute(f"DELETE FROM {table}")
+    assert len(index.search("dog", mode="words")) == 1
+    with pytest.raises(StoreError, match="no vector"):
+        index.search("dog")
 
 
 def test_reranking(index: Index, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxbert.search.rank_fusion import Evidence, Unrelated, fuse
+from mlxbert.search.rank_fusion import Evidence, Unrelated, fuse, weigh
 from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.word_evidence import WordMatch
 
@@ -16,18 +16,19 @@ def test_a_single_list_keeps_its_scores() -> None:
     ]  # fmt: skip
 
 
-NONE, ALL = WordMatch(0.0, 0.0), WordMatch(1.0, 1.0)
+NONE, ALL = WordMatch(0.0, 0.0, False), WordMatch(1.0, 1.0, False)
+PHRASE = WordMatch(1.0, 1.0, True)
 
 
-def evidence(similarity: float, words: WordMatch = NONE, is_phrase: bool = False) -> Evidence:
-    return UNRELATED.evidence(similarity, words, is_phrase=is_phrase)
+def evidence(similarity: float, words: WordMatch = NONE) -> Evidence:
+    return weigh(similarity, UNRELATED, words)
 
 
 def test_a_passage_that_one_side_is_sure_of_stays_first() -> None:
     unsure = {number: 0.3 - number / 1000 for number in range(2, 102)}
     groups = {number: number for number in range(1, 102)}
     lists = {"vectors": [*unsure.items()], "words": [(1, 6.0), (2, 1.0)], "phrase": []}
-    known = {number: evidence(score, WordMatch(0.3, 0.2)) for number, score in unsure.items()}
+    known = {number: evidence(score, WordMatch(0.3, 0.2, False)) for number, score in unsure.items()}
     assert fuse(lists, groups, known | {1: evidence(0.1, ALL)})[0].chunk == 1  # among many with a few of the words
     lists = {"vectors": [(1, 0.8), *unsure.items()], "words": [(number, 2.0) for number in range(2, 102)], "phrase": []}
     assert fuse(lists, groups, known | {1: evidence(0.8)})[0].chunk == 1
@@ -35,11 +36,11 @@ def test_a_passage_that_one_side_is_sure_of_stays_first() -> None:
 
 def test_relevance_grows_with_each_kind_of_evidence() -> None:
     lists = {"vectors": [(1, 0.6), (2, 0.3)], "words": [(1, 4.0), (2, 1.0)], "phrase": [(1, 1.0)]}
-    best = fuse(lists, {1: 1, 2: 2}, {1: evidence(0.6, ALL, True), 2: evidence(0.3)})[0]
+    best = fuse(lists, {1: 1, 2: 2}, {1: evidence(0.6, PHRASE), 2: evidence(0.3)})[0]
     assert best.chunk == 1 and best.ranks == {"vectors": 1, "words": 1, "phrase": 1}
     for less in (
-        evidence(0.3, ALL, True), evidence(0.6, ALL), evidence(0.6, WordMatch(0.5, 1.0), True),
-        evidence(0.6, WordMatch(1.0, 0.5), True),
+        evidence(0.3, PHRASE), evidence(0.6, ALL), evidence(0.6, WordMatch(0.5, 1.0, True)),
+        evidence(0.6, WordMatch(1.0, 0.5, True)),
     ):  # fmt: skip
         (one,) = fuse({"vectors": [(1, 0.6)]}, {1: 1}, {1: less})
         assert 0 < one.score < best.score < 1
@@ -47,7 +48,7 @@ def test_relevance_grows_with_each_kind_of_evidence() -> None:
 
 def test_similarities_are_compared_with_those_of_unrelated_texts() -> None:
     """A model whose vectors are all similar is not surer than another model."""
-    narrow = Unrelated(0.8, 0.01).evidence(0.84, ALL, is_phrase=False)
+    narrow = weigh(0.84, Unrelated(0.8, 0.01), ALL)
     assert narrow.logit == pytest.approx(evidence(0.5, ALL).logit)
 
 

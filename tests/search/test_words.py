@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, strategies as st
 
-from mlxbert.search.word_search import ROWS, any_word, phrases
+from mlxbert.search.word_search import ROWS, any_word, every_phrase
 
 QUERY = st.text() | st.lists(
     st.sampled_from(["dog", '"', "NEAR(", "NEAR", "*", "-", "^", ":", "+", "(", ")", "{a b}", "AND", "OR", "NOT", "\0",
@@ -38,7 +38,7 @@ def test_any_text_is_a_query(table: sqlite3.Connection, query: str) -> None:
     for match in (
         any_word(query, lambda words: dict.fromkeys(words, 1)),
         any_word(query, lambda words: {}),
-        phrases(query),
+        every_phrase(query),
     ):
         assert matching(table, match) in (0, 1)
     assert matching(table, any_word(f"dog {query}", lambda words: {})) == 1
@@ -53,13 +53,17 @@ def test_syntax_is_text(table: sqlite3.Connection) -> None:
 def test_long_queries(table: sqlite3.Connection) -> None:
     words = " ".join(f"w{number}" for number in range(20_000))
     assert matching(table, any_word(f"{words} dog", lambda words: {})) == 1
-    assert matching(table, phrases(words)) == 0 == matching(table, phrases('"a b" ' * 3000))
+    assert matching(table, every_phrase(words)) == 0 == matching(table, every_phrase('"a b" ' * 3000))
 
 
 def test_phrases() -> None:
-    assert phrases("dog") == "" == phrases("") == phrases('" "') == phrases('"')
-    assert phrases('"dog"') == '"dog"' and phrases("a dog") == '"a dog"' and phrases("read_file") == '"read file"'
-    assert phrases('find "the dog" and "a cat"') == '"the dog" AND "a cat"'
+    assert every_phrase("dog") == "" == every_phrase("") == every_phrase('" "') == every_phrase('"')
+    assert (
+        every_phrase('"dog"') == '"dog"'
+        and every_phrase("a dog") == '"a dog"'
+        and every_phrase("read_file") == '"read file"'
+    )
+    assert every_phrase('find "the dog" and "a cat"') == '"the dog" AND "a cat"'
 
 
 def test_frequent_words_are_left_out_if_there_are_rarer_ones() -> None:
