@@ -231,7 +231,7 @@ VIEWS: dict[str, tuple[Callable[[str, int], Parts], tuple[str, ...]]] = {
     ),
     "models list": (_models, ("{}", "90.0 MB", "yes", "pretrain", "80.0 MB", "2026-01-02")),
     "vocabulary": (_vocabulary, ("tokens8,000", "frequent{} the")),
-    "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,cosine0.500", "10 bytes", "2{}", "no {}")),
+    "search": (_found, ("1/docs/{}.md:3{}>b", "vectors:rank2,similarity0.500", "10 bytes", "2{}", "no {}")),
     "bench": (_bench, ("chip{}", "torch{} on mps", "12.5", "0.41 s", "0.25 GB", "50%", "2.50", "arrays and cache")),
     "training report": (_report, ("{}", "400", "look at {}", "model{}→{}")),
     "evaluation": (_evaluation, ("accuracy0.964", "{}", "0.990", "model{}", "pair{}", "expected{}predictedHUM")),
