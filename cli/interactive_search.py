@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.12  # seconds without a key after which a search begins
 _ESCAPE = 0.05  # seconds after which Esc is not the beginning of another key
-_KEYS = "↑↓ Enter opens · Esc leaves"
+_KEYS = ("↑↓ Enter opens · Esc leaves", "Enter opens · Esc leaves", "Esc leaves", "Esc")  # as many as there is room for
 _PLUS = ("vi", "vim", "nvim", "view", "nano", "pico", "emacs", "emacsclient", "kak", "joe", "micro")
 _GOTO = ("code", "code-insiders", "codium", "cursor", "windsurf")
 
@@ -116,12 +116,14 @@ class SearchScreen:
 
     def _keys(self) -> Any:
         from prompt_toolkit.key_binding import KeyBindings
+        from prompt_toolkit.keys import Keys
 
         keys = KeyBindings()
         steps = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -5, "pagedown": 5}
         for key, step in steps.items():
             keys.add(key)(lambda _, step=step: self.list.move(step))
         keys.add("enter")(lambda _: self._chosen())
+        keys.add(Keys.BracketedPaste)(lambda event: self._buffer.insert_text(" ".join(event.data.split())))
         for key in ("escape", "c-c", "c-d"):
             keys.add(key)(lambda _: self._leave(None))
         return keys
@@ -137,8 +139,9 @@ class SearchScreen:
 
     def _status(self) -> "StyleAndTextTuples":
         columns = self.app.output.get_size().columns
-        keys = f"  {_KEYS}" if len(self.list.message) + len(_KEYS) + 2 <= columns else ""
-        return [("dim", console.line(self.list.message) + keys)]
+        message = console.line(self.list.message)
+        keys = next((keys for keys in _KEYS if len(message) + len(keys) + 2 <= columns), _KEYS[-1])
+        return [("dim", f"{message[: max(columns - len(keys) - 2, 0)]}  {keys}")]
 
     def _typed(self) -> None:
         """Searches after a pause in typing."""

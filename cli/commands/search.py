@@ -119,7 +119,7 @@ def search(
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
     if not query.strip():
         _check_interactive(how, out, query)
-    searched = _paths_to_search(paths or (), chosen.index, may_make=not how.no_update)
+    searched = _paths_to_search(paths or (), chosen.index, query, may_make=not how.no_update)
     if searched is None:
         console.say("note", "nothing was searched")
         return
@@ -138,11 +138,18 @@ def search(
         )  # fmt: skip
         answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
-        if not hits:
-            console.say("note", "nothing was found")
-        elif not any(hit.is_close for hit in hits):
-            console.say("note", "nothing close was found; these passages are the nearest")
+        _say_what_is_missing(index, hits)
         _show(index, hits, answer, how, out)
+
+
+def _say_what_is_missing(index: "Index", hits: "Sequence[Hit]") -> None:
+    """Prints a note if no hit is close, with the number of files that could not be read: they may have the answer."""
+    if any(hit.is_close for hit in hits):
+        return
+    unread = index.stats().failed
+    files = f"; {console.counted(len(unread), 'file')} could not be read" if unread else ""
+    nearest = "; these passages are the nearest" if hits else ""
+    console.say("note", f"nothing {'close ' if hits else ''}was found{nearest}{files}")
 
 
 def _check_interactive(how: QueryOptions, out: OutputOptions, query: str) -> None:
@@ -212,7 +219,7 @@ def index(
             index_updates.check_read(done, paths)
 
 
-def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool) -> Sequence[str] | None:
+def _paths_to_search(paths: Sequence[str], file: Path | None, query: str, *, may_make: bool) -> Sequence[str] | None:
     """Returns the paths to search, or `None` if the user declines to make an index.
 
     Without paths, the current folder is searched or, if there is an index `file`, everything in this index.
@@ -224,6 +231,12 @@ def _paths_to_search(paths: Sequence[str], file: Path | None, *, may_make: bool)
     if exists or (paths and may_make):
         return searched
     if file is None and may_make and console.can_ask():
+        if os.path.isdir(query):
+            console.say(
+                "hint",
+                f"{query} is a folder, and a path comes after the query:",
+                f"mlxbert search QUERY {shlex.quote(query)}",
+            )
         return searched if console.ask(f"No index covers {os.getcwd()}. Make one?") else None
     message = f"no index covers {' and '.join(paths) or os.getcwd()}" if file is None else f"{file}: no such index"
     raise ArgumentError(message, hint="`mlxbert search QUERY PATH` makes an index of PATH")

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,6 @@ ENDINGS = ("", "-wal", "-shm", ".lock")  # endings of the names of an index's fi
 # The endings of the files next to an index that SQLite or mlxbert may open.
 BESIDE = ("-wal", "-shm", "-journal", ".lock", ".unfinished")
 _INDEXES = "`mlxbert indexes list` shows the existing indexes"
-_AGAIN = "remove the index with `mlxbert indexes remove`, then create a new one"
 # The words come from `folding`; the tokenizer only splits them at spaces. Stemming of English words found more by words
 # alone, but no more in a hybrid search, and fewer texts that are quoted.
 WORDS = "fts5 (titles, text, content='', contentless_delete=1, tokenize='ascii')"
@@ -110,7 +110,11 @@ def error_of(path: str, problem: apsw.Error) -> StoreError:
 
 def damaged(path: str, why: str) -> StoreError:
     """Makes the error for a damaged index."""
-    return StoreError(f"{path}: the index is damaged ({why:.200})", hint=_AGAIN)
+    return StoreError(f"{path}: the index is damaged ({why:.200})", hint=_again(path))
+
+
+def _again(path: str) -> str:
+    return f"remove the index with `mlxbert indexes remove {shlex.quote(path)}`, then create a new one"
 
 
 def create(connection: Database) -> None:
@@ -138,7 +142,7 @@ def check(path: str, connection: Database) -> None:
     version = version_of(path, connection)
     if version != SCHEMA:
         message = f"{path}: the index has schema version {version}, but this mlxbert supports only version {SCHEMA}"
-        raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _AGAIN)
+        raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _again(path))
     check_tables(path, connection, (*TABLES, *_SHADOWS))
 
 

@@ -185,6 +185,31 @@ def test_the_screen_fits(pipe: PipeInput, width: int) -> None:
     assert "search: " in plain and "Esc leaves" in plain and "9 passages" in plain
 
 
+@pytest.mark.parametrize("width", [10, 30, 50])
+def test_the_way_out_is_always_said(pipe: PipeInput, width: int) -> None:
+    far = [replace(one, relevance=0.01) for one in HITS]
+    _, screen, _ = show(
+        pipe,
+        [(lambda screen: not screen.list.hits, "cat"), (lambda screen: bool(screen.list.hits), ESCAPE)],
+        lambda index, query: far,
+        width,
+    )
+    status = screen._status()[0][1]
+    assert "Esc" in status and cell_len(status) <= width
+
+
+def test_what_is_pasted_is_one_line(pipe: PipeInput) -> None:
+    queries = list[str]()
+
+    def find(index: Index, query: str) -> list[Hit]:
+        queries.append(query)
+        return HITS
+
+    pasted = "\x1b[200~first\r\nsecond\tline\n\x1b[201~"
+    show(pipe, [(lambda screen: True, pasted), (lambda screen: bool(screen.list.hits), ESCAPE)], find)
+    assert queries == ["first second line"]
+
+
 def test_typing_does_not_wait_for_a_search(pipe: PipeInput) -> None:
     typed, queries = threading.Event(), list[str]()
 

@@ -99,6 +99,17 @@ def test_what_a_filter_leaves_nothing_of_is_said(run: Run, files: Path, given: l
     assert outcome.lines == [] and outcome.err.count("hint: ") == 1 and said in outcome.err
 
 
+@pytest.mark.slow
+def test_files_that_cannot_be_read_are_counted_when_nothing_is_close(run: Run, files: Path) -> None:
+    damaged = files / "damaged.docx"
+    damaged.write_bytes(b"PK\3\4 no archive")
+    run("search", "paris", files)
+    outcome = run("search", "zebra", files, "--mode", "words")
+    assert outcome.lines == [] and "1 file could not be read" in outcome.err
+    damaged.unlink()
+    assert "could not" not in run("search", "zebra", files, "--mode", "words").err
+
+
 def test_a_query_after_the_path_is_seen(run: Run, files: Path) -> None:
     run("search", files, "where is the cat").fails(1, "where is the cat", "hint: ", "mlxbert search QUERY PATH")
     assert "QUERY" not in run("search", "cat", files / "none").err
