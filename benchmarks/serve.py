@@ -181,10 +181,8 @@ def forward(model: str, device: str, dtype: str, seconds: float) -> dict[str, fl
     from mlxbert.tasks.embed import EmbedTask
     from mlxbert.tasks.options import EmbedOptions
 
-    task, seconds_of_each = (
-        EmbedTask(mlxbert.load(model, task="embed", device=device, dtype=dtype), EmbedOptions()),
-        list[float](),
-    )
+    task = EmbedTask(mlxbert.load(model, task="embed", device=device, dtype=dtype), EmbedOptions())
+    seconds_of_each = list[float]()
     until = time.perf_counter() + seconds
     for (text,) in texts(LOADS[0], 0):
         job = task.prepare(text)
@@ -241,17 +239,8 @@ def main() -> None:
         )
     if args.infinity:
         command = [args.infinity, "v2", "--model-id", args.model, "--served-model-name", MODEL, "--url-prefix", "/v1"]
-        plain = [
-            "--engine",
-            "torch",
-            "--device",
-            theirs[0],
-            "--dtype",
-            args.dtype,
-            "--no-bettertransformer",
-            "--no-model-warmup",
-        ]
-        plain += ["--log-level", "error", "--port"]
+        plain = ["--engine", "torch", "--device", theirs[0], "--dtype", args.dtype]
+        plain += ["--no-bettertransformer", "--no-model-warmup", "--log-level", "error", "--port"]
         servers.append(Server("infinity", lambda port: [*command, *plain, str(port)]))
     measured: dict[tuple[str, str], list[dict[str, float]]] = {}
     for number in range(args.rounds):

@@ -406,7 +406,7 @@ class Index:
             assert vector is not None  # only `words` searches without one
             candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
         rows = dict[int, FoundChunk]() if candidates is None else candidates.rows
-        depth, total = max(_MIN_DEPTH, _PER_HIT * limit), -1
+        depth = max(_MIN_DEPTH, _PER_HIT * limit)
         while True:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
@@ -416,8 +416,7 @@ class Index:
             hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
             if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
                 return hits
-            total = self.store.count(only) if total < 0 else total
-            if not all_chunks and len({*documents.values()}) >= total:  # few documents with many chunks
+            if not all_chunks and len({*documents.values()}) >= self.store.count(only):  # few documents, many chunks
                 return hits
             depth *= 4
 

@@ -9,7 +9,7 @@ from mlxbert.search.store import Scores
 from mlxbert.search.word_evidence import WordMatch
 
 # Chosen by the ranks and relevances of questions with and without an answer among the passages, see docs/search.md.
-_VECTORS = 0.65  # per standard deviation between the similarity and that of unrelated texts
+_VECTORS = 0.65  # per standard deviation above the similarity of unrelated texts
 _BM25 = 3.5
 _CLOSENESS = 5.0
 _PHRASE = 3.0

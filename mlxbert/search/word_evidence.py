@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-SPAN = 12  # words: the words of an answer stand closer together than those of a passage that shares its subject
+SPAN = 12  # words: in an answer, the words of the query stand closer together than in a passage about the subject
 BOUNDARY = "\0"  # a word between parts of a passage, which no phrase crosses
 _FORM = 0.6  # of the weight of a word, for another form of it: "billed" in place of "billing"
 _STEM = 3  # characters that two forms of a word share at least, such as "dog" and "dogs"
@@ -129,7 +129,7 @@ def _is_form(term: str, word: str) -> bool:
 
 
 def _follows(words: Sequence[str], term: Sequence[str]) -> bool:
-    """Whether words are those of a phrase, whose last word may be the beginning of a word."""
+    """Whether words begin with the words of a phrase, whose last word may be the beginning of a word."""
     if len(words) < len(term) or any(a != b for a, b in zip(words[:-1], term[:-1], strict=True)):
         return False
     last = term[-1]

@@ -170,8 +170,8 @@ def _check_inputs(
         raise InputError("input_ids must be a non-empty mx.array of integers of shape (B, L)")
     for name, array in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
         if array is not None and (not isinstance(array, mx.array) or array.shape != input_ids.shape):
-            found = f"has shape {array.shape}" if isinstance(array, mx.array) else f"is {array!r:.60}"
-            raise InputError(f"{name} {found}, expected an mx.array of the shape of input_ids, {input_ids.shape}")
+            actual = f"has shape {array.shape}" if isinstance(array, mx.array) else f"is {array!r:.60}"
+            raise InputError(f"{name} {actual}, expected an mx.array of the shape of input_ids, {input_ids.shape}")
     tables = [("input_ids", input_ids, config.vocab_size, "vocabulary")]
     if token_type_ids is not None and config.type_vocab_size:  # a model without segments ignores them
         if not mx.issubdtype(token_type_ids.dtype, mx.integer):

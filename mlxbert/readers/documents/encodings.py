@@ -16,8 +16,8 @@ WESTERN = "cp1252"  # often declared by default, so it does not precede UTF-8
 # What browsers decode in place of other encodings, which lack some of its characters, such as ①.
 _SUPERSETS = {"ascii": WESTERN, "iso8859-1": WESTERN, "gb2312": "gb18030", "gbk": "gb18030", "euc_jp": "euc_jis_2004"}
 _NOT_OF_TEXTS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
-# Encodings that texts have without saying so: those of browsers, and two of DOS and Unix. Of all that exist, a short
-# text often fits a rare one best.
+# Encodings of texts without a label: the ones of browsers, and two of DOS and Unix. If all encodings were compared, a
+# short text would often fit a rare one best.
 _LATIN = ("cp1252", "cp1250", "cp1254", "cp1257", "iso-8859-2")
 _DETECTED = (
     *(*_LATIN, "gb18030", "cp932", "cp949", "big5", "euc-jp", "cp1251", "cp1253", "cp1255", "cp1256", "cp874"),
@@ -166,7 +166,9 @@ def detect(data: bytes) -> str:
     if sum(byte >= 0xA0 for byte in {*sample}) < _EVIDENCE:  # bytes before are punctuation
         return WESTERN
     among = _LATIN if sum(map(len, runs)) <= _ALONE * len(runs) else _DETECTED
-    found = chardet.detect_all(sample, ignore_threshold=True, include_encodings=among, prefer_superset=True)
-    confidence = {find_codec(match["encoding"] or WESTERN) or WESTERN: match["confidence"] for match in reversed(found)}
+    matches = chardet.detect_all(sample, ignore_threshold=True, include_encodings=among, prefer_superset=True)
+    confidence = {
+        find_codec(match["encoding"] or WESTERN) or WESTERN: match["confidence"] for match in reversed(matches)
+    }
     best = max(confidence, key=confidence.__getitem__, default=WESTERN)
     return best if confidence.get(best, 0.0) > _SURER * confidence.get(WESTERN, 0.0) else WESTERN
