@@ -82,20 +82,24 @@ class IndexUpdate:
         return next((event.path for event in self.left_out if event.reason == file_systems.FORBIDDEN), None)
 
 
-def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -> int:
     """Updates an index before a search. If another process is updating it, the index is searched as it is.
 
     A path that cannot be read is reported each time, because its passages are as old as the last update that could
     read it.
+
+    Returns:
+        The number of files of the index that could not be read, now or earlier; 0 if the index was not updated.
     """
     try:
         done = update_index(index, paths or None)
     except BusyError:
         console.say("note", "another process is updating this index, so the present state of the index is searched")
-        return
+        return 0
     if done.changed or done.lacks_path or out.verbose:
         report(index, done, out)
     check_read(done, paths)
+    return done.finished.failed if done.finished is not None else 0
 
 
 def update_index(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:

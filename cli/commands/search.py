@@ -130,24 +130,22 @@ def search(
     reranker = session.load("rerank", _computing(how.rerank, chosen)) if how.rerank is not None else None
     answering = session.load("answer", _computing(how.answer, chosen)) if how.answer is not None else None
     with _opened(searched, chosen, query) as index:
-        if not how.no_update:
-            index_updates.bring_up_to_date(index, searched, out)
+        unread = 0 if how.no_update else index_updates.bring_up_to_date(index, searched, out)
         hits = index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
             all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
         )  # fmt: skip
         answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
-        _say_what_is_missing(index, hits)
+        _say_what_is_missing(hits, unread)
         _show(index, hits, answer, how, out)
 
 
-def _say_what_is_missing(index: "Index", hits: "Sequence[Hit]") -> None:
+def _say_what_is_missing(hits: "Sequence[Hit]", unread: int) -> None:
     """Prints a note if no hit is close, with the number of files that could not be read: they may have the answer."""
     if any(hit.is_close for hit in hits):
         return
-    unread = index.stats().failed
-    files = f"; {console.counted(len(unread), 'file')} could not be read" if unread else ""
+    files = f"; {console.counted(unread, 'file')} could not be read" if unread else ""
     nearest = "; these passages are the nearest" if hits else ""
     console.say("note", f"nothing {'close ' if hits else ''}was found{nearest}{files}")
 
