@@ -1,4 +1,4 @@
-"""Tables and JSON lines: each record is a document, whose fields are the values other than the text."""
+"""Tables and JSON lines: each record is a document, whose text is in one column. The others are searched, too."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from mlxbert.readers.text_lines import UTF8, Lines
 COLUMN_OF_TEXT = "the column of the text"  # begins the reason of the problem that it was guessed
 _SAMPLE = 1000  # records for guessing columns
 _LINES, _FOREIGN = 100, 2**15  # lines for guessing the separator, and bytes of other lines for guessing the encoding
+_MOST = 200  # characters of the other columns of a record, with their names
 _LONG_LINE = 2**16  # maximum length in bytes of a line from which something is guessed
 _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
@@ -32,8 +33,8 @@ class DocumentColumns:
     """The columns to read from records.
 
     Attributes:
-        text: The field or column of the text. By default, it is guessed as for training; if several fit, the one with
-            the longest texts is used.
+        text: The field or column of the text, which alone is searched. By default, it is guessed as for training; if
+            several fit, the one with the longest texts is used. Then the other columns are searched, too.
         fields: The fields to filter by; by default all other fields whose values are not lists or objects.
     """
 
@@ -73,7 +74,8 @@ def read_record_documents(
     all_fields = columns.fields is None and FORMATS[format].value == "field"  # later objects may have other fields
     with _open(source, name) as file:
         records = read(file, text, keep=None if all_fields else fields)
-        yield from _documents(records, text, fields, guessed)
+        read_record = partial(_document, text=text, guessed=guessed, alone=columns.text is not None)
+        yield from _documents(records, text, fields, read_record)
         lines = records.sources[0].opened
         if isinstance(lines, Lines) and lines.others[0]:
             count, first = lines.others
@@ -85,7 +87,9 @@ def _guess(reason: str, place: str = "") -> Document:
     return Document("", place=place, problems=(ReadProblem("guessed", reason),))
 
 
-def _documents(records: RecordStream, text: str, fields: Sequence[str], guessed: str | None) -> Iterator[Document]:
+def _documents(
+    records: RecordStream, text: str, fields: Sequence[str], read_record: Callable[..., Document]
+) -> Iterator[Document]:
     """Yields a document for each record; if none of them is usable, raises the problem of the last one."""
     problem: InputError | None = None
     usable = False
@@ -93,7 +97,7 @@ def _documents(records: RecordStream, text: str, fields: Sequence[str], guessed:
         record, problems = _mended(record, text, fields)
         if record.problem is None:
             usable = True
-            yield _document(record, text, guessed, problems)
+            yield read_record(record, problems)
         else:
             problem = placed(record.problem, record.place)
             reason = problem.message.removeprefix(f"{record.place}: ")
@@ -138,12 +142,34 @@ def _find_layout(source: str | Path | BinaryIO, name: str, format: FormatName, c
     return _Layout(encoding, find_separator(header) if format is FormatName.csv else ",")
 
 
-def _document(record: Record, text: str, guessed: str | None, problems: tuple[ReadProblem, ...]) -> Document:
-    values = record.values
-    fields = [name for name in values if name != text]
-    title = next((values[key] for key in fields if plain_name(key) == "title" and isinstance(values[key], str)), "")
-    kept = {name: _field(values[name]) for name in fields if not isinstance(values[name], list | dict)}
-    return Document(record.text, title, kept, record.place, guessed=guessed, problems=problems)
+def _document(
+    record: Record, problems: tuple[ReadProblem, ...], *, text: str, guessed: str | None, alone: bool
+) -> Document:
+    """Makes a document from a record; its other columns are searched, too, unless `alone` is true."""
+    values = {name: value for name, value in record.values.items() if name != text}
+    key = next((name for name in values if plain_name(name) == "title" and isinstance(values[name], str)), None)
+    title = "" if key is None else values[key]
+    kept = {name: _field(value) for name, value in values.items() if not isinstance(value, list | dict)}
+    cells = {} if alone else {name: value for name, value in kept.items() if name != key}
+    others, lines = _other_columns(cells)
+    whole = "\n".join([record.text, *lines])
+    return Document(whole, title, kept, record.place, columns=others, guessed=guessed, problems=problems)
+
+
+def _other_columns(cells: Mapping[str, Field]) -> tuple[dict[str, str], list[str]]:
+    """Returns the other columns of a record as texts, and a line for each text that is too long to be one of them.
+
+    Numbers for which there is no room are left out: hundreds of them would bury the text.
+    """
+    columns, lines, room = dict[str, str](), list[str](), _MOST
+    for name, value in cells.items():
+        cell = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value).strip()
+        if cell and len(name) + len(cell) <= room:
+            columns[name] = " ".join(cell.split())
+            room -= len(name) + len(cell)
+        elif any(map(str.isalpha, cell)):
+            lines.append(f"{name}: {cell}")
+    return columns, lines
 
 
 def _field(value: Any) -> Field:

@@ -330,6 +330,23 @@ def test_records(tmp_path: Path, name: str) -> None:
         [*read_documents(path, b"", "records", DocumentColumns("no"))]
 
 
+def test_the_other_columns_of_a_record_are_searched_unless_one_is_chosen(tmp_path: Path) -> None:
+    path, long = tmp_path / "plants.csv", "deep shade " * 20
+    data = f"name,n,text,title,soil\nlemon\xa0tree,2,Water it every week in summer,T,\nfern,,Likes shade,,{long}\n"
+    (one, two), _ = records(path, data.encode())
+    assert (one.text, one.title, one.columns) == ("Water it every week in summer", "T", {"name": "lemon tree", "n": "2"})
+    assert (two.text, two.columns) == (f"Likes shade\nsoil: {long.strip()}", {"name": "fern"})
+    for chosen in (DocumentColumns("text"), DocumentColumns(fields=())):
+        (one, two), _ = records(path, data.encode(), chosen)
+        assert not one.columns and two.text == "Likes shade"
+    numbers = ",".join(map(str, range(10**20, 10**20 + 40)))
+    (wide,), _ = records(path, f"text,{numbers}\nthe cat,{numbers}\n".encode())
+    assert wide.text == "the cat" and 2 < len(wide.columns) < 9 and len(wide.fields) == 40
+    values = '{"text": "a dog", "paid": true, "price": 2.5, "empty": null, "nested": {"a": 1}, "nan": NaN}\n'
+    (one,), _ = records(tmp_path / "a.jsonl", values.encode())
+    assert one.columns == {"paid": "true", "price": "2.5"}
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_a_separator_other_than_a_comma_is_guessed(tmp_path: Path, separator: str) -> None:
     rows = [["id", "text", "lang"], ["1", "a lamp, and a dog, too", "de"], ["2", '"quoted; ""x"" | \t"', "fr"]]
