@@ -57,14 +57,13 @@ class HitList:
         place = f", page {hit.page}" if hit.page is not None else f", {hit.place}" if hit.place else ""
         name = near(hit.path) if hit.path is not None else hit.place
         name += f":{passage.line}" if passage.line is not None else ""
-        facts = [
-            "" if hit.relevance is None else f"  {hit.relevance:.0%}",
-            f"  +{len(hit.alike):,} alike" if hit.alike else "",
-        ]
-        room = max(width - _MARGIN - len("".join(facts)), 2)
-        name = console.end_of(name if hit.path is None else name + place, room)
-        title = f"  {console.line(hit.title)}" if hit.title else ""
-        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", "".join([*facts, title]))]
+        alike = f"  +{len(hit.alike):,} alike" if hit.alike else ""
+        facts = ("" if hit.relevance is None else f"  {hit.relevance:.0%}") + alike
+        room = width - _MARGIN - len(facts)
+        name = console.end_of(name if hit.path is None else name + place, max(room, 2))
+        title = rich.Text(f"  {console.line(hit.title)}" if hit.title and room > rich.cell_len(name) else "")
+        title.truncate(max(room - rich.cell_len(name), 0), overflow="ellipsis")
+        head: Line = [("reverse bold" if chosen else "bold", name), ("dim", facts + title.plain)]
         # Two columns less: a line may have an ellipsis on both sides.
         texts = passage_lines(passage, QueryWords(self.query), max(width - _MARGIN - 2, 1))
         return [[("", "> " if chosen else "  "), *head], *([("", " " * _MARGIN), *_fragments(text)] for text in texts)]

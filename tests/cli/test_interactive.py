@@ -135,6 +135,9 @@ def test_names_and_passages_do_not_steer_the_terminal(width: int) -> None:
     assert all(line.isprintable() for line in lines) and "␛[5A" in lines[0] and lines[0].startswith("> …")
     assert any(line.startswith("  r2:10  猫") for line in lines)
     assert cell_len(lines[0].split("  ")[0]) <= width
+    listed.show("cat", [hit(1, title="a long title " * 20)])
+    (head,) = [line for line in text_of(listed.lines(width, 9)) if line.startswith("> ")]
+    assert head.startswith("> /notes/1.md:10  a long title") and head.endswith("…") and cell_len(head) == width
     assert HitList().lines(width, 5) == []
 
 

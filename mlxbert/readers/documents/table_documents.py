@@ -191,10 +191,13 @@ def _find_text(
 ) -> tuple[list[str], str]:
     """Returns the column names of the first records, and the name of the column with the text."""
     sample: list[Mapping[str, Any]] = []
+    last: Record | None = None
     with _open(source, name) as file:
-        records = islice(read(file, None), _SAMPLE)
         try:
-            sample += filter(None, map(_values, records))
+            for last in islice(read(file, None), _SAMPLE):
+                sample += filter(None, [_values(last)])
+            if last is not None and last.problem is not None and not sample:
+                raise last.problem
         except InputError as problem:  # a damaged record, which is skipped later; or a damaged header
             if not sample and columns.text is None:
                 reason = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
