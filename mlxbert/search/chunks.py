@@ -112,9 +112,10 @@ class Splitter:
     def _values(self, columns: Mapping[str, str]) -> str:
         """Joins the values that are not just numbers, as far as a window has room."""
         joined = ", ".join(value for value in columns.values() if any(map(str.isalpha, value)))
-        pieces = self.tokenizer.split(joined) if self.titles else []
+        if not self.titles or not (pieces := self.tokenizer.split(joined)):
+            return ""
         room = min(self._window, self._room)
-        return joined[: pieces.offsets[room][0]] if len(pieces) > room else joined if pieces else ""
+        return joined[: pieces.offsets[room][0]] if len(pieces) > room else joined
 
     def _heading(self, titles: tuple[str, ...]) -> str:
         """Joins the titles into one line of at most a quarter of a window; leaves out the outer titles if need be."""
