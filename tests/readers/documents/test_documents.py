@@ -334,7 +334,11 @@ def test_the_other_columns_of_a_record_are_searched_unless_one_is_chosen(tmp_pat
     path, long = tmp_path / "plants.csv", "deep shade " * 20
     data = f"name,n,text,title,soil\nlemon\xa0tree,2,Water it every week in summer,T,\nfern,,Likes shade,,{long}\n"
     (one, two), _ = records(path, data.encode())
-    assert (one.text, one.title, one.columns) == ("Water it every week in summer", "T", {"name": "lemon tree", "n": "2"})
+    assert (one.text, one.title, one.columns) == (
+        "Water it every week in summer",
+        "T",
+        {"name": "lemon tree", "n": "2"},
+    )
     assert (two.text, two.columns) == (f"Likes shade\nsoil: {long.strip()}", {"name": "fern"})
     for chosen in (DocumentColumns("text"), DocumentColumns(fields=())):
         (one, two), _ = records(path, data.encode(), chosen)
