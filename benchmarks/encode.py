@@ -4,7 +4,7 @@
 The models have random weights in the shapes of published models of each family; there are three batch shapes, and
 float32 is the default. The models are made and saved by transformers, or by tests/helpers/authors if it lacks them.
 Every contestant is a separate process that runs one forward pass at a time, in turn, so that all are exposed to the
-same noise. Prints the median tokens per second and the ratio to torch. On a busy machine the ratio of CPU time is more
+same noise; the processes of the others are stopped meanwhile, because torch's threads spin after their work. Prints the median tokens per second and the ratio to torch. On a busy machine the ratio of CPU time is more
 reliable, on one core (`taskset -c 0`): waiting threads of torch spin.
 
 `--memory` prints the peak memory of a process per side that makes two passes; torch creates its weights in memory,
@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -98,7 +99,7 @@ VOCABULARY = 30000  # the upper bound of random ids
 WARM_UPS, LARGE = 3, 1024  # the first passes of torch are slow; one warm-up suffices from this number of tokens on
 Worker = tuple[Callable[[str, int, int], float], Callable[[], int]]  # seconds of a forward pass, peak bytes
 OURS, PEER = "mlxbert", "torch"
-PAUSE = 0.05  # seconds before each pass, until the threads of the previous pass stop waiting for work
+WARM_UP = 0.05  # seconds of passes before the measured one: the caches of a process that was stopped are cold
 SLOW_ROUNDS = 1  # the reference BLAS takes minutes per round and hardly varies
 
 
@@ -170,9 +171,12 @@ WORKERS: dict[str, Callable[[str], Worker]] = {
 
 
 def serve(kind: str, dtype: str) -> None:
-    """Answers requests on stdin with one forward pass each."""
+    """Answers requests on stdin with one forward pass each, after short passes that are not counted."""
     run, peak = WORKERS[kind](dtype)
     for line in sys.stdin:
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < WARM_UP:
+            run(*json.loads(line))
         before = time.process_time()
         seconds = run(*json.loads(line))
         print(json.dumps([seconds, time.process_time() - before, peak()]), flush=True)
@@ -189,13 +193,16 @@ class Contestant:
         command = [sys.executable, __file__, "--serve", kind, "--dtype", dtype]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.process.send_signal(signal.SIGSTOP)
         self.rounds = SLOW_ROUNDS if slow else None
 
     def ask(self, model: str, batch: int, length: int) -> tuple[float, float, int]:
         """Runs a forward pass; returns its seconds, the CPU seconds of all threads, and the peak memory in bytes."""
         assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.send_signal(signal.SIGCONT)
         print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
         wall, processor, peak = json.loads(self.process.stdout.readline())
+        self.process.send_signal(signal.SIGSTOP)
         return wall, processor, peak
 
 
@@ -210,7 +217,6 @@ def compare(contestants: dict[str, Contestant], model: str, batch: int, length: 
     for number in range(-(1 if batch * length > LARGE else WARM_UPS), rounds):
         for kind, contestant in contestants.items():
             if contestant.rounds is None or 0 <= number < contestant.rounds:
-                time.sleep(PAUSE)
                 wall, used, _ = contestant.ask(model, batch, length)
                 times[kind] += [(wall, used)] if number >= 0 else []
     speeds = {kind: sorted(batch * length / wall for wall, _ in pairs) for kind, pairs in times.items()}
