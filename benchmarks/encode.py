@@ -4,8 +4,9 @@
 The models have random weights in the shapes of published models of each family; there are three batch shapes, and
 float32 is the default. The models are made and saved by transformers, or by tests/helpers/authors if it lacks them.
 Every contestant is a separate process that runs one forward pass at a time, in turn, so that all are exposed to the
-same noise; the processes of the others are stopped meanwhile, because torch's threads spin after their work. Prints the median tokens per second and the ratio to torch. On a busy machine the ratio of CPU time is more
-reliable, on one core (`taskset -c 0`): waiting threads of torch spin.
+same noise; the processes of the others are stopped meanwhile, because torch's threads spin after their work. Prints the
+median tokens per second and the ratio to torch. On a busy machine the ratio of CPU time is more reliable, on one core
+(`taskset -c 0`): waiting threads of torch spin.
 
 `--memory` prints the peak memory of a process per side that makes two passes; torch creates its weights in memory,
 mlxbert reads them from a file. `--record` measures both, also on a text of 8,192 tokens if the model supports it, and
@@ -186,7 +187,9 @@ class Contestant:
     """A process that runs forward passes on demand."""
 
     def __init__(self, kind: str, dtype: str, models: str, blas: str | None = None) -> None:
-        environment = os.environ | {"MLXBERT_BENCHMARK_MODELS": models}
+        # Each library chooses its own kernels, as on a user's machine.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+        environment["MLXBERT_BENCHMARK_MODELS"] = models
         slow = kind.endswith("wheel's BLAS")
         if kind.endswith("BLAS"):
             environment["MLXBERT_BLAS"] = "off" if slow else blas or ""

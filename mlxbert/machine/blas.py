@@ -6,7 +6,6 @@ MLX's Linux wheel ships the reference BLAS, which reaches 5 to 8 GFLOP/s on two 
 
 import contextlib
 import ctypes
-import functools
 import importlib.util
 import os
 import re
@@ -31,18 +30,20 @@ class Blas:
         path: The file that was loaded, if any.
         hint: How to get a faster library, if that is possible.
         set_threads: Sets the number of threads; `None` if the library has no such function.
+        sgemm: The library's `cblas_sgemm`; `None` if mlxbert does not call the library itself.
     """
 
     name: str
     path: str | None = None
     hint: str | None = None
     set_threads: Callable[[int], None] | None = None
+    sgemm: Callable[..., None] | None = None
 
 
-# The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles; the
-# default, 26, is some 20 ms. Spinning takes a core from everything else that runs, even other threads of the program.
-_SPIN_EXPONENT = "14"
-_WIDE = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
+# The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles: here
+# less than 0.1 ms, about the time between two products of a short text. The default, 26, is some 20 ms. Spinning takes
+# a core from everything else that runs, even other threads of the program.
+_SPIN_EXPONENT = "18"
 
 
 def load_blas() -> Blas:
@@ -59,8 +60,6 @@ def load_blas() -> Blas:
     if "mlx.core" in sys.modules:
         return Blas("unknown", hint="import mlxbert.machine.device before mlx, so that a fast BLAS is loaded first")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _SPIN_EXPONENT)
-    if has_wide_vectors(_cpu()):
-        os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")  # the name of its kernels with 512-bit vectors
     requested = os.environ.get("MLXBERT_BLAS", "")
     if requested == "off":
         return Blas("reference")
@@ -73,9 +72,7 @@ def load_blas() -> Blas:
                 hint="set MLXBERT_BLAS to the path of a shared library with cblas_sgemm, or to 'off'",
             ) from None
     problems = []
-    for load in (
-        (_load_openblas, _load_system) if "AuthenticAMD" in _cpu() else (_load_mkl, _load_openblas, _load_system)
-    ):
+    for load in (_load_openblas, _load_system) if _is_amd() else (_load_mkl, _load_openblas, _load_system):
         try:
             return load()
         except OSError as problem:
@@ -90,7 +87,14 @@ def load_blas() -> Blas:
 def _load(name: str, path: str) -> Blas:
     library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     setters = (getattr(library, symbol, None) for symbol in ("openblas_set_num_threads", "MKL_Set_Num_Threads"))
-    return Blas(name, path, set_threads=next((setter for setter in setters if setter), None))
+    return Blas(name, path, set_threads=next((setter for setter in setters if setter), None), sgemm=_sgemm(library))
+
+
+def _sgemm(library: ctypes.CDLL) -> Callable[..., None] | None:
+    if (sgemm := getattr(library, "cblas_sgemm", None)) is not None:
+        number, matrix, factor = ctypes.c_int, (ctypes.c_void_p, ctypes.c_int), ctypes.c_float
+        sgemm.argtypes, sgemm.restype = (*[number] * 6, factor, *matrix, *matrix, factor, *matrix), None
+    return sgemm
 
 
 def _load_system() -> Blas:
@@ -104,27 +108,12 @@ def _load_mkl() -> Blas:
     raise OSError("mkl is not installed")
 
 
-@functools.cache
-def _cpu() -> str:
-    """What Linux says about the first processor."""
+def _is_amd() -> bool:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return file.read(8192).partition("\n\n")[0]
+            return "AuthenticAMD" in file.read(4096)
     except OSError:
-        return ""
-
-
-def has_wide_vectors(cpu: str) -> bool:
-    """Whether an AMD processor can run OpenBLAS's kernels with 512-bit vectors.
-
-    OpenBLAS does not know all of these processors, and gives those that it does not know kernels with 256 bits, which
-    have half the speed on a Zen 5.
-
-    Args:
-        cpu: The lines about a processor in `/proc/cpuinfo`.
-    """
-    flags = next((line.split() for line in cpu.splitlines() if line.startswith("flags")), [])
-    return "AuthenticAMD" in cpu and _WIDE <= {*flags}
+        return False
 
 
 def _load_openblas() -> Blas:

@@ -225,8 +225,14 @@ def _worker(number: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, f"mlxbert-core-{number}", initializer=_own_stream)
 
 
+def is_worker() -> bool:
+    """Whether this thread is one of `training_workers`, next to which others compute."""
+    return getattr(_passes, "is_worker", False)
+
+
 def _own_stream() -> None:
     """Gives the calling thread a single stream for all its computations."""
+    _passes.is_worker = True
     _streams.streams = [mx.new_stream(mx.cpu)]
     mx.set_default_device(mx.cpu)
     mx.set_default_stream(_streams.streams[0])

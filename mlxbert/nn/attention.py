@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         v = self.split(self.value(x))
         weights = ops.attention_weights(positioned, self.scale) if context.output_attentions else None
         mixed = ops.attention(positioned, v, self.scale, self.dropout)
-        merged = mixed.transpose(0, 2, 1, 3).flatten(2)
+        merged = mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
         return self.output(merged), weights
 
 

@@ -10,11 +10,18 @@ from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, ops
-from mlxbert.nn.blocks import EmbeddingConvolution, build_block
+from mlxbert.nn.attention import RotaryAttention, SelfAttention
+from mlxbert.nn.blocks import EmbeddingConvolution, FeedForward, PostNormBlock, PreNormBlock, build_block
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
 from mlxbert.nn.positions import Context, build_positions
+
+# Modules that compute with the operations of `mlxbert.nn.cpu.few_tokens` only.
+_PLAIN: tuple[type[nn.Module], ...] = (
+    PostNormBlock, PreNormBlock, SelfAttention, RotaryAttention, FeedForward,
+    ops.Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,12 @@ class Pooler(nn.Module):
         return ops.activate("tanh", self.dense(hidden[:, 0]))
 
 
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a layer has no experts, adapters, quantized weights or other modules that it does not know."""
+    children = [value for value in module.values() if isinstance(value, nn.Module)]
+    return type(module) in _PLAIN and all(map(_is_plain, children))
+
+
 class Encoder(nn.Module):
     """Turns token ids into hidden states.
 
@@ -218,6 +231,8 @@ class Encoder(nn.Module):
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
+        few = self._takes_few_tokens(x, context)
+        x = ops.memory(x) if few else x  # the layers compute with both kinds of arrays
         hidden_states = [x]
         attentions: list[mx.array] = []
         dropping = self.training and dropout.drops(self)
@@ -229,6 +244,8 @@ class Encoder(nn.Module):
             attentions += [] if weights is None else [weights]
         if "final_norm" in self:
             x = hidden_states[-1] = self.final_norm(x)
+        if few:
+            x, hidden_states = mx.array(x), [*map(mx.array, hidden_states)] if output_hidden_states else []
         return EncoderOutput(
             last_hidden_state=x,
             pooler_output=self.pooler(x) if "pooler" in self else None,
@@ -237,6 +254,14 @@ class Encoder(nn.Module):
             attention_mask=attention_mask,
             input_ids=input_ids,
         )
+
+    def _takes_few_tokens(self, x: mx.array, context: Context) -> bool:
+        """Whether the layers get an array of numpy in place of `x` (see `mlxbert.nn.cpu.few_tokens`)."""
+        if not ops.few_tokens_pay(x.shape[0] * x.shape[1]) or x.dtype != mx.float32 or context.output_attentions:
+            return False
+        if "convolution" in self or any(each.blocks is not None for each in context.rotated.values()):
+            return False
+        return all(map(_is_plain, self.layers))
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None

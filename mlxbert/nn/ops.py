@@ -23,12 +23,14 @@ from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inferenc
 from mlxbert.machine.device import mx, nn, on_gpu
 from mlxbert.nn import fused_kernels, gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
-from mlxbert.nn.cpu import mlx_kernels, numpy_attention, numpy_layers, window_attention
+from mlxbert.nn.cpu import few_tokens, mlx_kernels, numpy_attention, numpy_layers, window_attention
 from mlxbert.nn.dropout import KeyedDropout
 
 T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
-staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled  # layers import them from here
+# Layers import these from here.
+staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled
+few_tokens_pay, memory = few_tokens.pays, few_tokens.memory
 _FAN_IN = 16  # of the tree that sums a long row
 _FAR = 4096  # from this length in tokens on, bfloat16 does not distinguish distances
 _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
@@ -42,6 +44,8 @@ class Linear(nn.Linear):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, input size) → (…, output size)."""
+        if few_tokens.is_memory(x):
+            return few_tokens.dense(self, x)
         if _trains_on_gpu():
             return cast(mx.array, fused_kernels.dense(x, self.weight, [self.bias] if "bias" in self else []))
         if on_gpu():
@@ -58,6 +62,8 @@ class LayerNorm(nn.LayerNorm):
 
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, D)."""
+        if few_tokens.is_memory(x):
+            return few_tokens.layer_norm(self, x)
         if _trains_on_gpu() and not gpu_attention.differentiates_norms(x.shape[-1], x.dtype):
             return self._from_parts(x)
         if x.dtype != mx.float32 or on_gpu():
@@ -90,6 +96,8 @@ class RMSNorm(nn.RMSNorm):
     def __call__(self, x: mx.array) -> mx.array:
         """(…, D) → (…, D)."""
         weight = 1 + self.weight.astype(mx.float32) if self.plus_one else self.weight
+        if few_tokens.is_memory(x):
+            return few_tokens.unit_rms(x, self.eps) * memory(weight)
         if x.dtype == mx.float32 and inferring():
             return numpy_layers.unit_rms(x, self.eps) * weight
         return mx.fast.rms_norm(x, weight, self.eps).astype(x.dtype)
@@ -127,6 +135,10 @@ def _wide(function: Activation) -> Activation:
 
 def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
     """The activation of `layer(x)`."""
+    if few_tokens.is_memory(x):
+        if name in numpy_layers.ACTIVATIONS:
+            return cast(mx.array, few_tokens.activated(name, cast(Linear, layer), x))
+        return cast(mx.array, memory(activate(name, mx.array(layer(x)))))
     if isinstance(layer, Linear) and numpy_layers.activates(name, layer, x):
         return numpy_layers.activated(name, layer, x)
     if isinstance(layer, Linear) and numpy_layers.learns(name, layer, x):
@@ -263,6 +275,9 @@ def attention(qk: PositionedQK, v: mx.array, scale: float, dropout: KeyedDropout
     """Computes `dropout(attention_weights(qk, scale)) @ v` from values (B, K, L, d); the result is (B, H, L, d)."""
     if on_gpu():
         return _attention_of_gpus(qk, v, scale, dropout)
+    if few_tokens.is_memory(v):
+        qk = qk.dense
+        return few_tokens.attention(qk.q, qk.k, v, scale, qk.mask, qk.bias)
     length = v.shape[2]
     if dividing := qk.blocks is not None:
         q, k, v = window_attention.divided(qk.q, qk.k, v, qk.blocks.shape[3])
@@ -424,6 +439,8 @@ def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
         cosines: (L, d / 2).
         sines: (L, d / 2).
     """
+    if few_tokens.is_memory(x):
+        return few_tokens.rotated(x, cosines, sines)
     if x.dtype == mx.float32 and numpy_layers.pays(6 * x.size):  # the products, sums and copies below
         return numpy_attention.rotated(x, cosines, sines)
     first, second = mx.split(x, 2, axis=-1)
@@ -452,7 +469,8 @@ def by_rows(run: Pass) -> Pass:
     @functools.wraps(run)
     def split(module: Any, input_ids: mx.array, *args: Any, **options: Any) -> Any:
         rows = input_ids.shape[0]
-        streams = cpu_streams(1 if module.training or not module.divisible else rows)
+        whole = module.training or not module.divisible or few_tokens_pay(input_ids.size)
+        streams = cpu_streams(1 if whole else rows)
         if len(streams) < 2:
             return run(module, input_ids, *args, **options)
         ends = [rows * number // len(streams) for number in range(len(streams) + 1)]

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mlxbert.machine import blas
-from tests.helpers.cases import together
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses a BLAS")
 
@@ -132,17 +131,3 @@ def test_a_library_that_cannot_be_loaded_is_an_error_of_the_program() -> None:
     environment = {**os.environ, "MLXBERT_BLAS": "/nowhere"}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 1 and "/nowhere" in found.stderr and "Traceback" not in found.stderr
-
-
-@together(
-    ("vendor", "flags", "wide"),
-    [
-        ("AuthenticAMD", "fpu avx2 avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16", True),
-        ("AuthenticAMD", "fpu avx2 avx512f avx512cd avx512bw", False),
-        ("AuthenticAMD", "fpu avx2", False),
-        ("GenuineIntel", "fpu avx2 avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16", False),
-        ("", "", False),
-    ],
-)
-def test_amd_processors_get_the_widest_kernels_that_they_can_run(vendor: str, flags: str, wide: bool) -> None:
-    assert blas.has_wide_vectors(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\nbugs\t\t:") == wide

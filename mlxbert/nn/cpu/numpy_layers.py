@@ -226,10 +226,19 @@ def activated(name: str, layer: nn.Linear, x: mx.array) -> mx.array:
     mx.eval(values)
     rows: Floats = np.asarray(values).reshape(-1, values.shape[-1])  # shares the memory of `values`
     bias = np.asarray(layer.bias) if "bias" in layer else None
-    limit = max(1, block_size() // 4 // rows.shape[1])
-    parts = [rows[part] for part in slices(len(rows), limit, cores_at_hand())]
+    parts = [rows[part] for part in slices(len(rows), _rows_in_cache(rows), cores_at_hand())]
     over_cores(partial(_activate, name=name, bias=bias), parts)
     return values
+
+
+def activate_in_place(name: str, rows: "Floats") -> None:
+    """Replaces rows by their activation, on one core."""
+    _activate([rows[part] for part in slices(len(rows), _rows_in_cache(rows))], name, None)
+
+
+def _rows_in_cache(rows: "Floats") -> int:
+    """The number of rows that fit into the cache together with their buffers."""
+    return max(1, block_size() // 4 // rows.shape[1])
 
 
 def _activate(parts: list["Floats"], name: str, bias: "Floats | None") -> list[None]:

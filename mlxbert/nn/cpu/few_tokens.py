@@ -1,0 +1,144 @@
+"""The layers of an encoder for few tokens on a Linux CPU: on numpy's arrays, with direct calls of the BLAS.
+
+MLX takes about 10 microseconds for an operation however small, and a layer has about eighty: of a text with a few dozen
+tokens, they would take most of the time. An operation of numpy, and a call of the BLAS, takes one or two. A head's part
+of queries, keys and values is a matrix whose rows are far apart, which the BLAS multiplies without a copy.
+
+The layers get arrays of numpy in place of MLX's: `ops` hands such arrays to the functions of this file, and the
+arithmetic of blocks is the same for both kinds. The encoder knows which layers do without other operations.
+
+Shapes: B batch, L length, D hidden size, H heads, d head size.
+"""
+
+import sys
+from typing import Any
+
+from mlxbert.machine.cores import inferring, is_worker
+from mlxbert.machine.device import BLAS, mx, nn
+from mlxbert.nn.cpu import mlx_kernels, numpy_layers
+
+Floats = Any  # an array of numpy, float32, in the place of an array of MLX
+_MAX_TOKENS = 256  # with more, it pays to compute on all cores what is not a product (see `numpy_layers`)
+_BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
+_MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
+
+
+def pays(tokens: int) -> bool:
+    """Whether a batch of this many tokens takes less time on numpy's arrays.
+
+    Not before something else imports numpy, which takes longer than a text; and not in one of several threads, as the
+    BLAS that numpy brings has all cores in each of them.
+    """
+    if tokens > _MAX_TOKENS or "numpy" not in sys.modules or not inferring() or is_worker():
+        return False
+    return BLAS.sgemm is not None and numpy_layers.shares_memory()
+
+
+def is_memory(x: object) -> bool:
+    """Whether an array is one of numpy's, and so belongs to this file."""
+    return not isinstance(x, mx.array)
+
+
+def memory(x: mx.array) -> Floats:
+    """The memory of an array, in numpy's form; evaluates the array."""
+    import numpy as np
+
+    return np.asarray(x)
+
+
+def multiply(a: Floats, b: Floats, out: Floats, factor: float = 1.0, *, transposed: bool = False) -> None:
+    """Writes `factor * a @ b`, or `factor * a @ b.T`, into `out`: matrices whose rows are contiguous."""
+    assert BLAS.sgemm is not None
+    rows, inner = a.shape
+    BLAS.sgemm(
+        _BY_ROWS, _AS_IT_IS, _TRANSPOSED if transposed else _AS_IT_IS, rows, out.shape[1], inner,
+        factor, *_matrix(a), *_matrix(b), 0.0, *_matrix(out),
+    )  # fmt: skip
+
+
+def _matrix(x: Floats) -> tuple[int, int]:
+    """The address of a matrix, and the distance between its rows."""
+    return x.__array_interface__["data"][0], max(x.strides[0] // 4, x.shape[1])
+
+
+def dense(layer: nn.Linear, x: Floats) -> Floats:
+    """(…, input size) → (…, output size)."""
+    import numpy as np
+
+    weight = memory(layer.weight)
+    weight = weight if weight.strides[1] == weight.itemsize else np.ascontiguousarray(weight)  # a transposed view
+    y = np.empty((*x.shape[:-1], len(weight)), np.float32)
+    multiply(x.reshape(-1, x.shape[-1]), weight, y.reshape(-1, len(weight)), transposed=True)
+    if "bias" in layer:
+        y += memory(layer.bias)
+    return y
+
+
+def activated(name: str, layer: nn.Linear, x: Floats) -> Floats:
+    """The activation of `layer(x)`, one of `numpy_layers.ACTIVATIONS`."""
+    y = dense(layer, x)
+    numpy_layers.activate_in_place(name, y.reshape(-1, y.shape[-1]))
+    return y
+
+
+def layer_norm(layer: nn.LayerNorm, x: Floats) -> Floats:
+    """(…, D) → (…, D)."""
+    y = x - x.mean(axis=-1, keepdims=True)
+    y *= _inverse_root(y, layer.eps)
+    if "weight" in layer:
+        y *= memory(layer.weight)
+    if "bias" in layer:
+        y += memory(layer.bias)
+    return y
+
+
+def unit_rms(x: Floats, eps: float) -> Floats:
+    """Scales `x` to a mean square of 1."""
+    return x * _inverse_root(x, eps)
+
+
+def _inverse_root(x: Floats, eps: float) -> Floats:
+    """Returns 1 / sqrt(mean square + eps) over the last axis, which is kept with length 1."""
+    import numpy as np
+
+    squares = np.einsum("...i,...i->...", x, x)[..., None]
+    squares *= 1 / x.shape[-1]
+    squares += eps
+    np.sqrt(squares, out=squares)
+    return np.reciprocal(squares, out=squares)
+
+
+def rotated(x: Floats, cosines: mx.array, sines: mx.array) -> Floats:
+    """Rotates vectors (B, H, L, d) by their positions (see `ops.rotate`)."""
+    import numpy as np
+
+    first, second = np.split(x, 2, axis=-1)
+    along, across = memory(cosines), memory(sines)
+    return np.concatenate([first * along - second * across, second * along + first * across], axis=-1)
+
+
+def attention(q: Floats, k: Floats, v: Floats, scale: float, mask: mx.array | None, bias: mx.array | None) -> Floats:
+    """Computes `mlx_kernels.attention` without dropout, from (B, H, L, d), (B, key heads, L, d) and the same.
+
+    Scores have keys as rows, which makes numpy's maxima and sums faster.
+    """
+    import numpy as np
+
+    (batch, heads, length, size), shared = q.shape, k.shape[1]
+    # Query heads that share a key head become an axis of their own.
+    grouped = (batch, shared, heads // shared, length, size)
+    mixed = np.empty((batch, length, heads, size), np.float32)
+    by_head = mixed.transpose(0, 2, 1, 3)
+    with np.errstate(all="ignore"):  # NaN and infinity are detected later, with the text that they belong to
+        weights = k[:, :, None] @ (q * np.float32(scale)).reshape(grouped).swapaxes(-1, -2)
+        by_query = weights.reshape(batch, heads, -1, length).swapaxes(-1, -2)  # a view
+        if bias is not None:
+            by_query += memory(bias)
+        if mask is not None:
+            by_query += np.where(memory(mask), np.float32(0), np.float32(mlx_kernels.MASKED))
+        weights -= weights.max(axis=-2, keepdims=True)
+        np.exp(weights, out=weights)
+        weights += _MIN_WEIGHT
+        np.matmul(weights.swapaxes(-1, -2), v[:, :, None], out=by_head.reshape(grouped))
+        mixed *= np.reciprocal(by_query.sum(axis=-1)).transpose(0, 2, 1)[..., None]
+    return by_head

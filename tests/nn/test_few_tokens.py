@@ -1,0 +1,120 @@
+"""What inference on a Linux CPU computes for few tokens, with numpy and calls of the BLAS, is what the graph computes."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlxbert.bench.device_check import golden_outputs
+from mlxbert.config import Rotary, Rotation
+from mlxbert.machine import cores
+from mlxbert.machine.cores import inference
+from mlxbert.machine.device import BLAS, mx
+from mlxbert.nn.activations import ACTIVATIONS
+from mlxbert.nn.cpu import few_tokens
+from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.heads import Network
+from mlxbert.nn.lora import LoraSettings, adapt
+from tests.helpers.tiny import random_network, tiny_config
+
+pytestmark = pytest.mark.skipif(BLAS.sgemm is None, reason="only with a BLAS that mlxbert can call")
+
+_FAMILIES = {family: head for family, head in [*golden_outputs.golden_models()][::-1]}
+_OTHERS = ("deberta", "nomic-moe")  # whose layers have modules that few tokens do not take
+
+
+class Counted:
+    """Counts the dense layers that few tokens take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, dense = 0, few_tokens.dense
+
+        def counted(*args: Any) -> Any:
+            self.count += 1
+            return dense(*args)
+
+        monkeypatch.setattr(few_tokens, "dense", counted)
+
+
+def run(network: Network, *lengths: int, **options: bool) -> EncoderOutput:
+    config = network.encoder.config
+    ids = mx.random.randint(5, config.vocab_size, (len(lengths), max(lengths)), key=mx.random.key(1))
+    mask = None if len({*lengths}) == 1 else mx.arange(max(lengths)) < mx.array(lengths)[:, None]
+    with inference():
+        output = network.encoder(ids, mask, **options)
+    mx.eval(vars(output))
+    return output
+
+
+def far(one: mx.array | None, other: mx.array | None) -> float:
+    return float(np.abs(np.array(one) - np.array(other)).max())
+
+
+def check(network: Network, monkeypatch: pytest.MonkeyPatch, *lengths: int) -> int:
+    """Compares both ways; returns the number of dense layers that few tokens take."""
+    counted = Counted(monkeypatch)
+    found = run(network, *lengths, output_hidden_states=True)
+    taken = counted.count
+    monkeypatch.setattr(few_tokens, "_MAX_TOKENS", 0)
+    wanted = run(network, *lengths, output_hidden_states=True)
+    assert counted.count == taken
+    for one, other in zip(found.hidden_states or (), wanted.hidden_states or (), strict=True):
+        scale = float(mx.abs(other).max())
+        assert far(one, other) <= 5e-6 * max(scale, 1)
+    assert far(found.last_hidden_state, (found.hidden_states or ())[-1]) == 0
+    if found.pooler_output is not None:
+        assert far(found.pooler_output, wanted.pooler_output) < 1e-5
+    monkeypatch.undo()
+    return taken
+
+
+@pytest.mark.parametrize("lengths", [(1,), (20,), (20, 20, 20), (17, 3, 9)], ids=str)
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_every_family_gives_the_numbers_of_the_graph(
+    family: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = golden_outputs.write_model(family, _FAMILIES[family], tmp_path / "model")
+    network = golden_outputs.load_network(folder, "float32")
+    taken = check(network, monkeypatch, *lengths)
+    assert (taken > 0) == (not family.startswith(_OTHERS))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(random_network(tiny_config(hidden_act=activation)), monkeypatch, 9, 4)
+
+
+def test_other_layers_and_other_passes_compute_with_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, counted = random_network(tiny_config()), Counted(monkeypatch)
+    run(network, 9, output_attentions=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(few_tokens, "BLAS", replace(BLAS, sgemm=None))
+        run(network, 9)
+    with monkeypatch.context() as patched:
+        patched.delitem(sys.modules, "numpy")
+        run(network, 9)
+    network.encoder(mx.array([[5, 6]]))  # not inference
+    cores.in_parallel([lambda: run(network, 9)] * 2)
+    run(random_network(tiny_config(positions=Rotary(128, (Rotation(1000.0, window=5),) * 2))), 100)
+    adapted = random_network(tiny_config())
+    adapt(adapted, [["encoder.layers.1.attention.query"]], LoraSettings(rank=2, alpha=4))
+    run(adapted, 9)
+    run(network, *[few_tokens._MAX_TOKENS // 8] * 9)
+    assert counted.count == 0
+    run(network, *[few_tokens._MAX_TOKENS // 8] * 8)
+    assert counted.count == 12
+
+
+def test_weights_in_columns_and_numbers_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_network(tiny_config())
+    wanted = run(network, 9).last_hidden_state
+    query = network.encoder.layers[0].attention.query
+    turned = mx.array(query.weight.T)
+    mx.eval(turned)
+    query.weight = turned.T
+    assert far(run(network, 9).last_hidden_state, wanted) < 1e-6
+    query.weight = query.weight * float("nan")
+    assert not np.isfinite(np.array(run(network, 9).last_hidden_state)).any()
