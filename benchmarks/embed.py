@@ -7,14 +7,15 @@ mlx-embeddings. Every contestant is a separate process that embeds all texts at 
 to the same noise. Slow contestants (with the BLAS of MLX's wheel) get the first `--few` texts, as do all others in a
 second table. Prints medians and ratios to sentence-transformers, and compares all vectors with those of
 sentence-transformers. The first pass, in which a GPU compiles kernels for new batch shapes, has a separate column. With
-`--single N`, N texts are also embedded one at a time, to measure the latency of a query.
+`--single N`, N texts are also embedded one at a time, one right after the other and after pauses of 50 ms. While a
+contestant runs, the others are stopped.
 """
 
 import argparse
 import ctypes
 import json
-import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from in_turn import environment, running
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
@@ -33,7 +35,8 @@ Embed = Callable[[list[str]], tuple[Vectors, int, Shapes]]  # from texts to vect
 BATCH = 32  # sentence-transformers' default
 LIMIT = 256  # tokens; the limit of all-MiniLM
 REFERENCE = "sentence-transformers"
-_PAUSE = 0.05  # seconds before a query: torch's threads keep spinning for a while, on the cores of the next contestant
+_PAUSE = 0.05  # seconds before a text, as between the queries of a user
+_TOGETHER = 25  # texts that a contestant embeds one at a time before the next one's turn
 
 
 def mlxbert(folder: str, dtype: str, device: str) -> Embed:
@@ -117,7 +120,10 @@ CONTESTANTS: dict[str, tuple[Callable[[str, str, str], Embed], bool, bool]] = {
 
 
 def serve(name: str, args: argparse.Namespace) -> None:
-    """Answers requests on stdin: the number of the first text, the number of texts, and the file for the vectors."""
+    """Answers requests on stdin: the number of the first text, the number of texts, and the file for the vectors.
+
+    Without a file, the texts are embedded one at a time; there is a pause in its place.
+    """
     make, fast, _ = CONTESTANTS[name]
     if make is mlx_embeddings and fast:
         ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
@@ -127,6 +133,9 @@ def serve(name: str, args: argparse.Namespace) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         first, count, path = json.loads(line)
+        if not isinstance(path, str):
+            print(json.dumps(one_by_one(embed, texts[first : first + count], path)), flush=True)
+            continue
         start = time.perf_counter()
         vectors, tokens, shapes = embed(texts[first : first + count])
         seconds = time.perf_counter() - start
@@ -134,6 +143,17 @@ def serve(name: str, args: argparse.Namespace) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         slots = sum(rows * length for rows, length in shapes)
         print(json.dumps([seconds, tokens, slots, peak, len(shapes), len(set(shapes))]), flush=True)
+
+
+def one_by_one(embed: Embed, texts: list[str], pause: float) -> list[float]:
+    """Returns the seconds of each text after the first, which warms up."""
+    seconds = []
+    for text in texts:
+        time.sleep(pause)
+        start = time.perf_counter()
+        embed([text])
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
 
 
 def read(path: str) -> list[str]:
@@ -149,23 +169,32 @@ class Contestant:
         python = args.mlx_embeddings if make is mlx_embeddings else sys.executable
         settings = "--dtype", args.dtype, "--device", args.device
         command = [python, __file__, args.model, args.texts, "--serve", name, *settings]
-        environment = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
+        variables = environment() | ({} if fast else {"MLXBERT_BLAS": "off"})
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.path = folder / f"{len(list(folder.iterdir()))}.npy"
         self.path.touch()
         while (line := self.process.stdout.readline()) != "ready\n":
             assert line, f"{name} did not start"
+        self.process.send_signal(signal.SIGSTOP)
 
-    def run(self, count: int, first: int = 0) -> list[float]:
+    def run(self, count: int) -> list[float]:
         """Embeds texts; returns seconds, tokens, slots, peak bytes, batches, and distinct shapes of batches."""
+        return self._ask(0, count, str(self.path))
+
+    def one_by_one(self, first: int, count: int, pause: float) -> list[float]:
+        """Embeds texts one at a time; returns the seconds of all but the first."""
+        return self._ask(first, count, pause)
+
+    def _ask(self, *question: object) -> list[float]:
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([first, count, str(self.path)]), file=self.process.stdin, flush=True)
-        measurements: list[float] = json.loads(self.process.stdout.readline())
-        return measurements
+        with running(self.process):
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+            numbers: list[float] = json.loads(self.process.stdout.readline())
+        return numbers
 
 
 def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None:
@@ -193,16 +222,16 @@ def compare(contestants: dict[str, Contestant], count: int, rounds: int) -> None
 
 def latency(contestants: dict[str, Contestant], count: int) -> None:
     """Prints the time of each contestant for a single text, over `count` texts."""
-    times_of: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(count):
-        for name, contestant in contestants.items():
-            time.sleep(_PAUSE)
-            times_of[name].append(contestant.run(1, number)[0] * 1000)
-    print(f"\none text, {count} times{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
-    for name, times in times_of.items():
-        median = statistics.median(times)
-        ratio = statistics.median(times_of[REFERENCE]) / median
-        print(f"{name:26}{median:9.2f}{np.percentile(times, 95):17.2f}{ratio:7.2f}", flush=True)
+    for pause, how in ((0.0, "one right after the other"), (_PAUSE, f"after {_PAUSE * 1000:.0f} ms")):
+        times_of: dict[str, list[float]] = {name: [] for name in contestants}
+        for first in range(0, count, _TOGETHER):
+            for name, contestant in contestants.items():
+                times_of[name] += [1000 * each for each in contestant.one_by_one(first, _TOGETHER, pause)]
+        print(f"\none text, {how}{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
+        for name, times in times_of.items():
+            median = statistics.median(times)
+            ratio = statistics.median(times_of[REFERENCE]) / median
+            print(f"{name:26}{median:9.2f}{np.percentile(times, 95):17.2f}{ratio:7.2f}", flush=True)
 
 
 def main() -> None:
@@ -240,7 +269,7 @@ def main() -> None:
         if args.single:
             latency(fast, args.single)
         for contestant in contestants.values():
-            contestant.process.terminate()
+            contestant.process.kill()
     return None
 
 

@@ -29,6 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from in_turn import environment, running
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.bench.worker import peak_memory
 
@@ -187,25 +189,22 @@ class Contestant:
     """A process that runs forward passes on demand."""
 
     def __init__(self, kind: str, dtype: str, models: str, blas: str | None = None) -> None:
-        # Each library chooses its own kernels, as on a user's machine.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
-        environment["MLXBERT_BENCHMARK_MODELS"] = models
+        variables = environment() | {"MLXBERT_BENCHMARK_MODELS": models}
         slow = kind.endswith("wheel's BLAS")
         if kind.endswith("BLAS"):
-            environment["MLXBERT_BLAS"] = "off" if slow else blas or ""
+            variables["MLXBERT_BLAS"] = "off" if slow else blas or ""
         command = [sys.executable, __file__, "--serve", kind, "--dtype", dtype]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=variables)
         self.process.send_signal(signal.SIGSTOP)
         self.rounds = SLOW_ROUNDS if slow else None
 
     def ask(self, model: str, batch: int, length: int) -> tuple[float, float, int]:
         """Runs a forward pass; returns its seconds, the CPU seconds of all threads, and the peak memory in bytes."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.send_signal(signal.SIGCONT)
-        print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
-        wall, processor, peak = json.loads(self.process.stdout.readline())
-        self.process.send_signal(signal.SIGSTOP)
+        with running(self.process):
+            print(json.dumps([model, batch, length]), file=self.process.stdin, flush=True)
+            wall, processor, peak = json.loads(self.process.stdout.readline())
         return wall, processor, peak
 
 

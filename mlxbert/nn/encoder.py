@@ -4,6 +4,7 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
@@ -18,10 +19,10 @@ from mlxbert.nn.norms import build_norm
 from mlxbert.nn.positions import Context, build_positions
 
 # Modules that compute with the operations of `mlxbert.nn.cpu.few_tokens` only.
-_PLAIN: tuple[type[nn.Module], ...] = (
+_PLAIN: frozenset[type[nn.Module]] = frozenset([
     PostNormBlock, PreNormBlock, SelfAttention, RotaryAttention, FeedForward,
     ops.Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
-)  # fmt: skip
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,15 @@ class Pooler(nn.Module):
         return ops.activate("tanh", self.dense(hidden[:, 0]))
 
 
-def _is_plain(module: nn.Module) -> bool:
-    """Whether a layer has no experts, adapters, quantized weights or other modules that it does not know."""
-    children = [value for value in module.values() if isinstance(value, nn.Module)]
-    return type(module) in _PLAIN and all(map(_is_plain, children))
+def _are_plain(layers: Sequence[nn.Module]) -> bool:
+    """Whether layers have no experts, adapters, quantized weights or other modules but `_PLAIN`."""
+    modules = [*layers]
+    while modules:
+        module = modules.pop()
+        if type(module) not in _PLAIN:
+            return False
+        modules += [value for value in module.values() if isinstance(value, nn.Module)]
+    return True
 
 
 class Encoder(nn.Module):
@@ -261,7 +267,7 @@ class Encoder(nn.Module):
             return False
         if "convolution" in self or any(each.blocks is not None for each in context.rotated.values()):
             return False
-        return all(map(_is_plain, self.layers))
+        return _are_plain(self.layers)
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None

@@ -1,4 +1,4 @@
-"""What inference on a Linux CPU computes for few tokens, with numpy and calls of the BLAS, is what the graph computes."""
+"""What inference on a Linux CPU computes for few tokens, with numpy and calls of the BLAS, is what a graph computes."""
 
 import sys
 from dataclasses import replace
@@ -39,7 +39,7 @@ class Counted:
         monkeypatch.setattr(few_tokens, "dense", counted)
 
 
-def run(network: Network, *lengths: int, **options: bool) -> EncoderOutput:
+def run(network: Network, *lengths: int, **options: Any) -> EncoderOutput:
     config = network.encoder.config
     ids = mx.random.randint(5, config.vocab_size, (len(lengths), max(lengths)), key=mx.random.key(1))
     mask = None if len({*lengths}) == 1 else mx.arange(max(lengths)) < mx.array(lengths)[:, None]

@@ -19,6 +19,7 @@ from mlxbert.nn.cpu import mlx_kernels, numpy_layers
 
 Floats = Any  # an array of numpy, float32, in the place of an array of MLX
 _MAX_TOKENS = 256  # with more, it pays to compute on all cores what is not a product (see `numpy_layers`)
+_MULTIPLE = 8  # the BLAS needs a third less time for 16 rows than for 14
 _BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 
@@ -67,8 +68,13 @@ def dense(layer: nn.Linear, x: Floats) -> Floats:
 
     weight = memory(layer.weight)
     weight = weight if weight.strides[1] == weight.itemsize else np.ascontiguousarray(weight)  # a transposed view
-    y = np.empty((*x.shape[:-1], len(weight)), np.float32)
-    multiply(x.reshape(-1, x.shape[-1]), weight, y.reshape(-1, len(weight)), transposed=True)
+    rows = x.reshape(-1, x.shape[-1])
+    count = len(rows)
+    if missing := -count % _MULTIPLE:
+        rows = np.concatenate([rows, np.zeros((missing, rows.shape[1]), np.float32)])
+    y = np.empty((len(rows), len(weight)), np.float32)
+    multiply(rows, weight, y, transposed=True)
+    y = y[:count].reshape(*x.shape[:-1], -1)
     if "bias" in layer:
         y += memory(layer.bias)
     return y
@@ -83,7 +89,11 @@ def activated(name: str, layer: nn.Linear, x: Floats) -> Floats:
 
 def layer_norm(layer: nn.LayerNorm, x: Floats) -> Floats:
     """(…, D) → (…, D)."""
-    y = x - x.mean(axis=-1, keepdims=True)
+    import numpy as np
+
+    sums = np.add.reduce(x, axis=-1, keepdims=True)  # `mean` takes twice as long
+    sums *= 1 / x.shape[-1]
+    y = x - sums
     y *= _inverse_root(y, layer.eps)
     if "weight" in layer:
         y *= memory(layer.weight)
