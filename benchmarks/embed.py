@@ -12,6 +12,7 @@ contestant runs, the others are stopped.
 """
 
 import argparse
+import atexit
 import ctypes
 import json
 import resource
@@ -146,9 +147,9 @@ def serve(name: str, args: argparse.Namespace) -> None:
 
 
 def one_by_one(embed: Embed, texts: list[str], pause: float) -> list[float]:
-    """Returns the seconds of each text after the first, which warms up."""
+    """Returns the seconds of each text; the first one is embedded twice, to warm up."""
     seconds = []
-    for text in texts:
+    for text in (texts[0], *texts):
         time.sleep(pause)
         start = time.perf_counter()
         embed([text])
@@ -186,7 +187,7 @@ class Contestant:
         return self._ask(0, count, str(self.path))
 
     def one_by_one(self, first: int, count: int, pause: float) -> list[float]:
-        """Embeds texts one at a time; returns the seconds of all but the first."""
+        """Embeds texts one at a time; returns their seconds."""
         return self._ask(first, count, pause)
 
     def _ask(self, *question: object) -> list[float]:
@@ -225,8 +226,9 @@ def latency(contestants: dict[str, Contestant], count: int) -> None:
     for pause, how in ((0.0, "one right after the other"), (_PAUSE, f"after {_PAUSE * 1000:.0f} ms")):
         times_of: dict[str, list[float]] = {name: [] for name in contestants}
         for first in range(0, count, _TOGETHER):
+            together = min(_TOGETHER, count - first)
             for name, contestant in contestants.items():
-                times_of[name] += [1000 * each for each in contestant.one_by_one(first, _TOGETHER, pause)]
+                times_of[name] += [1000 * each for each in contestant.one_by_one(first, together, pause)]
         print(f"\none text, {how}{'median ms':>13}{'95th percentile':>17}{'ratio':>7}")
         for name, times in times_of.items():
             median = statistics.median(times)
@@ -262,14 +264,14 @@ def main() -> None:
     names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
     with tempfile.TemporaryDirectory() as folder:
         contestants = {name: Contestant(name, args, Path(folder)) for name in names}
+        for contestant in contestants.values():  # a stopped process does not end by itself
+            atexit.register(contestant.process.kill)
         fast = {name: contestant for name, contestant in contestants.items() if not contestant.slow}
         compare(fast, len(read(args.texts)), args.rounds)
         if len(fast) < len(contestants):
             compare(contestants, args.few, args.rounds)
         if args.single:
             latency(fast, args.single)
-        for contestant in contestants.values():
-            contestant.process.kill()
     return None
 
 

@@ -14,6 +14,7 @@ writes them to results/encode.jsonl; `python scripts/models_table.py` then write
 """
 
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -176,10 +177,12 @@ WORKERS: dict[str, Callable[[str], Worker]] = {
 def serve(kind: str, dtype: str) -> None:
     """Answers requests on stdin with one forward pass each, after short passes that are not counted."""
     run, peak = WORKERS[kind](dtype)
+    last = ""
     for line in sys.stdin:
         begun = time.perf_counter()
-        while time.perf_counter() - begun < WARM_UP:
+        while line == last and time.perf_counter() - begun < WARM_UP:
             run(*json.loads(line))
+        last = line
         before = time.process_time()
         seconds = run(*json.loads(line))
         print(json.dumps([seconds, time.process_time() - before, peak()]), flush=True)
@@ -196,6 +199,7 @@ class Contestant:
         command = [sys.executable, __file__, "--serve", kind, "--dtype", dtype]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=variables)
+        atexit.register(self.process.kill)  # a stopped process does not end by itself
         self.process.send_signal(signal.SIGSTOP)
         self.rounds = SLOW_ROUNDS if slow else None
 

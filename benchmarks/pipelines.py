@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from in_turn import environment
@@ -52,7 +53,9 @@ for start in range(0, len(rows), 32):
         output = network(**inputs)
     for number, row in enumerate(part):
         scores = output.start_logits[number][:, None] + output.end_logits[number]
-        scores = scores.triu().tril(29)
+        allowed = torch.ones_like(scores, dtype=torch.bool).triu().tril(29)
+        context = torch.tensor([part == 1 for part in inputs.sequence_ids(number)])
+        scores = scores.masked_fill(~(allowed & context[:, None] & context), -torch.inf)
         first, last = divmod(int(scores.argmax()), scores.shape[1])
         span = offsets[number][first][0], offsets[number][last][1]
         print(json.dumps(row["context"][span[0] : span[1]]))
@@ -74,7 +77,7 @@ def write_models(encoder: Path, folder: Path) -> None:
         transformers.AutoTokenizer.from_pretrained(encoder).save_pretrained(folder / task)
 
 
-def rows(args: argparse.Namespace) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def rows(args: argparse.Namespace) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Yields the inputs of each task."""
     texts = [json.loads(line)["text"] for line in args.sentences.read_text(encoding="utf-8").splitlines()]
     masked = [{"text": " ".join(["[MASK]", *text.split()[1:]])} for text in texts]
@@ -82,10 +85,8 @@ def rows(args: argparse.Namespace) -> Iterator[tuple[str, list[dict[str, object]
     yield "tag", [{"text": texts[number % len(texts)]} for number in range(args.tags)]
     articles = json.loads(args.squad.read_text(encoding="utf-8"))["data"]
     every = (paragraph for article in articles for paragraph in article["paragraphs"])
-    asked: list[dict[str, object]] = [
-        {"question": each["qas"][0]["question"], "context": each["context"]} for each in every if each["qas"]
-    ]
-    yield "answer", asked[: args.questions]
+    answered = islice((each for each in every if each["qas"]), args.questions)
+    yield "answer", [{"question": each["qas"][0]["question"], "context": each["context"]} for each in answered]
 
 
 def seconds(command: list[str], count: int) -> float:
@@ -93,7 +94,8 @@ def seconds(command: list[str], count: int) -> float:
     started = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment())
     elapsed = time.perf_counter() - started
-    assert done.stdout.count(b"\n") == count, f"{command}: {done.stdout.count(b'/n')} lines"
+    lines = done.stdout.count(b"\n")
+    assert lines == count, f"{command} prints {lines} lines, expected {count}"
     return elapsed
 
 

@@ -59,7 +59,9 @@ class IndexOptions:
     ] = None
     exclude: Annotated[list[str] | None, Option("Skip files that match. May be repeated.", "GLOB")] = None
     text_column: Annotated[str | None, Option("Column with the text, in tables.", usual="guessed")] = None
-    field: Annotated[list[str] | None, Option("Column to keep for filters. May be repeated.", usual="all")] = None
+    field: Annotated[
+        list[str] | None, Option("Other column to search, and to filter by. May be repeated.", usual="all")
+    ] = None
     encoding: Annotated[
         str | None, Option("Encoding of files that neither name theirs nor are UTF-8.", "NAME", usual="guessed")
     ] = None

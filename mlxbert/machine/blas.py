@@ -41,7 +41,7 @@ class Blas:
 
 
 # The threads of OpenBLAS spin while they wait for the next product, for two to the power of this number of cycles: here
-# less than 0.1 ms, about the time between two products of a short text. The default, 26, is some 20 ms. Spinning takes
+# some 0.1 ms, about the time between two products of a short text. The default, 26, is some 20 ms. Spinning takes
 # a core from everything else that runs, even other threads of the program.
 _SPIN_EXPONENT = "18"
 

@@ -4,7 +4,6 @@ Shapes: B batch, L length, D hidden size, H heads, E embedding size, S stored la
 """
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
@@ -16,12 +15,13 @@ from mlxbert.nn.blocks import EmbeddingConvolution, FeedForward, PostNormBlock, 
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
+from mlxbert.nn.ops import Linear
 from mlxbert.nn.positions import Context, build_positions
 
 # Modules that compute with the operations of `mlxbert.nn.cpu.few_tokens` only.
 _PLAIN: frozenset[type[nn.Module]] = frozenset([
     PostNormBlock, PreNormBlock, SelfAttention, RotaryAttention, FeedForward,
-    ops.Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
+    Linear, ops.LayerNorm, ops.RMSNorm, KeyedDropout,
 ])  # fmt: skip
 
 
@@ -174,12 +174,11 @@ class Pooler(nn.Module):
         return ops.activate("tanh", self.dense(hidden[:, 0]))
 
 
-def _are_plain(layers: Sequence[nn.Module]) -> bool:
-    """Whether layers have no experts, adapters, quantized weights or other modules but `_PLAIN`."""
-    modules = [*layers]
+def _are_plain(modules: list[nn.Module]) -> bool:
+    """Whether all of these modules and their parts are in `_PLAIN`, in float32: no adapters, no quantized weights."""
     while modules:
         module = modules.pop()
-        if type(module) not in _PLAIN:
+        if type(module) not in _PLAIN or (isinstance(module, Linear) and module.weight.dtype != mx.float32):
             return False
         modules += [value for value in module.values() if isinstance(value, nn.Module)]
     return True
@@ -237,21 +236,23 @@ class Encoder(nn.Module):
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
-        few = self._takes_few_tokens(x, context)
+        few = self.takes_few_tokens(input_ids.size, output_attentions=output_attentions)
         x = ops.memory(x) if few else x  # the layers compute with both kinds of arrays
         hidden_states = [x]
         attentions: list[mx.array] = []
         dropping = self.training and dropout.drops(self)
-        for step, stored in enumerate(self.config.layer_schedule):
-            x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
-            if step == 0 and "convolution" in self:
-                x = self.convolution(embedded, x, mask)
-            hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # kept states take memory on a CPU
-            attentions += [] if weights is None else [weights]
-        if "final_norm" in self:
-            x = hidden_states[-1] = self.final_norm(x)
+        with ops.without_warnings() if few else contextlib.nullcontext():
+            for step, stored in enumerate(self.config.layer_schedule):
+                x, weights = self._layer(stored, x, context, dropout.next_key() if dropping else None)
+                if step == 0 and "convolution" in self:
+                    x = self.convolution(embedded, x, mask)
+                hidden_states = [*hidden_states, x] if output_hidden_states else [x]  # kept states take memory on a CPU
+                attentions += [] if weights is None else [weights]
+            if "final_norm" in self:
+                x = hidden_states[-1] = self.final_norm(x)
         if few:
-            x, hidden_states = mx.array(x), [*map(mx.array, hidden_states)] if output_hidden_states else []
+            hidden_states = [*map(mx.array, hidden_states)]
+            x = hidden_states[-1]
         return EncoderOutput(
             last_hidden_state=x,
             pooler_output=self.pooler(x) if "pooler" in self else None,
@@ -261,13 +262,12 @@ class Encoder(nn.Module):
             input_ids=input_ids,
         )
 
-    def _takes_few_tokens(self, x: mx.array, context: Context) -> bool:
-        """Whether the layers get an array of numpy in place of `x` (see `mlxbert.nn.cpu.few_tokens`)."""
-        if not ops.few_tokens_pay(x.shape[0] * x.shape[1]) or x.dtype != mx.float32 or context.output_attentions:
+    def takes_few_tokens(self, tokens: int, *, output_attentions: bool = False) -> bool:
+        """Whether the layers compute a batch of this many tokens with numpy (see `mlxbert.nn.cpu.few_tokens`)."""
+        if self.training or output_attentions or "convolution" in self or not ops.few_tokens_pay(tokens):
             return False
-        if "convolution" in self or any(each.blocks is not None for each in context.rotated.values()):
-            return False
-        return _are_plain(self.layers)
+        norms = [self.final_norm] if "final_norm" in self else []
+        return self.embeddings.word.weight.dtype == mx.float32 and _are_plain([*self.layers, *norms])
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None

@@ -30,7 +30,7 @@ T = TypeVar("T")
 Pass = TypeVar("Pass", bound=Callable[..., Any])
 # Layers import these from here.
 staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled
-few_tokens_pay, memory = few_tokens.pays, few_tokens.memory
+few_tokens_pay, memory, without_warnings = few_tokens.pays, few_tokens.memory, few_tokens.without_warnings
 _FAN_IN = 16  # of the tree that sums a long row
 _FAR = 4096  # from this length in tokens on, bfloat16 does not distinguish distances
 _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU
@@ -461,16 +461,17 @@ def _fused_rotate_halves() -> Callable[..., tuple[mx.array, mx.array]]:
 def by_rows(run: Pass) -> Pass:
     """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
 
-    The pass is a method of a module with the attribute `divisible`. It takes arrays (B, …) and returns arrays (B, …) in
-    a dataclass. In training, batches are not split here, and BLAS gets back the threads that an earlier pass may have
-    taken. A training loop splits batches itself, with `training_workers`.
+    The pass is a method of a module with the attribute `divisible` and the method `takes_few_tokens`. It takes arrays
+    (B, …) and returns arrays (B, …) in a dataclass. In training, batches are not split here, and BLAS gets back the
+    threads that an earlier pass may have taken. A training loop splits batches itself, with `training_workers`.
     """
 
     @functools.wraps(run)
     def split(module: Any, input_ids: mx.array, *args: Any, **options: Any) -> Any:
         rows = input_ids.shape[0]
-        whole = module.training or not module.divisible or few_tokens_pay(input_ids.size)
-        streams = cpu_streams(1 if whole else rows)
+        attentions = options.get("output_attentions", False)
+        few = module.takes_few_tokens(input_ids.size, output_attentions=attentions)
+        streams = cpu_streams(1 if module.training or not module.divisible or few else rows)
         if len(streams) < 2:
             return run(module, input_ids, *args, **options)
         ends = [rows * number // len(streams) for number in range(len(streams) + 1)]

@@ -110,12 +110,12 @@ class Splitter:
         return [*windows, chunk.values] if chunk.values else windows
 
     def _values(self, columns: Mapping[str, str]) -> str:
-        """Joins the values that are not just numbers, as far as a window has room."""
+        """Joins the values with letters, as far as a window has room; the rest of them is found by its words only."""
         joined = ", ".join(value for value in columns.values() if any(map(str.isalpha, value)))
         if not self.titles or not (pieces := self.tokenizer.split(joined)):
             return ""
         room = min(self._window, self._room)
-        return joined[: pieces.offsets[room][0]] if len(pieces) > room else joined
+        return joined[: pieces.offsets[room][0]].rpartition(" ")[0] if len(pieces) > room else joined
 
     def _heading(self, titles: tuple[str, ...]) -> str:
         """Joins the titles into one line of at most a quarter of a window; leaves out the outer titles if need be."""

@@ -562,7 +562,7 @@ def open_index(
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
         exclude: Patterns of files and folders to leave out.
         text: The field or column of a record to search in; guessed by default.
-        fields: The fields of a record to filter by; by default all others.
+        fields: The fields of a record to filter by and, if `text` is guessed, to search, too; by default all others.
         encoding: The encoding of files that neither name theirs nor are UTF-8, such as `windows-1251`; guessed by
             default.
 

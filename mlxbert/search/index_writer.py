@@ -414,4 +414,5 @@ def _cleaned(document: Document) -> Document:
         place=clean(document.place),
         headings=tuple(replace(heading, text=clean(heading.text)) for heading in document.headings),
         fields={clean(name): clean(value) for name, value in document.fields.items()},
+        columns={clean(name): clean(value) for name, value in document.columns.items()},
     )

