@@ -77,6 +77,7 @@ class Tokenizer:
         self.prompt: PairPrompt | None = None
         self._last: tuple[str, Pieces] | None = None
         self._ready: dict[str, Pieces] = {}
+        self._known: tuple[Plain, list[int] | None] | None = None  # of `known_ids`, with its tokenizer
         self._plain: Plain | None = None
         mask = files.special.get("mask", "")
         with guarded("the vocabulary"):
@@ -180,10 +181,14 @@ class Tokenizer:
 
         In some checkpoints, the embedding table has more rows than there are tokens.
         """
+        if (known := self._known) is not None and known[0] is self._tokenizer:  # the library takes ten milliseconds
+            return known[1]
         self._check_largest(largest_id(self._tokenizer, self._placeholder_ids))
-        if self.vocab_size == self._rows:
-            return None
-        return sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._placeholder_ids)
+        ids = None
+        if self.vocab_size != self._rows:
+            ids = sorted({*self._tokenizer.get_vocab(with_added_tokens=True).values()} - self._placeholder_ids)
+        self._known = self._tokenizer, ids
+        return ids
 
     def token(self, number: int) -> str:
         """Returns the token with this id.

@@ -11,6 +11,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
 import sys
+from itertools import count
 from typing import Any
 
 from mlxbert.machine.cores import inferring, is_worker
@@ -19,6 +20,7 @@ from mlxbert.nn.cpu import mlx_kernels, numpy_layers
 
 Floats = Any  # an array of numpy, float32, in the place of an array of MLX
 _MAX_TOKENS = 256  # with more, it pays to compute on all cores what is not a product (see `numpy_layers`)
+_EARLY, _early_calls = 40, count()  # calls of `pays` before numpy is imported for it
 _MULTIPLE = 8  # the BLAS needs a third less time for 16 rows than for 14
 _BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
@@ -27,11 +29,13 @@ _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 def pays(tokens: int) -> bool:
     """Whether a batch of this many tokens takes less time on numpy's arrays.
 
-    Not before something else imports numpy, which takes longer than a text (so the last digits of a vector may change
-    when a process imports numpy); and not in one of several threads, as the BLAS that numpy brings has all cores in
-    each of them.
+    Not for the first texts of a process that has not imported numpy, since the import takes as long as some twenty
+    texts; after it, results may have other last digits. And not in one of several threads, as the BLAS that numpy
+    brings has all cores in each of them.
     """
-    if tokens > _MAX_TOKENS or "numpy" not in sys.modules or not inferring() or is_worker():
+    if tokens > _MAX_TOKENS or not inferring() or is_worker():
+        return False
+    if "numpy" not in sys.modules and next(_early_calls) < _EARLY:
         return False
     return BLAS.sgemm is not None and numpy_layers.shares_memory()
 
@@ -63,15 +67,15 @@ def dense(layer: nn.Linear, x: Floats) -> Floats:
     # No copies, except of what does not fit: the BLAS trusts the addresses that it gets.
     weight = np.ascontiguousarray(memory(layer.weight), np.float32)
     rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
-    (width, inner), count = weight.shape, len(rows)
-    if missing := -count % _MULTIPLE:
+    (width, inner), real = weight.shape, len(rows)
+    if missing := -real % _MULTIPLE:
         rows = np.concatenate([rows, np.zeros((missing, inner), np.float32)])
     y = np.empty((len(rows), width), np.float32)
     BLAS.sgemm(
         _BY_ROWS, _AS_IT_IS, _TRANSPOSED, len(rows), width, inner,
         1.0, _address(rows), inner, _address(weight), inner, 0.0, _address(y), width,
     )  # fmt: skip
-    y = y[:count].reshape(*x.shape[:-1], width)
+    y = y[:real].reshape(*x.shape[:-1], width)
     if "bias" in layer:
         y += memory(layer.bias)
     return y
