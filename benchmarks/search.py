@@ -1,14 +1,15 @@
 """Benchmarks searching many chunks: times, recall, memory, size; also for LanceDB, sqlite-vec, faiss and usearch.
 
 Run: python benchmarks/search.py CORPUS.txt.xz --chunks N [--embed M] [--model builtin] [--folder search-benchmark]
-     [--threads 2] [--peers PYTHON]
+     [--windows 1] [--threads 2] [--peers PYTHON]
 
 CORPUS has a paragraph in each line; the paragraphs are shuffled with a fixed seed. The last 2,000 are held out for
 queries, the first N are the texts of the chunks (reused if there are fewer), five per document. The vectors of the
 first M texts are computed by the model. They are kept in FOLDER, so that a larger M embeds only the missing texts. The
 other vectors are drawn around real ones: each is a random real vector plus noise, scaled to length 1. The noise has the
 direction of the difference of two other random real vectors, and the median distance of a real vector to its nearest
-neighbour as its length, so that a drawn vector is a near neighbour in a region of real vectors.
+neighbour as its length, so that a drawn vector is a near neighbour in a region of real vectors. With --windows W, each
+chunk has W vectors, as a text of several windows has.
 
 The index is written through the store, and kept in FOLDER. Then 200 queries are run, half of them sentences of held-out
 paragraphs, half of them two to five consecutive words of such sentences: by the store's `nearest` and `with_words`, and
@@ -126,26 +127,27 @@ def prepare(args: argparse.Namespace) -> None:
     nearest = np.partition(real[sample] @ real.T, -2)[:, -2]  # the nearest is the vector itself
     distance = float(np.median(np.sqrt(np.maximum(2 - 2 * nearest, 0))))
     file = place(args, "vectors.npy")
-    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (args.chunks, real.shape[1]))
-    real_count = min(len(real), args.chunks)
+    rows = args.chunks * args.windows
+    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (rows, real.shape[1]))
+    real_count = min(len(real), rows)
     vectors[:real_count] = real[:real_count]
-    for start in range(real_count, args.chunks, 10_000):
-        count = min(10_000, args.chunks - start)
+    for start in range(real_count, rows, 10_000):
+        count = min(10_000, rows - start)
         source, first, second = (real[rng.integers(len(real), size=count)] for _ in range(3))
         noise = first - second
         drawn = source + distance * noise / np.maximum(np.linalg.norm(noise, axis=1, keepdims=True), 1e-6)
         vectors[start : start + count] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     queries = np.load(args.folder / "queries.npy")
     for name, (one_in, _) in FILTERS.items():
-        np.save(place(args, f"exact-{name}.npy"), exact(queries, vectors, one_in))
-    say(what="vectors", chunks=args.chunks, real=real_count, noise=distance)
+        np.save(place(args, f"exact-{name}.npy"), exact(queries, vectors, one_in, args.windows) // args.windows)
+    say(what="vectors", chunks=args.chunks, vectors=rows, real=real_count, noise=distance)
 
 
-def exact(queries: "Vectors", vectors: "Vectors", one_in: int) -> "NDArray[np.int64]":
+def exact(queries: "Vectors", vectors: "Vectors", one_in: int, windows: int) -> "NDArray[np.int64]":
     """The best rows for each query among the documents that pass, (Q, 10), or fewer columns if there are fewer rows."""
     import numpy as np
 
-    rows = np.flatnonzero(np.arange(len(vectors)) // TOGETHER % one_in == 0)
+    rows = np.flatnonzero(np.arange(len(vectors)) // (TOGETHER * windows) % one_in == 0)
     scores, best_rows = [], []
     for start in range(0, len(rows), 50_000):
         block = rows[start : start + 50_000]
@@ -159,7 +161,7 @@ def exact(queries: "Vectors", vectors: "Vectors", one_in: int) -> "NDArray[np.in
 
 def place(args: argparse.Namespace, name: str) -> Path:
     """The path of a file for this number of chunks and vectors."""
-    folder = Path(args.folder, f"{args.chunks}-{args.embed}")
+    folder = Path(args.folder, f"{args.chunks}-{args.embed}" + (f"-{args.windows}" if args.windows > 1 else ""))
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
 
@@ -183,12 +185,17 @@ def build(args: argparse.Namespace) -> None:
             with index.store.writing():
                 for start in documents[first : first + 200]:
                     rows = range(start, min(start + TOGETHER, args.chunks))
-                    chunks = [StoredChunk(texts[row % len(texts)], (), (row.to_bytes(16),), 1, 1) for row in rows]
+                    hashes = {row: [*range(row * args.windows, (row + 1) * args.windows)] for row in rows}
+                    chunks = [
+                        StoredChunk(texts[row % len(texts)], (), tuple(each.to_bytes(16) for each in hashes[row]), 1, 1)
+                        for row in rows
+                    ]
                     number = start // TOGETHER
                     passes = {name: "no" if number % one_in else "yes" for name, (one_in, _) in FILTERS.items()}
                     owner = StoredDocument("", "", passes, chunks)
                     path = f"/wikipedia/{number % 100:02}/{number}.txt"
-                    index.store.put(StoredFile(path), [owner], {row.to_bytes(16): vectors[row] for row in rows})
+                    new = {each.to_bytes(16): vectors[each] for row in rows for each in hashes[row]}
+                    index.store.put(StoredFile(path), [owner], new)
     os.replace(file, place(args, "index.db"))
     say(what="build", chunks=args.chunks, texts=min(len(texts), args.chunks),
         seconds=time.perf_counter() - begun, cpu_s=time.process_time() - cpu)  # fmt: skip
@@ -226,7 +233,8 @@ def measure(args: argparse.Namespace) -> None:
             answers = np.load(place(args, f"exact-{name}.npy"))
             # Rows were written in order to an empty store, which numbers chunks from 1.
             rows = [{number - 1 for number, _ in store.nearest(vector, DEPTH, filter_)} for vector in vectors]
-            recall = statistics.mean(len(a & {*b}) / len(b) for a, b in zip(rows, answers.tolist(), strict=True))
+            wanted = map(set, answers.tolist())  # several windows of a chunk may be among the best
+            recall = statistics.mean(len(a & b) / len(b) for a, b in zip(rows, wanted, strict=True))
             say(what="vectors", filter=name, **spent, recall=recall)
             spent = timed(lambda number, filter_=filter_: store.with_words(queries[number], DEPTH, filter_))  # type: ignore[misc]
             say(what="words", filter=name, **spent)
@@ -300,12 +308,15 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--chunks", type=int, required=True)
     parser.add_argument("--embed", type=int, default=6_000)
+    parser.add_argument("--windows", type=int, default=1, help="vectors of a chunk")
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--folder", type=Path, default=Path("search-benchmark"))
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter with their packages")
     parser.add_argument("--step", choices=("prepare", "build", "measure"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.peers and args.windows > 1:
+        parser.error("other libraries have one vector for each chunk")
     args.folder.mkdir(parents=True, exist_ok=True)
     keep_to_cores(args.threads)
     if args.step:

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from mlxbert.machine.cores import inferring, is_worker
-from mlxbert.machine.device import BLAS, mx, nn
+from mlxbert.machine.device import BLAS, mx, nn, on_gpu
 from mlxbert.nn.cpu import mlx_kernels, numpy_layers
 
 Floats = Any  # an array of numpy, float32, in the place of an array of MLX
@@ -33,7 +33,7 @@ def pays(tokens: int) -> bool:
     texts; after it, results may have other last digits. And not in one of several threads, as the BLAS that numpy
     brings has all cores in each of them.
     """
-    if tokens > _MAX_TOKENS or not inferring() or is_worker():
+    if tokens > _MAX_TOKENS or on_gpu() or not inferring() or is_worker():
         return False
     if "numpy" not in sys.modules and next(_early_calls) < _EARLY:
         return False
