@@ -18,6 +18,7 @@ from mlxbert.machine import device as devices
 from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model, check_parts, embedding_tokenizer
+from mlxbert.nn import ops
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, head_parts, missing_parts, task_parts
 from mlxbert.other_libraries import not_one_of
@@ -180,6 +181,7 @@ class ModelFiles:
         # On a CPU, MLX is a hundred times slower with quantized weights than with floats: they are expanded there.
         packed = quantized and devices.on_gpu()
         _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), dtype, packed=packed)
+        ops.prepare()
         with device_errors():
             network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
         checkpoint.weights.release()

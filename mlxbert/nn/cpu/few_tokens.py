@@ -10,8 +10,9 @@ arithmetic of blocks is the same for both kinds. The encoder knows which layers 
 Shapes: B batch, L length, D hidden size, H heads, d head size.
 """
 
+import importlib
 import sys
-from itertools import count
+import threading
 from typing import Any
 
 from mlxbert.machine.cores import inferring, is_worker
@@ -20,7 +21,6 @@ from mlxbert.nn.cpu import mlx_kernels, numpy_layers
 
 Floats = Any  # an array of numpy, float32, in the place of an array of MLX
 _MAX_TOKENS = 256  # with more, it pays to compute on all cores what is not a product (see `numpy_layers`)
-_EARLY, _early_calls = 40, count()  # calls of `pays` before numpy is imported for it
 _MULTIPLE = 8  # the BLAS needs a third less time for 16 rows than for 14
 _BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
@@ -29,15 +29,18 @@ _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 def pays(tokens: int) -> bool:
     """Whether a batch of this many tokens takes less time on numpy's arrays.
 
-    Not for the first texts of a process that has not imported numpy, since the import takes as long as some twenty
-    texts; after it, results may have other last digits. And not in one of several threads, as the BLAS that numpy
-    brings has all cores in each of them.
+    Not in one of several threads, as the BLAS that numpy brings has all cores in each of them. What a process has done
+    before does not matter: the same text must have the same digits in each.
     """
     if tokens > _MAX_TOKENS or on_gpu() or not inferring() or is_worker():
         return False
-    if "numpy" not in sys.modules and next(_early_calls) < _EARLY:
-        return False
     return BLAS.sgemm is not None and numpy_layers.shares_memory()
+
+
+def prepare() -> None:
+    """Imports numpy on a thread of its own, while the weights are read: that takes longer than a text."""
+    if sys.platform == "linux" and not on_gpu() and BLAS.sgemm is not None:
+        threading.Thread(target=importlib.import_module, args=("numpy",), daemon=True).start()
 
 
 def is_memory(x: object) -> bool:
