@@ -177,4 +177,4 @@ def test_a_task_prepares_on_any_thread_and_computes_on_the_models(tiny: mlxbert.
     with ThreadPoolExecutor(1) as thread:
         job = thread.submit(task.prepare, TEXT).result()
         assert isinstance(thread.submit(task.compute, [job]).exception(), mlxbert.ThreadError)
-    assert task.compute([job, job]) == [mlxbert.fill_mask(tiny, TEXT, top_k=2)] * 2
+    assert task.compute([job, job]) == list(mlxbert.fill_mask(tiny, [TEXT, TEXT], top_k=2))
