@@ -15,6 +15,7 @@ import argparse
 import atexit
 import ctypes
 import json
+import os
 import resource
 import signal
 import statistics
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from in_turn import environment, running
+from in_turn import drop_kernel_settings, running
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
@@ -170,7 +171,7 @@ class Contestant:
         python = args.mlx_embeddings if make is mlx_embeddings else sys.executable
         settings = "--dtype", args.dtype, "--device", args.device
         command = [python, __file__, args.model, args.texts, "--serve", name, *settings]
-        variables = environment() | ({} if fast else {"MLXBERT_BLAS": "off"})
+        variables = os.environ | ({} if fast else {"MLXBERT_BLAS": "off"})
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables
@@ -260,6 +261,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve, args)
+    drop_kernel_settings()
     names = [name for name in CONTESTANTS if name not in args.without]
     names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
     with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from in_turn import environment, running
+from in_turn import drop_kernel_settings, running
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.bench.worker import peak_memory
@@ -192,7 +192,7 @@ class Contestant:
     """A process that runs forward passes on demand."""
 
     def __init__(self, kind: str, dtype: str, models: str, blas: str | None = None) -> None:
-        variables = environment() | {"MLXBERT_BENCHMARK_MODELS": models}
+        variables = os.environ | {"MLXBERT_BENCHMARK_MODELS": models}
         slow = kind.endswith("wheel's BLAS")
         if kind.endswith("BLAS"):
             variables["MLXBERT_BLAS"] = "off" if slow else blas or ""
@@ -292,6 +292,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve, args.dtype)
+    drop_kernel_settings()
     if args.memory and args.record:
         parser.error("--record measures memory, too")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Processes that are measured in turn: while one runs, the others are stopped, and none has the user's settings.
+"""Processes that are measured in turn: while one runs, the others are stopped, and all choose their kernels themselves.
 
 torch's threads spin for up to 0.2 s after their work, on the cores of whoever comes next.
 """
@@ -8,15 +8,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
-def environment() -> dict[str, str]:
-    """The environment without the settings of OpenBLAS, which then chooses its kernels itself, as for most users."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+def drop_kernel_settings() -> None:
+    """Removes the variables that fix the kernels of OpenBLAS, for this process and its children; few users have them."""
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        os.environ.pop(name, None)
 
 
 @contextmanager
-def running(process: "subprocess.Popen[str]") -> Iterator[None]:
+def running(process: "subprocess.Popen[Any]") -> Iterator[None]:
     """Lets a stopped process run within the `with` block."""
     process.send_signal(signal.SIGCONT)
     try:

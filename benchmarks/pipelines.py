@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from in_turn import environment
+from in_turn import drop_kernel_settings
 
 PIPELINE = """
 import json, sys
@@ -92,7 +92,7 @@ def rows(args: argparse.Namespace) -> Iterator[tuple[str, list[dict[str, str]]]]
 def seconds(command: list[str], count: int) -> float:
     """The wall time of a process that must print `count` lines."""
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=environment())
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     elapsed = time.perf_counter() - started
     lines = done.stdout.count(b"\n")
     assert lines == count, f"{command} prints {lines} lines, expected {count}"
@@ -109,6 +109,7 @@ def main() -> None:
     for name, count in (("--masks", 10_000), ("--tags", 2_000), ("--questions", 500)):
         parser.add_argument(name, type=int, default=count)
     args = parser.parse_args()
+    drop_kernel_settings()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_models(args.encoder, folder)

@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from in_turn import drop_kernel_settings, running
+
 SENTENCE = "how do i get my money back for an order that never came or was broken when it arrived at home today"
 SECONDS_TO_START = 120
 MODEL = "benchmark"
@@ -99,7 +101,7 @@ class Server:
             self.port = probe.getsockname()[1]
         self.process = subprocess.Popen(command(self.port), stdout=subprocess.DEVNULL)
         self._wait()
-        self.pause()
+        self.process.send_signal(signal.SIGSTOP)
 
     def _wait(self) -> None:
         body = json.dumps({"model": MODEL, "input": ["ready?"]}).encode()
@@ -116,14 +118,6 @@ class Server:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise SystemExit(f"{self.name} does not start") from None
                 time.sleep(0.2)
-
-    def pause(self) -> None:
-        """Stops the process."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Continues the process."""
-        self.process.send_signal(signal.SIGCONT)
 
     def memory(self) -> float:
         """The peak memory in MB."""
@@ -226,6 +220,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
+    drop_kernel_settings()
     threads = str(args.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     computed = (args.device, args.dtype)
@@ -246,9 +241,8 @@ def main() -> None:
     for number in range(args.rounds):
         for load in LOADS:
             for server in servers[:: -1 if number % 2 else 1]:
-                server.resume()
-                result = alone(measure, server.port, load, args.seconds, number)
-                server.pause()
+                with running(server.process):
+                    result = alone(measure, server.port, load, args.seconds, number)
                 measured.setdefault((server.name, load.name), []).append(result)
         measured.setdefault(("forward pass alone", "1 text"), []).append(
             alone(forward, args.model, *computed, args.seconds)
@@ -261,8 +255,7 @@ def main() -> None:
         print(json.dumps({"who": who, "load": what, **medians}), flush=True)
     for server in servers:
         print(json.dumps({"who": server.name, "peak_megabytes": round(server.memory(), 1)}), flush=True)
-        server.resume()
-        server.process.terminate()
+        server.process.kill()
         server.process.wait()
 
 

@@ -181,7 +181,7 @@ class ModelFiles:
         # On a CPU, MLX is a hundred times slower with quantized weights than with floats: they are expanded there.
         packed = quantized and devices.on_gpu()
         _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), dtype, packed=packed)
-        ops.prepare()
+        ops.start_importing_numpy()
         with device_errors():
             network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
         checkpoint.weights.release()

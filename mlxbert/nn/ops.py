@@ -31,7 +31,7 @@ Pass = TypeVar("Pass", bound=Callable[..., Any])
 # Layers import these from here.
 staged, unstaged, unfilled = cores.staged, cores.unstaged, cores.unfilled
 few_tokens_pay, memory, without_warnings = few_tokens.pays, few_tokens.memory, few_tokens.without_warnings
-prepare = few_tokens.prepare
+start_importing_numpy = few_tokens.start_importing_numpy
 _FAN_IN = 16  # of the tree that sums a long row
 _FAR = 4096  # from this length in tokens on, bfloat16 does not distinguish distances
 _SLOPED = 1024  # queries in a block of attention with slopes, on a GPU

@@ -114,8 +114,10 @@ class Splitter:
         joined = ", ".join(value for value in columns.values() if any(map(str.isalpha, value)))
         if not self.titles or not (pieces := self.tokenizer.split(joined)):
             return ""
-        room = min(self._window, self._room)
-        return joined[: pieces.offsets[room][0]].rpartition(" ")[0] if len(pieces) > room else joined
+        if len(pieces) <= (room := min(self._window, self._room)):
+            return joined
+        cut = joined[: pieces.offsets[room][0]]
+        return cut.rpartition(" ")[0] or cut
 
     def _heading(self, titles: tuple[str, ...]) -> str:
         """Joins the titles into one line of at most a quarter of a window; leaves out the outer titles if need be."""

@@ -166,6 +166,8 @@ def test_other_columns_are_shown_with_each_chunk_and_embedded_apart_with_the_fir
     assert {chunk.titles for chunk in chunks} == {("cat", f"name: dog; n: 7; long: {words(40, 'mat')}")}
     assert texts[0][-1].startswith("dog, mat") and len(splitter.tokenizer.split(texts[0][-1])) == 16
     assert all(text.startswith("cat\n") and "dog" not in text for text in [*texts[0][:-1], *texts[1]])
+    (dense, *_) = splitter(replace(found, columns={"name": "x,y" * 30}))  # without a space to cut at
+    assert dense.values and ("x,y" * 30).startswith(dense.values)
     bare = Splitter(splitter.tokenizer, tokens=16, titles=False)
     numbers = splitter(replace(found, columns={"n": "7"}))
     assert not any(chunk.values for chunk in [*bare(found), *numbers])

@@ -37,10 +37,10 @@ def pays(tokens: int) -> bool:
     return BLAS.sgemm is not None and numpy_layers.shares_memory()
 
 
-def prepare() -> None:
-    """Imports numpy on a thread of its own, while the weights are read: that takes longer than a text."""
+def start_importing_numpy() -> None:
+    """Imports numpy on a thread, while the weights of a model are read: the import takes longer than a short text."""
     if sys.platform == "linux" and not on_gpu() and BLAS.sgemm is not None:
-        threading.Thread(target=importlib.import_module, args=("numpy",), daemon=True).start()
+        threading.Thread(target=importlib.import_module, args=("numpy",)).start()
 
 
 def is_memory(x: object) -> bool:

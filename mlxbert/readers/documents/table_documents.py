@@ -196,7 +196,8 @@ def _find_text(
     with _open(source, name) as file:
         try:
             for last in islice(read(file, None), _SAMPLE):
-                sample += filter(None, [_values(last)])
+                if values := _values(last):
+                    sample.append(values)
             if last is not None and last.problem is not None and not sample:
                 raise last.problem
         except InputError as problem:  # a damaged record, which is skipped later; or a damaged header
