@@ -12,7 +12,7 @@ from typing import Any
 
 
 def drop_kernel_settings() -> None:
-    """Removes the variables that fix the kernels of OpenBLAS, for this process and its children; few users have them."""
+    """Removes the variables that fix the kernels of OpenBLAS, which few users set, here and in all children."""
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(name, None)
 
