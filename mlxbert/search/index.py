@@ -422,14 +422,13 @@ class Index:
 
     def _lists(self, query: str, vector: "Vector | None", mode: Mode, only: Filter, depth: int) -> Mapping[str, Scores]:
         """Returns the rankings that a mode needs, each of at most `depth` chunks."""
+        vectors = None if vector is None else self.store.begin_nearest(vector, depth, only)
         lists: dict[str, Scores] = {}
-        if vector is not None:
-            lists["vectors"] = self.store.nearest(vector, depth, only)
         if mode != "vectors":
             lists["words"] = self.store.with_words(query, depth, only)
         if mode == "hybrid":
             lists["phrase"] = self.store.word_for_word(query, depth, only)
-        return lists
+        return lists if vectors is None else {"vectors": vectors(), **lists}
 
     def _collapsed(
         self,

@@ -9,9 +9,10 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from itertools import count
 from math import inf, isfinite
 from operator import itemgetter
@@ -429,14 +430,25 @@ class SqliteStore:
             self._block(number)[0][number % BLOCK] = 0
         self._free = None
 
-    @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """See `IndexStore`."""
+        return self.begin_nearest(vector, count, only)()
+
+    @guarded
+    def begin_nearest(self, vector: "Vector", count: int, only: Filter) -> Callable[[], Scores]:
+        """See `IndexStore`."""
         mask = self._mask(only) if only else None
+        begun = self._cache.begin_nearest(vector, _WINDOWS * count, mask)
+        return partial(self._end_nearest, begun, vector, count, mask)
+
+    @guarded
+    def _end_nearest(
+        self, begun: Callable[[], Mapping[int, float]], vector: "Vector", count: int, mask: FilterMask | None
+    ) -> Scores:
         query = "SELECT chunk, vector FROM windows WHERE vector IN (SELECT value FROM json_each(?))"
         wide = _WINDOWS * count
         while True:
-            scores = self._cache.nearest(vector, wide, mask)
+            scores = begun()
             best: dict[int, float] = {}  # of the windows of each chunk
             for chunk, number in self._connection.rows(query, (json.dumps([*scores]),)):
                 if mask is None or mask.matches(chunk):
@@ -444,6 +456,7 @@ class SqliteStore:
             if len(best) >= count or len(scores) < wide:
                 return self._best([*best.items()], count)
             wide *= _WINDOWS  # many windows of few chunks, or vectors that no chunk uses yet or any more
+            begun = self._cache.begin_nearest(vector, wide, mask)
 
     @guarded
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """The data of an index, and the interface of its store."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -252,6 +252,9 @@ class IndexStore(Protocol):
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """Returns the chunks with the most similar vectors; equally similar chunks are sorted as in `documents_of`."""
+
+    def begin_nearest(self, vector: "Vector", count: int, only: Filter) -> Callable[[], Scores]:
+        """Begins `nearest`, in part on another thread; returns a function that waits for the result and returns it."""
 
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
         """Returns the similarity of the most similar vector of each chunk, as `nearest` does."""

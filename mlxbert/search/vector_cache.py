@@ -3,10 +3,13 @@
 Legend: n vectors, W values per vector.
 """
 
+import functools
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.machine.device import mx, on_gpu
@@ -119,18 +122,26 @@ class VectorCache:
         self._masks[only] = mask
         return mask
 
-    def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
-        """Returns the scores of the `count` vectors most similar to `vector` (W,), and of any that tie with the last.
+    def begin_nearest(
+        self, vector: "Vector", count: int, mask: "FilterMask | None"
+    ) -> "Callable[[], dict[int, float]]":
+        """Begins to look for the `count` vectors most similar to `vector` (W,); returns a function that ends it.
 
-        The scores are keyed by the numbers of the vectors. On a CPU with cosine similarity, only the vectors that share
-        the most signs with `vector` are compared.
+        The function returns the scores of these vectors, and of any that tie with the last, keyed by the numbers of the
+        vectors. On a CPU with cosine similarity, only the vectors that share the most signs with `vector` are compared;
+        another thread compares the signs until the function is called, so that this one can search for words meanwhile.
         """
-        from mlxbert.tasks.query_ranking import nearest
-
         self._refresh()
         if on_gpu() or self._about.similarity != "cosine":
-            return self._nearest_of_all(vector, count, mask)
-        places = self._loaded().nearest(vector, max(NEAREST, 2 * count), None if mask is None else mask.vectors)
+            return partial(self._nearest_of_all, vector, count, mask)
+        alive = None if mask is None else mask.vectors
+        places = _threads().submit(self._loaded().nearest, vector, max(NEAREST, 2 * count), alive)
+        return lambda: self._nearest_of(vector, count, places.result())
+
+    def _nearest_of(self, vector: "Vector", count: int, places: "NDArray[np.intp]") -> dict[int, float]:
+        """Returns the scores of the most similar of the vectors with the numbers in `places`; see `begin_nearest`."""
+        from mlxbert.tasks.query_ranking import nearest
+
         numbers, vectors = self._vectors(places)
         best, scores = nearest("cosine", vector[None], vectors, len(vectors))
         return _best(numbers[best[0]], scores[0], count)
@@ -209,6 +220,12 @@ class VectorCache:
         same = len(numbers) == signs.alive.sum() and signs.alive[numbers].all()
         if not same or not np.array_equal(signs.rows(numbers), signs_of(vectors)):
             raise damaged(self._path, "the signs do not match the vectors")
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """The threads that compare signs."""
+    return ThreadPoolExecutor(thread_name_prefix="mlxbert-signs")
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:
