@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -175,15 +176,17 @@ class ModelFiles:
             parts, new_heads = _stored_and_new(checkpoint, [*heads])
         elif new_heads is not None:
             parts = ()
-        tokenizer = self.tokenizer
         if task is None and new_heads is None:
             _check_all(checkpoint)
         # On a CPU, MLX is a hundred times slower with quantized weights than with floats: they are expanded there.
         packed = quantized and devices.on_gpu()
         _warn_unless_it_fits(source, checkpoint, (*parts, *(new_heads or ())), dtype, packed=packed)
         ops.start_importing_numpy()
-        with device_errors():
-            network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
+        with ThreadPoolExecutor(1) as background:  # a large vocabulary takes a second, as do the weights
+            reading = background.submit(lambda: self.tokenizer)
+            with device_errors():
+                network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
+            tokenizer = reading.result()
         checkpoint.weights.release()
         _log_loaded(source, checkpoint, dtype)
         config, labels = network.encoder.config, _labels_of(network)

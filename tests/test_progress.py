@@ -45,7 +45,7 @@ def test_a_download_in_a_notebook_has_a_bar_of_bytes(
 
     monkeypatch.setitem(sys.modules, "IPython", _in({"IPKernelApp": {}}))
     monkeypatch.setattr(notebook, "_DELAY", 0)
-    monkeypatch.setattr(model_source, "download", download)
+    monkeypatch.setattr("mlxbert.weights.hub.download.download", download)
     monkeypatch.setattr(cache, "find_snapshot", lambda *given: None)
     monkeypatch.setattr(cache, "is_offline", lambda: False)
     assert model_source.find_folder(model_source.ModelRef("some/name")) == tiny_folder

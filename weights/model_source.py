@@ -15,8 +15,6 @@ from mlxbert.option_declarations import Device, DType, check_choice
 from mlxbert.progress import OnProgress, progress
 from mlxbert.weights.hub import cache
 from mlxbert.weights.hub.cache import Snapshot
-from mlxbert.weights.hub.download import download
-from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, mismatch
 
 if TYPE_CHECKING:
@@ -111,6 +109,8 @@ def find_folder(ref: ModelRef, on_progress: OnProgress | None = None) -> Path:
     """
 
     def fetch(name: str, revision: str | None) -> Path:
+        from mlxbert.weights.hub.download import download
+
         with progress(on_progress, "B") as update:
             return download(name, revision, update)
 
@@ -258,6 +258,8 @@ def _hub_folder(name: str, revision: str | None, offline: bool, fetch: _Fetch) -
         return snapshot.folder
     if offline or cache.is_offline():
         return _from_cache(name, revision, snapshot, ", and downloads are disabled (offline)")
+    from mlxbert.weights.hub.errors import UnknownRevisionError, UnreachableError
+
     if snapshot is None:
         try:
             return fetch(name, revision)

@@ -1,14 +1,12 @@
 """Finds the output format for a file extension."""
 
+import importlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from mlxbert.cli.output.output_format import CHUNK, OutputFormat
-from mlxbert.cli.output.parquet import Parquet
-from mlxbert.cli.output.result_tables import Csv, Db, Sqlite
-from mlxbert.cli.output.vector_columns import Npy, Safetensors
 from mlxbert.cli.views.json_lines import to_line
 from mlxbert.errors import ArgumentError
 from mlxbert.readers.formats import FORMATS as FORMATS_READ, FormatName
@@ -42,8 +40,14 @@ class Ndjson(JsonLines):
     ending = ".ndjson"
 
 
-_KINDS: tuple[type[OutputFormat], ...] = (JsonLines, Ndjson, Csv, Sqlite, Db, Npy, Safetensors, Parquet)
-FORMATS = {kind.ending: kind for kind in _KINDS}
+_OTHERS = {  # the classes of the other formats, which are imported on use: they need more of Python's library
+    ".csv": "result_tables.Csv",
+    ".sqlite": "result_tables.Sqlite",
+    ".db": "result_tables.Db",
+    ".npy": "vector_columns.Npy",
+    ".safetensors": "vector_columns.Safetensors",
+    ".parquet": "parquet.Parquet",
+}
 
 
 def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
@@ -54,7 +58,11 @@ def find(path: Path, allowed: Sequence[str] = RESULTS) -> type[OutputFormat]:
             raise ArgumentError(f"--output {path}: is a folder, expected a file")
         expected = allowed[0] if len(allowed) == 1 else "one of " + ", ".join(allowed)
         raise ArgumentError(f"--output {path}: the extension is {path.suffix!r}, expected {expected}")
-    return FORMATS[ending]
+    if ending in JSON_LINES:
+        return Ndjson if ending == Ndjson.ending else JsonLines
+    module, _, name = _OTHERS[ending].partition(".")
+    kind: type[OutputFormat] = getattr(importlib.import_module(f"mlxbert.cli.output.{module}"), name)
+    return kind
 
 
 def choose(

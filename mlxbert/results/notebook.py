@@ -1,7 +1,6 @@
 """Displays the JSON of results in a notebook, as HTML tables in which texts are escaped."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from mlxbert.results.json import Each, fields_of, listed
@@ -37,6 +36,8 @@ def to_html(value: object) -> str:
         rows = (f"<tr><th>{to_html(name)}</th>{_cell(entry)}</tr>" for name, entry in value.items())
         return f"<table>{''.join(rows)}</table>"
     if not isinstance(value, list | tuple):
+        from html import escape
+
         return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
     if value and all(isinstance(row, Mapping) for row in value):
         heads = list(dict.fromkeys(name for row in value for name in row if row[name] is not None))

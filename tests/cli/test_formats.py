@@ -145,7 +145,7 @@ def test_an_ending_that_is_not_known_is_refused(name: str, allowed: Sequence[str
 def test_an_ending_may_be_in_capitals_and_no_file_is_json_lines() -> None:
     assert isinstance(formats.choose(Path("x.NPY"), formats.VECTORS, width=3), Npy)
     assert isinstance(formats.choose(None, formats.VECTORS), formats.JsonLines)
-    assert set(formats.VECTORS) == set(formats.FORMATS)
+    assert all(formats.find(Path(f"x{ending}"), formats.VECTORS).ending == ending for ending in formats.VECTORS)
 
 
 def test_parquet_without_pyarrow_is_refused_at_the_start(tmp_path: Path) -> None:

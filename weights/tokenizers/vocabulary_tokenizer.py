@@ -17,14 +17,15 @@ Special = Mapping[str, str]
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        text = path.read_bytes().decode("utf-8")
     except OSError as problem:
         raise TokenizerError(f"{path}: cannot be read ({problem.strerror})") from None
     except UnicodeDecodeError as problem:
         raise TokenizerError(f"{path}: the file is not UTF-8 at byte {problem.start}") from None
-    if lines and not lines[-1]:
+    lines = text.split("\n")
+    if not lines[-1]:
         lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
@@ -54,10 +55,12 @@ def byte_steps(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> Tokenizer:
     """Builds a WordPiece tokenizer from a `vocab.txt` with one token per line."""
-    vocab = {line: number for number, line in enumerate(_lines(folder / "vocab.txt"))}
+    lines = _lines(folder / "vocab.txt")
+    vocab = dict(zip(lines, range(len(lines)), strict=True))
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
     # transformers lowercases by default, which breaks a cased vocabulary without settings.
-    for part, step in bert_steps(folder, settings, lower_case=not _is_cased(vocab)).items():
+    lower_case = flag(folder, settings, "do_lower_case") is not None or not _is_cased(vocab)
+    for part, step in bert_steps(folder, settings, lower_case=lower_case).items():
         setattr(tokenizer, part, step)
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_tokens(never_split(folder, settings, vocab))
