@@ -255,8 +255,9 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
-        dtype=dtype_name(weights[0].dtype),
-        parameters=sum(weight.size for weight in weights),
+        dtype="int8" if model.network.encoder.int8 else dtype_name(weights[0].dtype),
+        parameters=sum(weight.size for weight in weights)
+        + sum(getattr(module, "parameters_rounded", 0) for module in model.network.modules()),
         fingerprint=hash_model(model.files),
         vectors=vectors,
         thresholds=(model.labels.thresholds or ()) if model.labels is not None else (),

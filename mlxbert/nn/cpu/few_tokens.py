@@ -26,15 +26,15 @@ _BY_ROWS, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS's names
 _MIN_WEIGHT = 2.0**-64  # see `mlx_kernels.exp2`
 
 
-def pays(tokens: int) -> bool:
-    """Whether a batch of this many tokens takes less time on numpy's arrays.
+def pays(tokens: int, *, int8: bool = False) -> bool:
+    """Whether a batch of this many tokens takes less time on numpy's arrays; with layers in 8 bits, any batch does.
 
     Not in one of several threads, as the BLAS that numpy brings has all cores in each of them. What a process has done
     before does not matter: the same text must have the same digits in each.
     """
-    if tokens > _MAX_TOKENS or on_gpu() or not inferring() or is_worker():
+    if on_gpu() or not inferring() or not numpy_layers.shares_memory():
         return False
-    return BLAS.sgemm is not None and numpy_layers.shares_memory()
+    return tokens <= _MAX_TOKENS and (int8 or (not is_worker() and BLAS.sgemm is not None))
 
 
 def start_importing_numpy() -> None:
@@ -89,9 +89,9 @@ def _address(x: Floats) -> int:
     return address
 
 
-def activated(name: str, layer: nn.Linear, x: Floats) -> Floats:
+def activated(name: str, layer: nn.Module, x: Floats) -> Floats:
     """The activation of `layer(x)`, one of `numpy_layers.ACTIVATIONS`."""
-    y = dense(layer, x)
+    y = layer(x)
     numpy_layers.activate_in_place(name, y.reshape(-1, y.shape[-1]))
     return y
 

@@ -74,18 +74,31 @@ class AdamW:
         kept = {name: 1 - rate * decays[name] for name, rate in rates.items()}
         rates = {name: rate * first / math.sqrt(second) for name, rate in rates.items()}
         eps = EPS / math.sqrt(second)
-        arrays = parameters, self.means, self.squares
-        dispatch(arrays, gradients)
         if adamw_numpy.applies():
-            changed, means, squares = arrays if self.own is parameters else map(adamw_numpy.copied, arrays)
+            changed, means, squares = self._to_overwrite(parameters)
+            dispatch(changed, means, squares, gradients)
             adamw_numpy.update((changed, means, squares, gradients), factor, rates, kept, BETAS, eps)
             return AdamW(means, squares, updates, changed), changed
+        dispatch(parameters, self.means, self.squares, gradients)
         changed, means, squares = Arrays(), Arrays(), Arrays()
         for name, gradient in gradients.items():
             inputs = parameters[name], gradient, self.means[name], self.squares[name]
             changed[name], means[name], squares[name] = _step(*inputs, factor, rates[name], kept[name], eps)
         dispatch(means, squares, changed)
         return AdamW(means, squares, updates), changed
+
+    def _to_overwrite(self, parameters: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        """Returns the parameters, means and squares in memory that an update may overwrite."""
+        arrays = parameters, self.means, self.squares
+        if self.own is parameters:
+            return arrays
+        if self.updates:
+            dispatch(arrays)
+            changed, means, squares = map(adamw_numpy.copied, arrays)
+            return changed, means, squares
+        dispatch(parameters)  # before the first update, the moments are 0: no copies, which would take memory
+        means, squares = ({name: mx.zeros_like(array) for name, array in parameters.items()} for _ in range(2))
+        return adamw_numpy.copied(parameters), means, squares
 
 
 def _step(

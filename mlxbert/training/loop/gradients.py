@@ -60,6 +60,35 @@ def _plus(first: Arrays, second: Arrays) -> Arrays:
     return {name: array + second[name] for name, array in first.items()}
 
 
+class _Sums:
+    """The sums of the gradients of parts that are computed at the same time, each part on a thread.
+
+    A part hands over the gradients of a module as soon as they are computed, so that the gradients of two parts are
+    never in memory as a whole. They are added in the order of the parts, whatever part is first: the last digits of a
+    sum depend on the order.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: Arrays = {}
+        self._lock = threading.Lock()
+        self._waiting: dict[str, dict[int, Arrays]] = {}  # by module and part
+        self._parts_added: dict[str, int] = {}  # by module
+
+    def add(self, part: int, module: str, gradients: Arrays) -> None:
+        """Adds the evaluated gradients of a module; keeps them if an earlier part has not handed over its own."""
+        with self._lock:
+            waiting, number = self._waiting.setdefault(module, {}), self._parts_added.get(module, 0)
+            waiting[part] = gradients
+            while number in waiting:
+                following = waiting.pop(number)
+                if number:
+                    following = _plus({name: self.arrays[name] for name in following}, following)
+                    dispatch(following)
+                self.arrays |= following
+                number += 1
+            self._parts_added[module] = number
+
+
 @dataclass(frozen=True)
 class Whole:
     """A batch whose examples are compared with each other.
@@ -187,35 +216,48 @@ class Differentiator:
             scale: The factor by which the loss is multiplied, which keeps small gradients in the range of float16.
         """
         dispatch(parameters)
-        return self._summed(parameters, [functools.partial(self._evaluated, parameters, part, scale) for part in parts])
+        jobs = [functools.partial(self._evaluated, parameters, part, scale, None, None) for part in parts]
+        return self._summed(parameters, jobs)
 
-    def _summed(self, parameters: Arrays, parts: Sequence[Callable[[], Gradients]]) -> Gradients:
-        total: Gradients | None = None
-        for gradients in as_cores_get_free(parts):
-            total = gradients if total is None else added(total, gradients)
-        if total is not None:
-            return total
-        sums = {name: mx.zeros_like(array) for name, array in parameters.items()}
-        dispatch(sums)
-        return Gradients(mx.array(0.0), mx.array(0.0), sums, {name: mx.array(0.0) for name in self._objective.losses})
+    def _summed(self, parameters: Arrays, parts: Sequence[Callable[[_Sums, int], Gradients]]) -> Gradients:
+        if not parts:
+            zeros = {name: mx.zeros_like(array) for name, array in parameters.items()}
+            dispatch(zeros)
+            terms = {name: mx.array(0.0) for name in self._objective.losses}
+            return Gradients(mx.array(0.0), mx.array(0.0), zeros, terms)
+        sums = _Sums()
+        jobs = [functools.partial(part, sums, number) for number, part in enumerate(parts)]
+        losses = functools.reduce(added, as_cores_get_free(jobs))
+        return replace(losses, arrays={name: sums.arrays[name] for name in parameters})
 
     def _evaluated(
         self,
         parameters: Arrays,
         part: MicroBatch,
         scale: Scalar,
-        compare: Compare | None = None,
-        targets: Any = None,
+        compare: Compare | None,
+        targets: Any,
+        sums: _Sums,
+        number: int,
     ) -> Gradients:
-        """Computes the gradients of one part. If `compare` is given, it replaces the loss of the objective."""
+        """Computes the gradients of the part with this number, and adds them to `sums`; returns the rest.
+
+        If `compare` is given, it replaces the loss of the objective.
+        """
         with self._tracing:
             batch, key = part()
             with stages(filled=self._objective.pure) as passed:  # others may read unfilled arrays
                 results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = results
-        _evaluate(passed, [loss, weight, terms], *reversed(_by_module(gradients)))
+        modules = {"": gradients} if on_gpu() else _by_module(gradients)
+        del results, gradients  # those of a module are freed when they have been added
+        _evaluate(passed, [loss, weight, terms], *(modules.values() if on_gpu() else ()))
+        for module in reversed([*modules]):
+            computed = modules.pop(module)
+            dispatch(computed)
+            sums.add(number, module, computed)
         self.computed = phase_times.clock()
-        return Gradients(loss, weight, gradients, terms)
+        return Gradients(loss, weight, {}, terms)
 
     def _run(self, function: Callable[..., Any], parameters: Arrays, batch: TrainBatch, *arguments: Any) -> Any:
         """Calls a function with a batch.
@@ -255,7 +297,8 @@ class Differentiator:
         dispatch(parameters)
         local = {number: part for number, part in enumerate(parts) if part is not None}
         if len(parts) == 1 and batch.total is None:
-            return self._evaluated(parameters, local[0], scale, batch.compare, batch.targets)
+            whole = functools.partial(self._evaluated, parameters, local[0], scale, batch.compare, batch.targets)
+            return self._summed(parameters, [whole])
         forward = [functools.partial(self._forward, parameters, part) for part in local.values()]
         computed = dict(zip(local, as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)
@@ -298,12 +341,12 @@ def _evaluate(collected: list[Stage], *arrays: Any) -> None:
         dispatch(array)
 
 
-def _by_module(gradients: Arrays) -> list[list[mx.array]]:
+def _by_module(gradients: Arrays) -> dict[str, Arrays]:
     """Groups the gradients by module, from the embeddings to the heads."""
-    modules: dict[str, list[mx.array]] = {}
+    modules: dict[str, Arrays] = {}
     for name, gradient in gradients.items():
-        modules.setdefault(name.rpartition(".")[0], []).append(gradient)
-    return [*modules.values()]
+        modules.setdefault(name.rpartition(".")[0], {})[name] = gradient
+    return modules
 
 
 def _weighted(outputs: mx.array, shares: mx.array) -> tuple[mx.array, float]:
