@@ -3,8 +3,6 @@
 import os
 import sys
 
-_RARELY = 50_000  # new objects between garbage collections: imports make many, none of them garbage
-
 
 def main() -> None:
     """Runs the program as the entry point of the console script.
@@ -13,10 +11,8 @@ def main() -> None:
     module `signal` is not imported here, because importing it takes as long as everything before it.
     """
     import _signal  # type: ignore[import-not-found]
-    import gc
 
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    gc.set_threshold(_RARELY)
     from mlxbert.cli import signals
 
     try:

@@ -186,8 +186,7 @@ class OutputManifest:
             return {
                 "task": self.name, "model": self.model.facts["fingerprint"], "options": {**self.options, **computing},
             }  # fmt: skip
-        network = self.model.network
-        computing = {"dtype": str(network.encoder.embeddings.norm.weight.dtype)}
+        computing = {"dtype": self.model.dtype}
         if self.computing is not None:
             computing |= {"device": str(self.model.device), "batch_tokens": str(self.computing.batch_tokens)}
         return {"task": self.name, "model": hash_model(self.model.files), "options": {**self.options, **computing}}

@@ -100,7 +100,7 @@ def load(
             each with its labels or `None`; the checkpoint's own heads are not loaded then.
         heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device; on a Linux CPU also `int8`,
-            which takes a third to a half of the time and is less accurate (see docs/speed.md).
+            which takes about half of the time and is less accurate (see docs/speed.md).
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Whether to make no requests to the hub.
@@ -121,6 +121,8 @@ def load(
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} cannot be combined")
     devices.use(ref.device)
+    if ref.dtype == "int8":
+        ops.check_int8()
     files = ModelFiles(ref, find_model(ref, on_progress))
     return files.load(task=task, new_heads=new_heads, heads=heads, quantized=quantized, seed=seed)
 
@@ -185,13 +187,15 @@ class ModelFiles:
         ops.start_importing_numpy()
         with ThreadPoolExecutor(1) as background:  # a large vocabulary takes a second, as do the weights
             reading = background.submit(lambda: self.tokenizer)
-            with device_errors():
-                network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
-                if self.ref.dtype == "int8":
-                    network.encoder.round_to_int8()
-            tokenizer = reading.result()
+            try:
+                with device_errors():
+                    network = build_network(checkpoint, parts, dtype, new_heads=new_heads, seed=seed, packed=packed)
+            finally:
+                tokenizer = reading.result()  # an error of the tokenizer comes before one of the weights
+        if self.ref.dtype == "int8":
+            network.encoder.round_to_int8()
         checkpoint.weights.release()
-        _log_loaded(source, checkpoint, dtype)
+        _log_loaded(source, checkpoint, "int8" if self.ref.dtype == "int8" else dtype_name(dtype))
         config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
             tokenizer = _with_prompt(folder, tokenizer, network)
@@ -213,11 +217,11 @@ def _labels_of(network: Network) -> Labels | None:
     return network.encoder.config.labels if any(HEADS[head].labelled for head in network.heads) else None
 
 
-def _log_loaded(source: str, checkpoint: Checkpoint, dtype: mx.Dtype) -> None:
+def _log_loaded(source: str, checkpoint: Checkpoint, dtype: str) -> None:
     """Logs the dtype and device of a model, and the tensors of its checkpoint that are not used."""
     _LOG.info(
         "%s: %s in %s, computing in %s on %s (%s)",
-        source, checkpoint.family_name, checkpoint.folder, dtype_name(dtype), mx.default_device(), devices.BLAS.name,
+        source, checkpoint.family_name, checkpoint.folder, dtype, mx.default_device(), devices.BLAS.name,
     )  # fmt: skip
     if unused := [checkpoint.names[name] for name in checkpoint.ignored]:
         _LOG.info("%s: not used: %s", source, ", ".join(unused))
@@ -320,8 +324,6 @@ def new_model(
 
 def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
     """Chooses the dtype to compute in, and warns if it cannot hold the values of the model."""
-    if ref.dtype == "int8":
-        ops.check_int8()
     dtype = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
     if dtype == mx.float16 and config.wide_range:
         _LOG.warning("%s: float16 cannot hold the values of this model, so results may be NaN", ref.source)

@@ -13,7 +13,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError, MissingHeadError, MlxbertError, ThreadError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine import device as devices
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
@@ -110,6 +110,12 @@ class Model(Brief):
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute(f"{type(self).__name__!r} object", name)
+
+    @property
+    def dtype(self) -> str:
+        """What the model computes in: `float32`, `float16`, `bfloat16` or `int8`."""
+        encoder = self.network.encoder
+        return "int8" if encoder.int8 else dtype_name(encoder.embeddings.norm.weight.dtype)
 
     @property
     def embedder(self) -> Embedder:

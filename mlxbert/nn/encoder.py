@@ -11,7 +11,14 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import dropout, ops
 from mlxbert.nn.attention import RotaryAttention, SelfAttention
-from mlxbert.nn.blocks import EmbeddingConvolution, FeedForward, PostNormBlock, PreNormBlock, build_block
+from mlxbert.nn.blocks import (
+    EmbeddingConvolution,
+    ExpertFeedForward,
+    FeedForward,
+    PostNormBlock,
+    PreNormBlock,
+    build_block,
+)
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.gradient_checkpointing import checkpointed
 from mlxbert.nn.norms import build_norm
@@ -274,12 +281,16 @@ class Encoder(nn.Module):
         return self.embeddings.word.weight.dtype == mx.float32 and _are_plain([*self.layers, *norms])
 
     def round_to_int8(self) -> None:
-        """Replaces the dense layers of all blocks by layers in 8 bits, which can be neither trained nor saved."""
+        """Replaces the dense layers of all blocks by layers in 8 bits, which can be neither trained nor saved.
+
+        The matrices of experts and the layer that chooses them, which must be exact, stay as they are.
+        """
         self.int8 = True
-        for module in [module for layer in self.layers for module in layer.modules()]:
-            for name, child in [*module.items()]:
-                if type(child) is Linear:
-                    module[name] = ops.Int8Linear(child)
+        for layer in self.layers:
+            for module in layer.modules():
+                for name, child in [*module.items()]:
+                    if type(child) is Linear and not isinstance(module, ExpertFeedForward):
+                        module[name] = ops.Int8Linear(child)
 
     def _layer(
         self, stored: int, x: mx.array, context: Context, key: mx.array | None

@@ -142,7 +142,7 @@ def activated(name: str, layer: nn.Module, x: mx.array) -> mx.array:
             return cast(mx.array, few_tokens.activated(name, layer, x))
         return cast(mx.array, memory(activate(name, mx.array(layer(x)))))
     if isinstance(layer, Int8Linear) and name in numpy_layers.ACTIVATIONS:
-        return mx.array(few_tokens.activated(name, layer, memory(x.astype(mx.float32)))).astype(x.dtype)
+        return mx.array(few_tokens.activated(name, layer, memory(x)))
     if isinstance(layer, Linear) and numpy_layers.activates(name, layer, x):
         return numpy_layers.activated(name, layer, x)
     if isinstance(layer, Linear) and numpy_layers.learns(name, layer, x):
@@ -475,8 +475,9 @@ def by_rows(run: Pass) -> Pass:
     def split(module: Any, input_ids: mx.array, *args: Any, **options: Any) -> Any:
         rows = input_ids.shape[0]
         attentions = options.get("output_attentions", False)
-        few = module.takes_few_tokens(input_ids.size, output_attentions=attentions) and not module.int8
-        streams = cpu_streams(1 if module.training or not module.divisible or few else rows)
+        few = module.takes_few_tokens(input_ids.size, output_attentions=attentions)
+        whole = module.training or not module.divisible or (few and not module.int8)
+        streams = cpu_streams(1 if whole else rows)
         if len(streams) < 2:
             return run(module, input_ids, *args, **options)
         ends = [rows * number // len(streams) for number in range(len(streams) + 1)]

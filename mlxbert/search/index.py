@@ -422,13 +422,14 @@ class Index:
 
     def _lists(self, query: str, vector: "Vector | None", mode: Mode, only: Filter, depth: int) -> Mapping[str, Scores]:
         """Returns the rankings that a mode needs, each of at most `depth` chunks."""
-        vectors = None if vector is None else self.store.begin_nearest(vector, depth, only)
-        lists: dict[str, Scores] = {}
-        if mode != "vectors":
-            lists["words"] = self.store.with_words(query, depth, only)
-        if mode == "hybrid":
-            lists["phrase"] = self.store.word_for_word(query, depth, only)
-        return lists if vectors is None else {"vectors": vectors(), **lists}
+        if mode == "words":
+            return {"words": self.store.with_words(query, depth, only)}
+        assert vector is not None  # only `words` searches without one
+        if mode == "vectors":
+            return {"vectors": self.store.nearest(vector, depth, only)}
+        read_vectors = self.store.begin_nearest(vector, depth, only)
+        words, phrase = self.store.with_words(query, depth, only), self.store.word_for_word(query, depth, only)
+        return {"vectors": read_vectors(), "words": words, "phrase": phrase}
 
     def _collapsed(
         self,

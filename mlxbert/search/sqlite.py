@@ -432,23 +432,25 @@ class SqliteStore:
 
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """See `IndexStore`."""
-        return self.begin_nearest(vector, count, only)()
+        mask = self._mask(only) if only else None
+        scores = partial(self._cache.nearest, vector, _WINDOWS * count, mask)
+        return self._end_nearest(scores, vector, count, mask)
 
     @guarded
     def begin_nearest(self, vector: "Vector", count: int, only: Filter) -> Callable[[], Scores]:
         """See `IndexStore`."""
         mask = self._mask(only) if only else None
-        begun = self._cache.begin_nearest(vector, _WINDOWS * count, mask)
-        return partial(self._end_nearest, begun, vector, count, mask)
+        scores = self._cache.begin_nearest(vector, _WINDOWS * count, mask)
+        return partial(self._end_nearest, scores, vector, count, mask)
 
     @guarded
     def _end_nearest(
-        self, begun: Callable[[], Mapping[int, float]], vector: "Vector", count: int, mask: FilterMask | None
+        self, read_scores: Callable[[], Mapping[int, float]], vector: "Vector", count: int, mask: FilterMask | None
     ) -> Scores:
         query = "SELECT chunk, vector FROM windows WHERE vector IN (SELECT value FROM json_each(?))"
         wide = _WINDOWS * count
         while True:
-            scores = begun()
+            scores = read_scores()
             best: dict[int, float] = {}  # of the windows of each chunk
             for chunk, number in self._connection.rows(query, (json.dumps([*scores]),)):
                 if mask is None or mask.matches(chunk):
@@ -456,7 +458,7 @@ class SqliteStore:
             if len(best) >= count or len(scores) < wide:
                 return self._best([*best.items()], count)
             wide *= _WINDOWS  # many windows of few chunks, or vectors that no chunk uses yet or any more
-            begun = self._cache.begin_nearest(vector, wide, mask)
+            read_scores = partial(self._cache.nearest, vector, wide, mask)
 
     @guarded
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:

@@ -5,6 +5,7 @@ Legend: n vectors, W values per vector.
 
 import functools
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -122,24 +123,38 @@ class VectorCache:
         self._masks[only] = mask
         return mask
 
+    def nearest(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
+        """Returns the scores of the `count` vectors most similar to `vector` (W,), and of any that tie with the last.
+
+        The scores are keyed by the numbers of the vectors. On a CPU with cosine similarity, only the vectors that share
+        the most signs with `vector` are compared.
+        """
+        self._refresh()
+        if on_gpu() or self._about.similarity != "cosine":
+            return self._nearest_of_all(vector, count, mask)
+        return self._nearest_of(vector, count, self._likely(vector, count, mask)())
+
     def begin_nearest(
         self, vector: "Vector", count: int, mask: "FilterMask | None"
     ) -> "Callable[[], dict[int, float]]":
-        """Begins to look for the `count` vectors most similar to `vector` (W,); returns a function that ends it.
+        """Begins `nearest`; returns a function that waits for its result.
 
-        The function returns the scores of these vectors, and of any that tie with the last, keyed by the numbers of the
-        vectors. On a CPU with cosine similarity, only the vectors that share the most signs with `vector` are compared;
-        another thread compares the signs until the function is called, so that this one can search for words meanwhile.
+        On a CPU with cosine similarity, another thread compares the signs until then, so that the caller can search for
+        words meanwhile.
         """
         self._refresh()
         if on_gpu() or self._about.similarity != "cosine":
             return partial(self._nearest_of_all, vector, count, mask)
-        alive = None if mask is None else mask.vectors
-        places = _threads().submit(self._loaded().nearest, vector, max(NEAREST, 2 * count), alive)
+        places = _executor().submit(self._likely(vector, count, mask))
         return lambda: self._nearest_of(vector, count, places.result())
 
+    def _likely(self, vector: "Vector", count: int, mask: "FilterMask | None") -> "Callable[[], NDArray[np.intp]]":
+        """Returns a function, for any thread, that returns the numbers of the vectors to compare in `nearest`."""
+        alive = None if mask is None else mask.vectors
+        return partial(self._loaded().nearest, vector, max(NEAREST, 2 * count), alive)
+
     def _nearest_of(self, vector: "Vector", count: int, places: "NDArray[np.intp]") -> dict[int, float]:
-        """Returns the scores of the most similar of the vectors with the numbers in `places`; see `begin_nearest`."""
+        """Returns the scores of the most similar of the vectors with the numbers in `places`; see `nearest`."""
         from mlxbert.tasks.query_ranking import nearest
 
         numbers, vectors = self._vectors(places)
@@ -223,9 +238,12 @@ class VectorCache:
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
+def _executor() -> ThreadPoolExecutor:
     """The threads that compare signs."""
     return ThreadPoolExecutor(thread_name_prefix="mlxbert-signs")
+
+
+os.register_at_fork(after_in_child=_executor.cache_clear)  # a fork has no threads but its own
 
 
 def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: int) -> dict[int, float]:

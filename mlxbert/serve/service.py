@@ -9,7 +9,7 @@ from typing import Any
 
 from mlxbert.errors import MlxbertError
 from mlxbert.folders.fingerprint import hash_model
-from mlxbert.machine.device import dtype_name, nn
+from mlxbert.machine.device import nn
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.serve.access_log import USAGE, Metrics, RequestUsage
@@ -255,7 +255,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
-        dtype="int8" if model.network.encoder.int8 else dtype_name(weights[0].dtype),
+        dtype=model.dtype,
         parameters=sum(weight.size for weight in weights)
         + sum(getattr(module, "parameters_rounded", 0) for module in model.network.modules()),
         fingerprint=hash_model(model.files),

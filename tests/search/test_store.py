@@ -19,6 +19,7 @@ from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.sql_conditions import Patterns
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.vector_signs import Signs
 from mlxbert.tasks.query_ranking import scores_of_all
 
 WIDTH = 70
@@ -516,3 +517,18 @@ def test_a_condition_is_looked_at_once_for_each_file(tmp_path: Path, monkeypatch
     assert store.count(only) == 4 and sorted(found) == files
     assert len(texts(store, "word", only)) == 58 and sorted(found[3:]) == files
     store.close()
+
+
+def test_the_nearest_chunks_are_found_on_another_thread(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store, "/a", *(document("word " * length) for length in range(1, 30)))
+    found = store.begin_nearest(vector(7), 5, EVERYTHING)
+    assert store.with_words("word", 3, EVERYTHING)
+    assert found() == store.nearest(vector(7), 5, EVERYTHING)
+
+    def fail(*_: object) -> None:
+        raise ValueError("the signs are damaged")
+
+    monkeypatch.setattr(Signs, "nearest", fail)
+    failing = store.begin_nearest(vector(7), 5, EVERYTHING)
+    with pytest.raises(StoreError):
+        failing()

@@ -59,7 +59,8 @@ def word_piece(folder: Path, settings: Mapping[str, Any], special: Special) -> T
     vocab = dict(zip(lines, range(len(lines)), strict=True))
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"], max_input_chars_per_word=100))
     # transformers lowercases by default, which breaks a cased vocabulary without settings.
-    lower_case = flag(folder, settings, "do_lower_case") is not None or not _is_cased(vocab)
+    stated = flag(folder, settings, "do_lower_case")
+    lower_case = not _is_cased(vocab) if stated is None else stated
     for part, step in bert_steps(folder, settings, lower_case=lower_case).items():
         setattr(tokenizer, part, step)
     tokenizer.decoder = decoders.WordPiece(prefix="##")

@@ -63,9 +63,9 @@ def _plus(first: Arrays, second: Arrays) -> Arrays:
 class _Sums:
     """The sums of the gradients of parts that are computed at the same time, each part on a thread.
 
-    A part hands over the gradients of a module as soon as they are computed, so that the gradients of two parts are
-    never in memory as a whole. They are added in the order of the parts, whatever part is first: the last digits of a
-    sum depend on the order.
+    A part hands over the gradients of a module as soon as they are computed, so that there is usually one set of them
+    in memory, and not one for each part. They are added in the order of the parts, whatever part is first: the last
+    digits of a sum depend on the order.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class Differentiator:
         sums: _Sums,
         number: int,
     ) -> Gradients:
-        """Computes the gradients of the part with this number, and adds them to `sums`; returns the rest.
+        """Computes the gradients of the part with this number, and adds them to `sums`; returns the losses alone.
 
         If `compare` is given, it replaces the loss of the objective.
         """
@@ -297,8 +297,9 @@ class Differentiator:
         dispatch(parameters)
         local = {number: part for number, part in enumerate(parts) if part is not None}
         if len(parts) == 1 and batch.total is None:
-            whole = functools.partial(self._evaluated, parameters, local[0], scale, batch.compare, batch.targets)
-            return self._summed(parameters, [whole])
+            sums = _Sums()
+            losses = self._evaluated(parameters, local[0], scale, batch.compare, batch.targets, sums, 0)
+            return replace(losses, arrays={name: sums.arrays[name] for name in parameters})
         forward = [functools.partial(self._forward, parameters, part) for part in local.values()]
         computed = dict(zip(local, as_cores_get_free(forward), strict=True))
         blank = (mx.zeros((count, batch.width)) for count in rows)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer as Library, models, normalizers, pre_tokenizers, processors
 
-from mlxbert.errors import InputError, TokenizerError
+import mlxbert
+from mlxbert import loading
+from mlxbert.errors import CheckpointError, InputError, TokenizerError
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from tests.helpers import tiny
@@ -332,3 +335,21 @@ def test_damaged_settings_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{", encoding="utf-8")
     with pytest.raises(TokenizerError, match=f"{name}: the file is not valid JSON"):
         read_tokenizer(tmp_path)
+
+
+def test_an_error_of_the_tokenizer_comes_before_one_of_the_weights(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are read at the same time."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise CheckpointError("the weights are damaged")
+
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    monkeypatch.setattr(loading, "build_network", fail)
+    with pytest.raises(CheckpointError, match="weights are damaged"):
+        mlxbert.load(folder)
+    for path in [*folder.glob("vocab.txt"), *folder.glob("tokenizer.json")]:
+        path.unlink()
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
+        mlxbert.load(folder)
