@@ -39,7 +39,8 @@ Adapter = Annotated[str | None, Option("Adapter (LoRA, DoRA): folder, or name on
 ComputingDType = Annotated[
     DType,
     Option(
-        "Dtype. Used for computations; with auto, it depends on the device. int8 needs a Linux CPU and mlxbert[int8].",
+        "Dtype. Used for computations; with auto, it depends on the device. int8 is faster and less accurate; it needs "
+        "a Linux CPU and mlxbert[int8].",
         panel="Model",
     ),
 ]

@@ -100,7 +100,7 @@ def load(
             each with its labels or `None`; the checkpoint's own heads are not loaded then.
         heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
         dtype: `float32`, `float16`, `bfloat16`, or `auto`, which chooses by the device; on a Linux CPU also `int8`,
-            which takes about half of the time and is less accurate (see docs/speed.md).
+            which takes 0.4 to 0.7 of the time and is less accurate (see docs/speed.md).
         device: `gpu`, `cpu`, or `auto`: the GPU if there is one.
         revision: Branch, tag or commit of a model on the hub; its main branch if `None`.
         offline: Whether to make no requests to the hub.
@@ -120,6 +120,8 @@ def load(
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} cannot be combined")
+    if ref.dtype == "int8" and ref.device == "gpu":
+        raise ArgumentError("device is 'gpu', but dtype='int8' is for CPUs", hint="omit device=")
     devices.use(ref.device)
     if ref.dtype == "int8":
         ops.check_int8()

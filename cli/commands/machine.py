@@ -18,7 +18,7 @@ from mlxbert.option_declarations import ROUNDS, Device, Option
 from mlxbert.version import __version__
 
 _WHEELS = ("mlx-metal", *LINUX_WHEELS)
-_PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer")
+_PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer", "onnxruntime")
 _READ_AS_NUMBERS = ("MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK")
 _CHECK_HINT = "--check tests its results"
 _SLOW = 10.0  # GFLOP/s: a core reaches 30 and more with a fast BLAS, at most 8 with the reference BLAS

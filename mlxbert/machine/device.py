@@ -246,7 +246,9 @@ def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool
     """
     check_choice("dtype", name, DType)
     if name == "int8" and training:
-        raise ArgumentError("dtype is 'int8', but weights of 8 bits cannot be trained", hint="omit the dtype")
+        raise ArgumentError(
+            "dtype is 'int8', but weights of 8 bits cannot be trained", hint="omit dtype=, and load the result in int8"
+        )
     if name == "int8":
         name = "float32"
     if name == "auto":

@@ -131,6 +131,10 @@ def test_what_a_model_in_8_bits_cannot_do_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "saved").exists()
     with pytest.raises(ArgumentError, match=r"int8.*cannot be measured"):
         bench("builtin", dtype="int8", device="cpu")
+    with pytest.raises(ArgumentError, match="index is in int8"):
+        mlxbert.open_index(tmp_path / "index.db", model=model)
+    with pytest.raises(ArgumentError, match="'gpu', but dtype='int8'"):
+        mlxbert.load(dtype="int8", device="gpu")
     config = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 8, "num_hidden_layers": 1}
     with pytest.raises(ArgumentError, match=r"int8.*new model"):
         mlxbert.new_model(config, "builtin", dtype="int8")
