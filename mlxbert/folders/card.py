@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,51 @@ from mlxbert.folders.copied_files import CARD, is_own
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.model import Model
 from mlxbert.nn.heads import HEADS, OWN_LAYERS
+from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.version import __version__
 from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.formats.quantized import Quantization
 from mlxbert.weights.save import TensorToWrite
 
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model was trained for.
+
+    Attributes:
+        task: The name of the task in the catalogue; `None` if it has no such task.
+        metrics: The metrics on data that it was not trained on, by name.
+    """
+
+    task: str | None
+    metrics: Mapping[str, float]
+
+    @property
+    def pipeline(self) -> str | None:
+        """The name of the task on the hub, if it has one."""
+        entry = None if self.task is None else CATALOGUE.get(self.task)
+        return None if entry is None else entry.pipeline
+
+    def examples(self, title: str, library: str) -> list[str]:
+        """Returns the lines of a model card that show how to use the model `title`, which `library` opens."""
+        if self.task not in _ARGUMENTS:
+            return []
+        lines = ["```sh", f"mlxbert {self.task} {_ARGUMENTS[self.task]} --model {title}", "```", ""]
+        if library == "sentence-transformers":
+            code = [f'SentenceTransformer("{title}").encode(["A text.", "Another text."])']
+            lines += ["```python", "from sentence_transformers import SentenceTransformer", "", *code, "```", ""]
+        elif library == "transformers" and self.task in _WITH_PIPELINES:
+            code = [f'pipeline("{self.pipeline}", model="{title}")("A text.")']
+            lines += ["```python", "from transformers import pipeline", "", *code, "```", ""]
+        return ["How to use it:", "", *lines]
+
+
+_ARGUMENTS = {  # of the command of each task, in examples
+    "embed": '"A text."', "classify": '"A text."', "tag": '"Angela Merkel visited Paris."',
+    "answer": '"When was it built?" --context-file a.txt', "rerank": '"a query" "A text." "Another text."',
+    "fill-mask": '"A text with a [MASK]."',
+}  # fmt: skip
+_WITH_PIPELINES = ("classify", "tag", "fill-mask")  # those of transformers 5 that take a text alone
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # the original text of the card may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -147,18 +188,44 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def trained(source: str, title: str, text: str, library: str) -> str:
-    """Returns the card of a trained model.
+def trained(title: str, text: str, library: str, source: str, base: Path, scores: Scores) -> str:
+    """Returns the card of a trained model, whose front matter tells the hub what the model is.
 
     Args:
-        source: The model that training started from.
         title: The name of the model.
         text: The description of the model, in Markdown.
         library: The library that opens the model.
+        source: The name of the model that training started from.
+        base: The folder of that model, whose card may state a license and languages, which the new model inherits.
+        scores: What the model was trained for, and how well it does it.
     """
+    from huggingface_hub import EvalResult, ModelCardData
+
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
-    front = [f"library_name: {library}", *([f"base_model: {source}"] if on_hub else [])]
-    return "\n".join(["---", *front, "---", "", f"# {title}", "", text])
+    pipeline = scores.pipeline
+    results = [
+        EvalResult(pipeline, "private", "held-out part of the training data", name, round(value, 4))
+        for name, value in scores.metrics.items()
+        if pipeline is not None
+    ]
+    data = ModelCardData(
+        **_inherited(base), library_name=library, pipeline_tag=pipeline, base_model=source if on_hub else None,
+        tags=["mlxbert"], model_name=title if results else None, eval_results=results or None,
+        ignore_metadata_errors=True,
+    )  # fmt: skip
+    return f"---\n{data.to_yaml()}\n---\n\n# {title}\n\n{text}"
+
+
+def _inherited(base: Path) -> dict[str, Any]:
+    """Returns what the card of a model says about its license and languages; nothing if it cannot be read."""
+    from huggingface_hub.repocard import metadata_load
+
+    try:
+        stated = metadata_load(base / CARD) if (base / CARD).is_file() else None
+    except Exception:  # the library raises errors of its own, of PyYAML and of the system
+        stated = None
+    kept = ("license", "license_name", "license_link", "language")
+    return {name: value for name, value in (stated or {}).items() if name in kept and value}
 
 
 def adapter_note(base: str) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from mlxbert.folders.card import Scores
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.model import Model
 from mlxbert.nn import dropout
@@ -172,6 +173,7 @@ class CorpusMaterial(Material):
         keeps_embedder = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
         return FolderContent(
             model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
+            scores=Scores("fill-mask" if "masked_lm" in model.network.heads and not electra else None, {}),
             embedder=model.embedder if keeps_embedder else None, complete=complete,
         )  # fmt: skip
 

@@ -34,6 +34,7 @@ class TaskEntry:
             chooses the task.
         needs: The name of the required head in `mlxbert.load`, if it differs from the name of the task.
         hint: The hint in the error for a model without the required head.
+        pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TaskEntry:
     about: str | None = None
     needs: str | None = None
     hint: str | None = None
+    pipeline: str | None = None
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""
@@ -79,7 +81,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
     for entry in (
         TaskEntry(
             name="embed", task="mlxbert.tasks.embed:EmbedTask", options=task_options.EmbedOptions,
-            items=item_kinds.TEXT,
+            items=item_kinds.TEXT, pipeline="sentence-similarity",
             result="mlxbert.results.embed:Embedding", summary="Vectors of texts",
             about="""Turn texts into vectors: texts of similar meaning have similar vectors.
 
@@ -97,7 +99,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
             items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
-            summary="Classes of texts or pairs of texts",
+            summary="Classes of texts or pairs of texts", pipeline="text-classification",
             about="""Classify texts or pairs of texts: with a fine-tuned model, or texts by any --labels.
 
             The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
@@ -110,6 +112,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="tag", task="mlxbert.tasks.tag:TagTask", options=task_options.TagOptions, items=item_kinds.TEXT,
             result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
+            pipeline="token-classification",
             about="""Find entities in texts, or tag words: with a fine-tuned model.
 
             The model decides what is found: names of persons and places, or the part of speech of every word. Long
@@ -121,7 +124,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="answer", task="mlxbert.tasks.answer:AnswerTask", options=task_options.AnswerOptions,
             items=item_kinds.QUESTION,
-            result="mlxbert.results.answer:Answer", summary="Answers to questions",
+            result="mlxbert.results.answer:Answer", summary="Answers to questions", pipeline="question-answering",
             hint="answer needs a question-answering model, for example deepset/roberta-base-squad2",
             about="""Answer questions from a text, if it contains the answers.
 
@@ -134,7 +137,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions,
             items=item_kinds.QUERY,
             result="mlxbert.results.text_relations:Reranked", summary="Texts in the order of a cross-encoder",
-            needs="classify",
+            needs="classify", pipeline="text-ranking",
             hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2",
             about="""Rank texts by how well they answer a query.
 
@@ -149,6 +152,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="fill-mask", task="mlxbert.tasks.fill_mask:FillMaskTask", options=task_options.FillMaskOptions,
             items=item_kinds.TEXT, result="mlxbert.results.fill_mask:FillMask", summary="Words for masks",
+            pipeline="fill-mask",
             about="""Find words that fit in place of [MASK].
 
             Several masks are filled independently: the others stay masked. In a text too long for the model, each mask

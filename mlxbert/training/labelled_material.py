@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.folders.card import Scores
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
@@ -134,7 +135,8 @@ class LabelledMaterial(Material):
 
         return FolderContent(
             model=assessment.model, record=self._record(call, assessment, results),
-            card=self._card(call.request.task, assessment), keys=objective.config_keys(), embedder=objective.embedder,
+            card=self._card(call.request.task, assessment), scores=Scores(call.request.task, assessment.metrics),
+            keys=objective.config_keys(), embedder=objective.embedder,
             facts={"evaluation": assessment.evaluation, "summary": assessment.summary}, complete=complete,
         )  # fmt: skip
 

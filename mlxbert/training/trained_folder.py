@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.folders import card
+from mlxbert.folders.card import Scores
 from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
@@ -27,6 +28,7 @@ class FolderContent:
         keys: Additional keys of `config.json`. The value `None` removes a key.
         embedder: The embedder of a model that was trained for vectors; `None` for other models.
         facts: Further fields of the event `Finished`, keyed by name.
+        scores: What the model card tells the hub about the training.
         complete: Called with the folder once the model is in it and can be loaded. The result is added to `record` and
             `facts`.
     """
@@ -34,6 +36,7 @@ class FolderContent:
     model: Model
     record: Mapping[str, Any]
     card: Sequence[str]
+    scores: Scores
     keys: Mapping[str, object] = field(default_factory=dict)
     embedder: Embedder | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -69,11 +72,12 @@ def write_folder(
         nonlocal facts
         facts = content.complete(folder)
         lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
-        if line is not None:
-            lines += ["The command that repeats the training:", "", "```sh", line, "```", ""]
         own_layers = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
         library = card.library_of(own=own_layers, embeds=content.embedder is not None) if adapters is None else "peft"
-        text = card.trained(base.name, target.name, "\n".join(lines), library)
+        lines += content.scores.examples(target.name, library)
+        if line is not None:
+            lines += ["The command that repeats the training:", "", "```sh", line, "```", ""]
+        text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
 
