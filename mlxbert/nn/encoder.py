@@ -228,6 +228,7 @@ class Encoder(nn.Module):
         *,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        few_tokens: bool | None = None,
     ) -> EncoderOutput:
         """Runs the encoder.
 
@@ -237,6 +238,7 @@ class Encoder(nn.Module):
             token_type_ids: Integers (B, L); `None` means segment 0 everywhere.
             output_hidden_states: Whether to return the hidden states of all layers.
             output_attentions: Whether to return the attention weights of all layers.
+            few_tokens: The result of `takes_few_tokens`, which looks at every layer; `None` calls it.
         """
         if input_ids.shape[1] > self.config.max_length:
             raise InputError(
@@ -245,7 +247,9 @@ class Encoder(nn.Module):
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
-        few = self.takes_few_tokens(input_ids.size, output_attentions=output_attentions)
+        few = few_tokens
+        if few is None:
+            few = self.takes_few_tokens(input_ids.size, output_attentions=output_attentions)
         x = ops.memory(x) if few else x  # the layers compute with both kinds of arrays
         hidden_states = [x]
         attentions: list[mx.array] = []

@@ -465,10 +465,10 @@ def _fused_rotate_halves() -> Callable[..., tuple[mx.array, mx.array]]:
 def by_rows(run: Pass) -> Pass:
     """Decorates a forward pass: on a Linux CPU, each core computes some rows of the batch.
 
-    The pass is a method of a module with the attributes `divisible` and `int8` and the method `takes_few_tokens`. It
-    takes arrays (B, …) and returns arrays (B, …) in a dataclass. In training, batches are not split here, and BLAS gets
-    back the threads that an earlier pass may have taken. A training loop splits batches itself, with
-    `training_workers`.
+    The pass is a method of a module with the attributes `divisible` and `int8` and the method `takes_few_tokens`, whose
+    result for the same batch it takes as `few_tokens`. It takes arrays (B, …) and returns arrays (B, …) in a dataclass.
+    In training, batches are not split here, and BLAS gets back the threads that an earlier pass may have taken. A
+    training loop splits batches itself, with `training_workers`.
     """
 
     @functools.wraps(run)
@@ -479,7 +479,7 @@ def by_rows(run: Pass) -> Pass:
         whole = module.training or not module.divisible or (few and not module.int8)
         streams = cpu_streams(1 if whole else rows)
         if len(streams) < 2:
-            return run(module, input_ids, *args, **options)
+            return run(module, input_ids, *args, **options, few_tokens=few)
         ends = [rows * number // len(streams) for number in range(len(streams) + 1)]
         jobs = []
         for part in pairwise(ends):

@@ -461,7 +461,8 @@ class Tokenizer:
 
     def prompt_length(self, prompt: str) -> int:
         """The number of tokens before the text in an input: the leading special tokens and the tokens of `prompt`."""
-        return next(slot for slot, (special, _) in enumerate(self._single) if special is None) + len(self.split(prompt))
+        before = next(slot for slot, (special, _) in enumerate(self._single) if special is None)
+        return before + (len(self.split(prompt)) if prompt else 0)
 
     def windows(
         self, text: str, pair: str | None = None, *, stride: int, prompt: str = "", longer: bool = False
