@@ -392,8 +392,9 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
     if only_unknown:
         console.say(
             "note",
-            f"{only_unknown:,} of {console.counted(count, 'text')} {'has' if only_unknown == 1 else 'have'} no token "
-            "that the model knows, so the results say nothing of them; `mlxbert tokenize` shows the tokens",
+            f"{only_unknown:,} of {console.counted(count, 'text')} {'is' if only_unknown == 1 else 'are'} empty or "
+            f"{'has' if only_unknown == 1 else 'have'} unknown tokens only, which say nothing to the model; "
+            "`mlxbert tokenize` shows the tokens",
         )
     if failed:
         raise MlxbertError(f"{failed:,} of {console.counted(count, 'input')} failed, so {failures}", hint=hint)
