@@ -38,9 +38,10 @@ class Scores:
 
     def examples(self, title: str, library: str) -> list[str]:
         """Returns the lines of a model card that show how to use the model `title`, which `library` opens."""
-        if self.task not in _ARGUMENTS:
+        if self.task not in _CALLS:
             return []
-        lines = ["```sh", f"mlxbert {self.task} {_ARGUMENTS[self.task]} --model {title}", "```", ""]
+        ours = ["import mlxbert", "", f'model = mlxbert.load("{title}")', f"mlxbert.{_CALLS[self.task]}"]
+        lines = ["```python", *ours, "```", ""]
         if library == "sentence-transformers":
             code = [f'SentenceTransformer("{title}").encode(["A text.", "Another text."])']
             lines += ["```python", "from sentence_transformers import SentenceTransformer", "", *code, "```", ""]
@@ -50,10 +51,10 @@ class Scores:
         return ["How to use it:", "", *lines]
 
 
-_ARGUMENTS = {  # of the command of each task, in examples
-    "embed": '"A text."', "classify": '"A text."', "tag": '"Angela Merkel visited Paris."',
-    "answer": '"When was it built?" --context-file a.txt', "rerank": '"a query" "A text." "Another text."',
-    "fill-mask": '"A text with a [MASK]."',
+_CALLS = {  # of the function of each task, in examples
+    "embed": 'embed(model, "A text.")', "classify": 'classify(model, "A text.")', "tag": 'tag(model, "A text.")',
+    "answer": 'answer(model, "A question?", context="A text with the answer.")',
+    "rerank": 'rerank(model, "A query", ["A text.", "Another text."])', "fill-mask": 'fill_mask(model, "A [MASK].")',
 }  # fmt: skip
 _WITH_PIPELINES = ("classify", "tag", "fill-mask")  # those of transformers 5 that take a text alone
 _SECTION = "## Conversion\n\nConverted from "

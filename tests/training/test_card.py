@@ -35,7 +35,7 @@ def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None
     assert scores["accuracy"] == pytest.approx(events[-1].evaluation.metrics["accuracy"], abs=1e-4)
     assert all(result.dataset_type == "private" for result in data.eval_results)
     assert str(tmp_path) not in str(data.to_dict())
-    assert 'mlxbert classify "A text." --model days' in written.text
+    assert 'model = mlxbert.load("days")\nmlxbert.classify(model, "A text.")' in written.text
     assert 'pipeline("text-classification", model="days")' in written.text
 
 
@@ -74,5 +74,5 @@ def test_the_license_and_the_languages_are_those_of_the_base(
 def test_examples_name_the_library_that_opens_the_model() -> None:
     scores = Scores("embed", {})
     assert any("SentenceTransformer(" in line for line in scores.examples("m", "sentence-transformers"))
-    assert not any("```python" in line for line in scores.examples("m", "mlxbert"))
+    assert scores.examples("m", "mlxbert").count("```python") == 1
     assert not Scores("pretrain", {}).examples("m", "transformers")
