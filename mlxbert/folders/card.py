@@ -20,11 +20,11 @@ from mlxbert.weights.save import TensorToWrite
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model was trained for.
+    """The task that a model was trained for, and how well the model does it.
 
     Attributes:
-        task: The name of the task in the catalogue; `None` if it has no such task.
-        metrics: The metrics on data that it was not trained on, by name.
+        task: The name of the task in the catalogue; `None` if the catalogue has no such task.
+        metrics: The metrics on data that the model was not trained on, by name.
     """
 
     task: str | None
@@ -36,27 +36,13 @@ class Scores:
         entry = None if self.task is None else CATALOGUE.get(self.task)
         return None if entry is None else entry.pipeline
 
-    def examples(self, title: str, library: str) -> list[str]:
-        """Returns the lines of a model card that show how to use the model `title`, which `library` opens."""
-        if self.task not in _CALLS:
-            return []
-        ours = ["import mlxbert", "", f'model = mlxbert.load("{title}")', f"mlxbert.{_CALLS[self.task]}"]
-        lines = ["```python", *ours, "```", ""]
-        if library == "sentence-transformers":
-            code = [f'SentenceTransformer("{title}").encode(["A text.", "Another text."])']
-            lines += ["```python", "from sentence_transformers import SentenceTransformer", "", *code, "```", ""]
-        elif library == "transformers" and self.task in _WITH_PIPELINES:
-            code = [f'pipeline("{self.pipeline}", model="{title}")("A text.")']
-            lines += ["```python", "from transformers import pipeline", "", *code, "```", ""]
-        return ["How to use it:", "", *lines]
-
 
 _CALLS = {  # of the function of each task, in examples
     "embed": 'embed(model, "A text.")', "classify": 'classify(model, "A text.")', "tag": 'tag(model, "A text.")',
     "answer": 'answer(model, "A question?", context="A text with the answer.")',
     "rerank": 'rerank(model, "A query", ["A text.", "Another text."])', "fill-mask": 'fill_mask(model, "A [MASK].")',
 }  # fmt: skip
-_WITH_PIPELINES = ("classify", "tag", "fill-mask")  # those of transformers 5 that take a text alone
+_WITH_PIPELINES = ("classify", "tag", "fill-mask")  # tasks whose pipeline in transformers 5 takes a text alone
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # the original text of the card may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -215,6 +201,22 @@ def trained(title: str, text: str, library: str, source: str, base: Path, scores
         ignore_metadata_errors=True,
     )  # fmt: skip
     return f"---\n{data.to_yaml()}\n---\n\n# {title}\n\n{text}"
+
+
+def examples(task: str | None, title: str, library: str) -> list[str]:
+    """Returns the lines of a model card that show how to use the model `title`, which `library` opens."""
+    if task not in _CALLS:
+        return []
+    ours = ["import mlxbert", "", f'model = mlxbert.load("{title}")', f"mlxbert.{_CALLS[task]}"]
+    theirs = list[str]()
+    if library == "sentence-transformers":
+        code = f'SentenceTransformer("{title}").encode(["A text.", "Another text."])'
+        theirs = ["from sentence_transformers import SentenceTransformer", "", code]
+    elif library == "transformers" and task in _WITH_PIPELINES:
+        code = f'pipeline("{CATALOGUE[task].pipeline}", model="{title}")("A text.")'
+        theirs = ["from transformers import pipeline", "", code]
+    blocks = [["```python", *lines, "```", ""] for lines in (ours, theirs) if lines]
+    return ["How to use it:", "", *(line for block in blocks for line in block)]
 
 
 def _inherited(base: Path) -> dict[str, Any]:

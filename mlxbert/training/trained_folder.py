@@ -74,7 +74,7 @@ def write_folder(
         lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
         own_layers = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
         library = card.library_of(own=own_layers, embeds=content.embedder is not None) if adapters is None else "peft"
-        lines += content.scores.examples(target.name, library)
+        lines += card.examples(content.scores.task, target.name, library)
         if line is not None:
             lines += ["The command that repeats the training:", "", "```sh", line, "```", ""]
         text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)

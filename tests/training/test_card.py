@@ -72,7 +72,7 @@ def test_the_license_and_the_languages_are_those_of_the_base(
 
 
 def test_examples_name_the_library_that_opens_the_model() -> None:
-    scores = Scores("embed", {})
-    assert any("SentenceTransformer(" in line for line in scores.examples("m", "sentence-transformers"))
-    assert scores.examples("m", "mlxbert").count("```python") == 1
-    assert not Scores("pretrain", {}).examples("m", "transformers")
+    assert any("SentenceTransformer(" in line for line in card.examples("embed", "m", "sentence-transformers"))
+    assert card.examples("embed", "m", "mlxbert").count("```python") == 1
+    assert card.examples("tag", "m", "transformers").count("```python") == 2
+    assert not card.examples("pretrain", "m", "transformers")

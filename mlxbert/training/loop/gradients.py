@@ -250,7 +250,7 @@ class Differentiator:
                 results = self._run(self._gradients, parameters, batch, key, scale, compare, targets)
         loss, weight, terms, gradients = results
         modules = {"": gradients} if on_gpu() else _by_module(gradients)
-        del results, gradients  # those of a module are freed when they have been added
+        del results, gradients  # the loop below frees the gradients of each module after adding them
         _evaluate(passed, [loss, weight, terms], *(modules.values() if on_gpu() else ()))
         for module in reversed([*modules]):
             computed = modules.pop(module)
