@@ -64,7 +64,7 @@ def make_app(first: str | None = None) -> typer.Typer:
     """Builds the program.
 
     Args:
-        first: The first argument; if it names a command, only that command is added.
+        first: The first argument; if it names a command, only that command is added, and none for the version.
     """
     app = typer.Typer(
         name="mlxbert",
@@ -75,7 +75,8 @@ def make_app(first: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(options)
-    for name in [first] if first in {*_PANELS} - {"help"} else _PANELS:
+    needed = [first] if first in {*_PANELS} - {"help"} else [] if first in ("--version", "-V") else [*_PANELS]
+    for name in needed:
         if name in _GROUPS:
             group = typer.Typer(help=_GROUPS[name], cls=CommandGroup, no_args_is_help=True)
             app.add_typer(group, name=name, rich_help_panel=_PANELS[name])
