@@ -22,6 +22,10 @@ def convert(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Output folder; it must be new or empty."), Written("folder")
     ],
+    to: Annotated[
+        Literal["onnx"] | None, Option("Format to write: a file for onnxruntime.", "onnx", "safetensors")
+    ] = None,
+    task: Annotated[str | None, Option("Task of a file in ONNX. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
@@ -38,7 +42,7 @@ def convert(
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model for transformers, or a quantized one for MLX.
+    """Write a model for transformers, for onnxruntime, or a quantized one for MLX.
 
     For an embedding model, sentence-transformers opens the folder, too.
 
@@ -51,6 +55,8 @@ def convert(
         result = write(
             source,
             folder,
+            to=to,
+            task=task,
             adapter=adapter,
             dtype=dtype,
             quantize=quantize,

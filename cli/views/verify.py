@@ -50,9 +50,10 @@ def measured(result: "Verification", against: str = "") -> Iterator["rich.Render
     """
     labels = {"rounded": "equal once rounded"}
     counts = result.tensors.to_dict()
-    yield from console.facts(
-        f"tensors{against}", [(labels.get(name, name), f"{count:,}") for name, count in counts.items()]
-    )
+    if result.tensors.compared:
+        yield from console.facts(
+            f"tensors{against}", [(labels.get(name, name), f"{count:,}") for name, count in counts.items()]
+        )
     if result.outputs.texts is not None:
         yield from console.facts(f"outputs{against}", outputs(result.outputs))
 

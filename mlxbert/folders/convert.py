@@ -1,4 +1,4 @@
-"""`mlxbert.convert`: converts a checkpoint for transformers and sentence-transformers, or quantizes its weights.
+"""`mlxbert.convert`: converts a checkpoint for transformers and sentence-transformers, to ONNX, or to fewer bits.
 
 The folder is written under a temporary name and then renamed (see `mlxbert.folders.destination`).
 """
@@ -6,8 +6,10 @@ The folder is written under a temporary name and then renamed (see `mlxbert.fold
 import json
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.durable_files import check_space, sha256
 from mlxbert.errors import ArgumentError, CheckpointError
@@ -17,7 +19,7 @@ from mlxbert.folders.compare.quantized_outputs import more_bits
 from mlxbert.folders.compare.reports import Conversion, Verification
 from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.layer_inputs import LayerInputs
-from mlxbert.folders.verify import verify
+from mlxbert.folders.verify import verify, verify_export
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine import device as devices
 from mlxbert.nn.heads import has_own
@@ -25,10 +27,14 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.weights import save
 from mlxbert.weights.find_model import find_model
+from mlxbert.weights.formats.file_names import ONNX
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.file_hashes import is_commit
 from mlxbert.weights.hub.needed_files import CONFIG
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
+
+if TYPE_CHECKING:
+    from mlxbert.folders.exports.onnx_export import OnnxExport
 
 _LOG = logging.getLogger("mlxbert")
 
@@ -37,6 +43,8 @@ def convert(
     source: str | Path,
     folder: str | Path,
     *,
+    to: str | None = None,
+    task: str | None = None,
     adapter: str | Path | None = None,
     dtype: str | None = None,
     quantize: int | None = None,
@@ -56,9 +64,17 @@ def convert(
     Example:
         >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
 
+    With `to="onnx"`, the folder holds `onnx/model.onnx` in place of the weights, for onnxruntime and the programs that
+    use it. The file does one task and computes in float32; its inputs may have any number of rows and tokens. The
+    packages of `mlxbert[onnx]` are needed.
+
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         folder: The folder to write, new or empty.
+        to: `onnx`; by default safetensors.
+        task: The task of a file in ONNX: `embed`, `fill-mask`, `classify`, `tag`, `answer`, `next-sentence` or
+            `replaced`; by default `embed` for embedding models and models without heads, else the first that the model
+            can do.
         adapter: An adapter that is merged into the weights (see `mlxbert.load`).
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default unchanged.
         quantize: The number of bits per weight, 4 or 8. Matrices are then written in MLX's quantized layout, which
@@ -83,6 +99,7 @@ def convert(
             cannot be written.
     """
     stored, quantization = _options(dtype, quantize, group_size)
+    _check_export(to, task, {"dtype": dtype, "quantize": quantize})
     shard_limit = save.parse_size(max_shard_size)
     devices.use()
     ref = ModelRef(source, adapter, revision, offline)
@@ -94,10 +111,11 @@ def convert(
     opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    tensors = save.plan(checkpoint, stored, quantization, LayerInputs(opened).take)
+    export = _export(opened, task) if to else None
+    tensors = save.plan(checkpoint, "F32" if export else stored, quantization, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
-    plan = _ConversionPlan(name, opened, target, tensors, stored, quantization)
+    plan = _ConversionPlan(name, opened, target, [] if export else tensors, stored, quantization, export)
     with destination.partial_folder(target, files.path, overwrite) as partial:
         conversion = _write(plan, partial, shard_limit, on_written)
         destination.move(partial, target)
@@ -115,6 +133,7 @@ class _ConversionPlan:
         tensors: The tensors to write.
         dtype: The dtype of the weights, one of `FLOATS`; `None` to leave it unchanged.
         quantization: The quantization of the weights, if any.
+        export: The file in ONNX that is written in place of the tensors, if any.
     """
 
     name: str
@@ -123,6 +142,7 @@ class _ConversionPlan:
     tensors: list[save.TensorToWrite]
     dtype: str | None
     quantization: Quantization | None
+    export: "OnnxExport | None"
 
 
 def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:
@@ -134,19 +154,23 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     read += copied_files.copy_files(folder, partial, inner)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
-    files = save.write_weights(plan.tensors, partial / inner, shard_limit, on_written)
-    checkpoint.weights.release()
+    if plan.export is not None:
+        plan.export.write(partial / inner / ONNX)
+        files = 0
+    else:
+        files = save.write_weights(plan.tensors, partial / inner, shard_limit, on_written)
+        checkpoint.weights.release()
     modules = list(copied_files.write_modules(folder, partial, plan.dtype))
     casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
     with destination.loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
         save.write_config(checkpoint, view / inner, changed)
         sentences = (
-            *card.changes(checkpoint, plan.tensors, files, changed, plan.quantization),
+            *_changes(plan, files, changed),
             *(change for _, change in modules if change),
             *([casing] if casing else []),
         )
-        difference = _check_result(plan, view)
+        difference = _check_result(plan, view, view / inner / ONNX)
         note = card.describe(plan.name, sentences, plan.quantization)
         library = card.library_of(own=own, embeds=folder.has_modules)
         card.write(folder.path, partial, plan.target.name, note, library, quantized=plan.quantization is not None)
@@ -166,7 +190,7 @@ def _write_manifest(
         family=checkpoint.family_name,
         format=checkpoint.weights.format,
         changed=sentences,
-        left_out=tuple(save.left_out(checkpoint, plan.tensors)),
+        left_out=() if plan.export else tuple(save.left_out(checkpoint, plan.tensors)),
         read=_hashes(folder.path, read),
         written=_hashes(partial, written),
         bytes=sum(path.stat().st_size for path in written),
@@ -175,6 +199,23 @@ def _write_manifest(
     manifest = json.dumps(conversion.to_dict(), indent=2, ensure_ascii=False) + "\n"
     (partial / MANIFEST).write_text(manifest, encoding="utf-8")
     return conversion
+
+
+def _export(source: OpenedModel, task: str | None) -> "OnnxExport":
+    from mlxbert.folders.exports.onnx_export import OnnxExport, choose_task
+
+    return OnnxExport(source, choose_task(source, task))
+
+
+def _check_export(to: str | None, task: str | None, others: dict[str, object]) -> None:
+    """Checks the arguments of an export; `others` are arguments that have no meaning for it."""
+    if to not in (None, "onnx"):
+        raise not_one_of("to", to, ["onnx"])
+    if to is None and task is not None:
+        raise ArgumentError(f"task is {task!r:.60}, but only a file in ONNX is made for a task", hint="add to='onnx'")
+    given = [name for name, value in others.items() if value is not None]
+    if to and given:
+        raise ArgumentError(f"{given[0]} is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights only")
 
 
 def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
@@ -191,9 +232,18 @@ def _options(dtype: str | None, quantize: int | None, group_size: int | None) ->
     return save.DTYPES[dtype] if dtype else None, Quantization(quantize, group_size or 64) if quantize else None
 
 
-def _check_result(plan: _ConversionPlan, result: Path) -> Verification:
+def _changes(plan: _ConversionPlan, files: int, config: dict[str, Any]) -> Iterator[str]:
+    """Yields a sentence for each difference from the source."""
+    if plan.export is not None:
+        yield from plan.export.changes()
+    else:
+        yield from card.changes(plan.source.checkpoint, plan.tensors, files, config, plan.quantization)
+
+
+def _check_result(plan: _ConversionPlan, result: Path, exported: Path) -> Verification:
     """Compares the result with the source; raises `CheckpointError` if the result is a different model."""
-    verification, source = verify(plan.source, result), plan.source.folder.path
+    verification = verify(plan.source, result) if plan.export is None else verify_export(plan.export, result, exported)
+    source = plan.source.folder.path
     comparable = verification.outputs.texts is not None
     differences = verification.differences
     problems = [difference.text for difference in differences if difference.kind != "output" or not comparable]

@@ -1,21 +1,32 @@
 """`mlxbert.verify`: checks whether two models agree, and finds their differences."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mlxbert.errors import ArgumentError
 from mlxbert.folders.compare import facts, outputs, tensors
 from mlxbert.folders.compare.compared_model import OpenedModel, open_model
 from mlxbert.folders.compare.quantized_outputs import judge
-from mlxbert.folders.compare.reports import Difference, OutputDifferences, Verification, finite_or_name
+from mlxbert.folders.compare.reports import Difference, OutputDifferences, TensorCounts, Verification, finite_or_name
 from mlxbert.folders.compare.tensors import TensorComparison
+from mlxbert.folders.destination import MANIFEST
 from mlxbert.folders.inventory import storage_name
+from mlxbert.loading import embedder_of
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
 from mlxbert.option_declarations import TOLERANCE
 from mlxbert.progress import OnProgress
+from mlxbert.text.tokenizer import load_tokenizer
 from mlxbert.weights.find_model import find_model
-from mlxbert.weights.model_source import ModelRef, check_source
+from mlxbert.weights.formats.file_names import ONNX
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_source import ModelRef, check_source, local_folder
+
+if TYPE_CHECKING:
+    from mlxbert.folders.exports.onnx_export import OnnxExport
 
 # Allowed differences of outputs if tensors are equal once rounded to a dtype; there is no bound for quantized weights.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -40,7 +51,8 @@ def verify(
     Args:
         a: A name on the Hugging Face hub, the folder of a checkpoint, `builtin`, or a result of
             `mlxbert.folders.compare.compared_model.open_model`.
-        b: The other model.
+        b: The other model, or a folder that `mlxbert.convert` wrote with `to="onnx"`. What is compared then is the
+            tokenizer, the settings for vectors, and the outputs of the file in onnxruntime.
         tolerance: The allowed difference of outputs if nothing else differs. By default it is 1e-4; if tensors are
             equal only after rounding, it is 2e-2 for float16 and 0.2 for bfloat16. If tensors are equal only up to
             quantization, `mlxbert.folders.compare.quantized_outputs` judges instead whether the models still give
@@ -61,6 +73,12 @@ def verify(
     if tolerance is not None:
         TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
+    if (exported := _exported_file(a, b)) is not None:
+        from mlxbert.folders.exports.onnx_export import OnnxExport, choose_task, task_of
+
+        model = _open(a, offline, on_progress)
+        export = OnnxExport(model, choose_task(model, task_of(exported)))
+        return verify_export(export, Path(str(b)), exported, tolerance)
     model_a, model_b = (_open(source, offline, on_progress) for source in (a, b))
     compared = tensors.compare(model_a, model_b)
     differences = [
@@ -86,6 +104,50 @@ def verify(
         differences += judge(measured, makes_vectors=stated)
     names, result = (model_a.source, model_b.source), replace(measured, tolerance=allowed)
     return Verification(not differences, *names, tuple(differences), tuple(notes), compared.counts, result)
+
+
+def _exported_file(a: _Source, b: _Source) -> Path | None:
+    """Returns the file in ONNX if `b` is the folder of one; raises `ArgumentError` if `a` is."""
+    folders = [None if isinstance(each, OpenedModel) else local_folder(str(each)) for each in (a, b)]
+    first, second = (None if folder is None else exported_file(folder) for folder in folders)
+    if first is not None:
+        raise ArgumentError(
+            f"{a}: holds a file in ONNX, expected a model that mlxbert runs",
+            hint="compare its source with it: the source first",
+        )
+    return second
+
+
+def exported_file(folder: Path) -> Path | None:
+    """Returns the file in ONNX of a folder that `convert` wrote; `None` for every other folder."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        names = [name for name in manifest["written"] if name.endswith(ONNX)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return folder / names[0] if names else None
+
+
+def verify_export(export: "OnnxExport", folder: Path, file: Path, tolerance: float | None = None) -> Verification:
+    """Compares a model with the file in ONNX that was written from it.
+
+    Args:
+        export: The model and the task of the file.
+        folder: The folder that holds the file.
+        file: The file.
+        tolerance: The allowed difference of outputs, by default 1e-4.
+    """
+    model, allowed = export.model, TOLERANCES["F32"] if tolerance is None else float(tolerance)
+    files = ModelFolder(folder)
+    tokenizer = load_tokenizer(files, model.config)
+    embedder = embedder_of(files, model.config, tokenizer)
+    result = replace(model, source=str(folder), folder=files, tokenizer=tokenizer, embedder=embedder)
+    differences = [*facts.tokenizer_differences(model, result), *facts.embedder_differences(model, result)]
+    measured = replace(export.compare(file), tolerance=allowed)
+    if not measured.largest <= allowed:
+        differences.append(_too_far(measured.largest, allowed, "in onnxruntime"))
+    counts, notes = TensorCounts(0, 0, 0, 0), (f"B is a file in ONNX for {export.task}: only its outputs are compared",)
+    return Verification(not differences, model.source, str(folder), tuple(differences), notes, counts, measured)
 
 
 def _open(source: _Source, offline: bool, on_progress: OnProgress | None) -> OpenedModel:

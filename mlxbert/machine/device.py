@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -201,9 +202,32 @@ def gpu_size() -> mac.GpuSize | None:
     return mac.gpu_size(str(info.get("device_name")), int(info.get("memory_size", 0))) if info else "large"
 
 
+_passes = threading.local()
+
+
+@contextlib.contextmanager
+def plain_graphs() -> Iterator[None]:
+    """Makes this thread's forward passes graphs of MLX's plain primitives, to be read by an export, not computed.
+
+    Layers then choose the operations of a GPU, which are those of MLX, and MLX's CPU device replaces each of its fused
+    functions by the operations that define it.
+    """
+    with mx.stream(mx.cpu):
+        _passes.plain = True
+        try:
+            yield
+        finally:
+            _passes.plain = False
+
+
+def in_plain_graphs() -> bool:
+    """Whether this thread is within `plain_graphs`."""
+    return getattr(_passes, "plain", False)
+
+
 def on_gpu() -> bool:
-    """Whether MLX computes on a GPU now."""
-    return mx.default_device().type == mx.DeviceType.gpu
+    """Whether MLX computes on a GPU now, or builds a graph of the same operations (see `plain_graphs`)."""
+    return in_plain_graphs() or mx.default_device().type == mx.DeviceType.gpu
 
 
 def on_cuda() -> bool:

@@ -7,7 +7,7 @@ import math
 from typing import assert_never, cast
 
 from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.norms import Norm, build_norm
@@ -123,8 +123,9 @@ class DisentangledAttention(SelfAttention):
         """
         vectors, rows = distances
         rows = rows if from_keys else mx.concatenate([rows[-2::-1], rows[-1:]])
-        # Project the selected rows or the whole table, whichever is smaller.
-        projected = project(vectors[rows]) if rows.size < vectors.shape[0] else project(vectors)[rows]
+        # Project the selected rows or the whole table, whichever is smaller. (In an export, the table is a constant.)
+        selects = rows.size < vectors.shape[0] and not in_plain_graphs()
+        projected = project(vectors[rows]) if selects else project(vectors)[rows]
         return self.split(projected[None])[0]
 
 
@@ -138,7 +139,12 @@ def _by_distance(x: mx.array, vectors: mx.array) -> mx.array:
     Returns:
         (B, H, L, L).
     """
-    return cast(mx.array, _shifted(x @ vectors.swapaxes(-1, -2)))
+    products = x @ vectors.swapaxes(-1, -2)
+    if in_plain_graphs():  # `_shifted` without a view: in the flat array, the rows of the result are 2 L - 1 apart
+        length = x.shape[2]
+        rows = products.flatten(2)[:, :, length - 1 : -1].reshape(*x.shape[:3], 2 * length - 1)
+        return rows[..., :length]
+    return cast(mx.array, _shifted(products))
 
 
 @mx.custom_function

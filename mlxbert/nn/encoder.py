@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from mlxbert.config import EncoderConfig, PreNorm
 from mlxbert.errors import InputError
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import dropout, ops
 from mlxbert.nn.attention import RotaryAttention, SelfAttention
 from mlxbert.nn.blocks import (
@@ -133,6 +133,8 @@ class Embeddings(nn.Module):
 
     def _positions(self, input_ids: mx.array) -> mx.array:
         """The vectors of the positions, (L, E) or (B, L, E)."""
+        if not self.first_position and in_plain_graphs():  # MLX leaves out a slice that is the whole table
+            return self.position(mx.arange(input_ids.shape[1]))
         if not self.first_position:
             return self.position.weight[: input_ids.shape[1]]
         # Models like RoBERTa do not count padding, which has the row before the first position.

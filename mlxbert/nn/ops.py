@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine import cores
 from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inference, inferring
-from mlxbert.machine.device import mx, nn, on_gpu
+from mlxbert.machine.device import in_plain_graphs, mx, nn, on_gpu
 from mlxbert.nn import fused_kernels, gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
 from mlxbert.nn.cpu import few_tokens, int8, mlx_kernels, numpy_attention, numpy_layers, window_attention
@@ -392,6 +392,8 @@ def mixture(
     Returns:
         (N, D).
     """
+    if in_plain_graphs():
+        return _sum_of_all_experts(tokens, up, down, chosen, weights, activation)
     order = mx.argsort(chosen.flatten())  # tokens of the same expert follow each other
     places, used = mx.argsort(order), chosen.shape[1]
     sorted_tokens, experts = tokens[order // used], chosen.flatten()[order]
@@ -406,6 +408,17 @@ def mixture(
         inner = activate(activation, multiply(rows, up.swapaxes(1, 2).astype(dtype)))
         outputs = multiply(inner, down.astype(dtype)).reshape(sorted_tokens.shape).astype(tokens.dtype)
     return (outputs[places].reshape(*chosen.shape, -1) * weights[..., None]).sum(axis=1)
+
+
+def _sum_of_all_experts(
+    tokens: mx.array, up: mx.array, down: mx.array, chosen: mx.array, weights: mx.array, activation: str
+) -> mx.array:
+    """`mixture` with the same operations for all tokens: experts that a token does not use get the weight 0."""
+    mixed = mx.zeros_like(tokens)
+    for expert in range(len(up)):
+        share = mx.where(chosen == expert, weights, 0).sum(axis=1, keepdims=True)
+        mixed = mixed + activate(activation, tokens @ up[expert].T) @ down[expert] * share
+    return mixed
 
 
 def _by_expert(tokens: mx.array, up: mx.array, down: mx.array, experts: mx.array, activation: str) -> mx.array:
@@ -428,11 +441,9 @@ def window_blocks(length: int, window: int, mask: mx.array | None) -> mx.array |
         window: The maximum distance of tokens on each side.
         mask: bool (B, 1, 1, L), true for real tokens; `None` when nothing is padded.
     """
-    return (
-        None
-        if on_gpu() and not gpu_attention.blocks_pay(length, window)
-        else window_attention.blocks(length, window, mask)
-    )
+    if in_plain_graphs() or (on_gpu() and not gpu_attention.blocks_pay(length, window)):
+        return None
+    return window_attention.blocks(length, window, mask)
 
 
 def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:

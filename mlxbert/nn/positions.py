@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
 from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import ops
 
 
@@ -146,7 +146,7 @@ class RotaryTables(nn.Module):
             # Padding is after the text, where causal attention does not reach it.
             mask, blocks = None if kind.causal else base.mask, None
             assert kind.window is None or not kind.causal
-            if kind.window is not None and kind.window < length - 1:
+            if kind.window is not None and (kind.window < length - 1 or in_plain_graphs()):
                 near = (mx.abs(positions[:, None] - positions) <= kind.window)[None, None]
                 mask = near if mask is None else mx.logical_and(near, mask)
                 blocks = ops.window_blocks(length, kind.window, base.mask)

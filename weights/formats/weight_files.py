@@ -139,7 +139,9 @@ def with_own_layers(
 
 def _no_weights_error(folder: Path) -> CheckpointError:
     for ending, (kind, instead) in NOT_READ.items():
-        names = sorted(path.name for path in folder.glob(f"*{ending}") if not is_system_file(path.name))
+        places = (f"*{ending}", f"onnx/*{ending}")
+        found = (path for place in places for path in folder.glob(place) if not is_system_file(path.name))
+        names = sorted(path.relative_to(folder).as_posix() for path in found)
         if names:
             return CheckpointError(
                 f"{folder}: {names[0]} is {kind}, which mlxbert does not read, expected {EXPECTED}", hint=instead

@@ -1,0 +1,240 @@
+"""Files in ONNX compute what the model computes, for every family and head."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.bench.device_check import golden_outputs
+from mlxbert.bench.device_check.golden_outputs import GOLDENS, Case, difference, golden_models, load_network, make_cases
+from mlxbert.config import Disentangled, EncoderConfig, RelativeBias
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.folders.exports import onnx_export
+from mlxbert.folders.verify import exported_file
+from mlxbert.machine.cores import inference
+from mlxbert.machine.device import mx
+from mlxbert.nn.encoder import EncoderOutput
+from mlxbert.nn.heads import Network
+from mlxbert.weights.formats.file_names import ONNX
+
+onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'mlxbert[onnx]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'mlxbert[onnx]'")
+
+BOUND = 1e-5  # as a share of the largest value
+# One model for each way of encoding positions and each kind of block; the others are slow.
+QUICK = {
+    ("bert", "ForPreTraining"), ("modernbert", "ForMaskedLM"), ("deberta-v2", "Model"), ("nomic-moe", "Model"),
+    ("mpnet", "ForQuestionAnswering"), ("qwen3", "ForSequenceClassification"), ("jina-v2", "ForTokenClassification"),
+    ("roberta", "ForSequenceClassification"),
+}  # fmt: skip
+MODELS = [
+    pytest.param(*model, marks=() if model in QUICK else (pytest.mark.slow, pytest.mark.sampled))
+    for model in golden_models()
+]
+
+
+class _File:
+    """A network as a file in ONNX that has all outputs of the network."""
+
+    def __init__(self, network: Network) -> None:
+        from mlxbert.folders.exports import graphs, onnx_operators
+
+        self.network, config = network, network.encoder.config
+        self.segments = config.type_vocab_size > 1
+        inputs = ("input_ids", "attention_mask", "token_type_ids")[: 2 + self.segments]
+        tables = isinstance(config.positions, Disentangled | RelativeBias)
+        with inference():
+            graph = graphs.record(self.run, len(inputs), config.max_length if tables else 12)
+        written = onnx_operators.write(graph, inputs, ["hidden", *network.heads], "a test")
+        onnx.checker.check_model(written)
+        self.session = onnxruntime.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def run(self, ids: mx.array, mask: mx.array, segments: mx.array | None = None) -> list[mx.array]:
+        output: EncoderOutput = self.network.encoder(ids, mask, segments)
+        return [output.last_hidden_state, *(self.network.logits(head, output) for head in self.network.heads)]
+
+    def differences(self, case: Case) -> list[float]:
+        """The largest difference of each output, as a share of its largest value."""
+        ids = case.input_ids.astype(np.int64)
+        arrays = [ids, case.real.astype(np.int64), np.zeros_like(ids) if case.segments is None else case.segments]
+        names = [entry.name for entry in self.session.get_inputs()]
+        named = {name: array.astype(np.int64) for name, array in zip(names, arrays, strict=False)}
+        found = self.session.run(None, named)
+        with inference():
+            expected = [np.array(array) for array in self.run(*map(mx.array, named.values()))]
+        kept = [
+            [array[case.real] if array.shape[:2] == case.real.shape else array for array in side]
+            for side in (found, expected)
+        ]
+        return [difference(a, b) for a, b in zip(*kept, strict=True)]
+
+
+def _cases(config: EncoderConfig) -> dict[str, Case]:
+    return make_cases(config.vocab_size, config.max_length, config.pad_token_id, config.type_vocab_size or 1)
+
+
+@pytest.mark.parametrize(("family", "head"), MODELS)
+def test_outputs_equal_those_of_the_model(family: str, head: str, tmp_path: Path) -> None:
+    network = load_network(golden_outputs.write_model(family, head, tmp_path))
+    network.eval()
+    file = _File(network)
+    for name, case in _cases(network.encoder.config).items():
+        assert max(file.differences(case)) <= BOUND, name
+
+
+def test_every_family_has_a_quick_model_or_a_slow_one() -> None:
+    assert {*golden_models()} >= QUICK
+    assert {path.parent.name for path in GOLDENS.glob("*/encoder.safetensors")} == {name for name, _ in golden_models()}
+
+
+def test_texts_longer_than_the_recorded_batch_have_windows_and_distances(tmp_path: Path) -> None:
+    folder = golden_outputs.write_model("modernbert", "Model", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 300}))
+    network = load_network(folder)
+    network.eval()
+    file, ids = _File(network), np.random.default_rng(3).integers(0, 40, (2, 300)).astype(np.int32)
+    assert max(file.differences(Case(ids))) <= BOUND
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("onnx") / "model"
+    mlxbert.convert("builtin", folder, to="onnx")
+    return folder
+
+
+def _run(folder: Path, **inputs: Any) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(str(folder / ONNX), providers=["CPUExecutionProvider"])
+    arrays = {name: np.array(values, np.int64) for name, values in inputs.items()}
+    return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, arrays), strict=True))
+
+
+def test_an_embedding_model_becomes_its_vectors(exported: Path) -> None:
+    model = mlxbert.load("builtin")
+    texts = ["A cat sat on the mat.", "Stocks fell."]
+    encodings = [model.tokenizer.encode(text) for text in texts]
+    width = max(map(len, encodings))
+    padded = [[*encoding.ids, *[0] * (width - len(encoding))] for encoding in encodings]
+    mask = [[1] * len(encoding) + [0] * (width - len(encoding)) for encoding in encodings]
+    outputs = _run(exported, input_ids=padded, attention_mask=mask, token_type_ids=np.zeros_like(padded))
+    assert outputs.keys() == {"last_hidden_state", "sentence_embedding"}
+    assert np.abs(outputs["sentence_embedding"] - mlxbert.embed(model, texts)).max() < BOUND
+
+
+def test_the_result_agrees_with_its_source_and_says_what_is_left_out(exported: Path) -> None:
+    result = mlxbert.verify("builtin", exported)
+    assert result.agree and result.outputs.vectors is not None
+    assert result.outputs.vectors.largest_difference < BOUND
+    manifest = json.loads((exported / "conversion.json").read_text())
+    assert ONNX in manifest["written"]
+    assert any("left out" in sentence and "masked-LM" in sentence for sentence in manifest["changed"])
+    assert not [*exported.rglob("*.safetensors")]
+
+
+def test_each_task_is_a_file_of_its_own(tmp_path: Path) -> None:
+    conversion = mlxbert.convert("builtin", tmp_path / "words", to="onnx", task="fill-mask")
+    assert conversion.difference.outputs.heads["masked_lm"] < 1e-4
+    outputs = _run(tmp_path / "words", input_ids=[[101, 103, 102]], attention_mask=[[1] * 3], token_type_ids=[[0] * 3])
+    assert [*outputs] == ["logits"] and outputs["logits"].shape == (1, 3, 30522)
+
+
+def test_a_changed_file_does_not_agree(exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported, tmp_path / "changed")
+    model = onnx.load(folder / ONNX)
+    table = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    values = onnx.numpy_helper.to_array(table) * np.float32(1.01)
+    table.CopyFrom(onnx.numpy_helper.from_array(values, table.name))
+    onnx.save(model, folder / ONNX)
+    result = mlxbert.verify("builtin", folder)
+    assert not result and result.differences[0].kind == "output"
+    assert result.outputs.largest > result.outputs.tolerance > 0  # type: ignore[operator]
+
+
+def test_another_tokenizer_does_not_agree(exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported, tmp_path / "changed")
+    words = (folder / "vocab.txt").read_text().split("\n")
+    place, other = words.index("cat"), words.index("tokyo")
+    words[place], words[other] = words[other], words[place]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    assert "tokenizer" in {difference.kind for difference in mlxbert.verify("builtin", folder).differences}
+
+
+def test_a_damaged_file_is_an_error(exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported, tmp_path / "damaged")
+    (folder / ONNX).write_bytes(b"no model")
+    with pytest.raises(CheckpointError, match="onnxruntime"):
+        mlxbert.verify("builtin", folder)
+
+
+def test_large_weights_are_in_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_export, "_LARGEST", 10_000_000)
+    conversion = mlxbert.convert("builtin", tmp_path / "model", to="onnx")
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "model" / ONNX).parent.iterdir()}
+    assert sizes["model.onnx"] < 10_000_000 < sizes["model.onnx_data"]
+    assert conversion.difference.agree and mlxbert.verify("builtin", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"to": "tflite"}, "tflite"),
+        ({"to": "onnx", "task": "tag"}, "tagging head"),
+        ({"to": "onnx", "task": "sing"}, "sing"),
+        ({"to": "onnx", "dtype": "float16"}, "float32"),
+        ({"to": "onnx", "quantize": 8}, "float32"),
+        ({"task": "embed"}, "embed"),
+    ],
+)
+def test_bad_arguments_write_nothing(options: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        mlxbert.convert("builtin", tmp_path / "model", **options)
+    assert named in str(caught.value)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_export_is_no_model_to_convert_or_compare_from(exported: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        mlxbert.verify(exported, "builtin")
+    with pytest.raises(MlxbertError, match="ONNX"):
+        mlxbert.load(exported)
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(MlxbertError) as caught:
+        mlxbert.convert("builtin", tmp_path / "model", to="onnx")
+    assert "onnx" in str(caught.value) and "mlxbert[onnx]" in str(caught.value.hint)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_other_folders_hold_no_export(tmp_path: Path, exported: Path) -> None:
+    assert exported_file(tmp_path) is None
+    assert exported_file(exported) == exported / ONNX
+    for content in ("", "[]", '{"written": 3}'):
+        (tmp_path / "conversion.json").write_text(content)
+        assert exported_file(tmp_path) is None
+
+
+def test_pooling_by_attention_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = onnx_export.OnnxExport(_opened(), "embed")
+    assert not isinstance(opened.model.embedder, MlxbertError)
+    for pooling in ("cls", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention", "cls+mean"):
+        embedder = opened.model.embedder.variant(pooling=pooling)
+        export = onnx_export.OnnxExport(replace(opened.model, embedder=embedder), "embed")
+        export.write(tmp_path / pooling / "model.onnx")
+        vectors = export.compare(tmp_path / pooling / "model.onnx").vectors
+        assert vectors is not None and vectors.largest_difference < 1e-4, pooling
+
+
+def _opened() -> Any:
+    from mlxbert.folders.compare.compared_model import open_model
+    from mlxbert.weights.find_model import find_model
+    from mlxbert.weights.model_source import ModelRef
+
+    return open_model("builtin", find_model(ModelRef("builtin")))
