@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from mlxbert.folders.exports import onnx_export
 from mlxbert.folders.verify import exported_file
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
+from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.heads import Network
+from mlxbert.nn.pooling import POOLINGS
 from mlxbert.weights.formats.file_names import ONNX
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'mlxbert[onnx]'")
@@ -41,22 +42,26 @@ MODELS = [
 class _File:
     """A network as a file in ONNX that has all outputs of the network."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, embedder: Embedder | None = None) -> None:
         from mlxbert.folders.exports import graphs, onnx_operators
 
-        self.network, config = network, network.encoder.config
+        self.network, self.embedder, config = network, embedder, network.encoder.config
         self.segments = config.type_vocab_size > 1
         inputs = ("input_ids", "attention_mask", "token_type_ids")[: 2 + self.segments]
         tables = isinstance(config.positions, Disentangled | RelativeBias)
         with inference():
             graph = graphs.record(self.run, len(inputs), config.max_length if tables else 12)
-        written = onnx_operators.write(graph, inputs, ["hidden", *network.heads], "a test")
+        written = onnx_operators.write(
+            graph, inputs, ["hidden", *network.heads, *["vector"] * bool(embedder)], "a test"
+        )
         onnx.checker.check_model(written)
         self.session = onnxruntime.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
 
     def run(self, ids: mx.array, mask: mx.array, segments: mx.array | None = None) -> list[mx.array]:
-        output: EncoderOutput = self.network.encoder(ids, mask, segments)
-        return [output.last_hidden_state, *(self.network.logits(head, output) for head in self.network.heads)]
+        weights = self.embedder is not None and self.embedder.needs_attentions
+        output: EncoderOutput = self.network.encoder(ids, mask, segments, output_attentions=weights)
+        vectors = [] if self.embedder is None else [self.embedder(output, mask)]
+        return [output.last_hidden_state, *(self.network.logits(head, output) for head in self.network.heads), *vectors]
 
     def differences(self, case: Case) -> list[float]:
         """The largest difference of each output, as a share of its largest value."""
@@ -221,20 +226,12 @@ def test_other_folders_hold_no_export(tmp_path: Path, exported: Path) -> None:
         assert exported_file(tmp_path) is None
 
 
-def test_pooling_by_attention_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = onnx_export.OnnxExport(_opened(), "embed")
-    assert not isinstance(opened.model.embedder, MlxbertError)
-    for pooling in ("cls", "max", "mean_sqrt_len", "weighted_mean", "last_token", "attention", "cls+mean"):
-        embedder = opened.model.embedder.variant(pooling=pooling)
-        export = onnx_export.OnnxExport(replace(opened.model, embedder=embedder), "embed")
-        export.write(tmp_path / pooling / "model.onnx")
-        vectors = export.compare(tmp_path / pooling / "model.onnx").vectors
-        assert vectors is not None and vectors.largest_difference < 1e-4, pooling
-
-
-def _opened() -> Any:
-    from mlxbert.folders.compare.compared_model import open_model
-    from mlxbert.weights.find_model import find_model
-    from mlxbert.weights.model_source import ModelRef
-
-    return open_model("builtin", find_model(ModelRef("builtin")))
+@pytest.mark.parametrize("pooling", [*POOLINGS, "cls+mean"])
+def test_every_pooling_is_exported(pooling: str, tmp_path: Path) -> None:
+    network = load_network(golden_outputs.write_model("bert", "Model", tmp_path))
+    network.eval()
+    config = network.encoder.config
+    embedder = Embedder(EmbeddingConfig(poolings=parse_poolings(pooling), normalize=True), config.hidden_size)
+    file = _File(network, embedder)
+    for case in _cases(config).values():
+        assert max(file.differences(case)) <= BOUND
