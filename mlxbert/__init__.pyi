@@ -38,6 +38,7 @@ from mlxbert.folders.convert import convert as convert
 from mlxbert.folders.inspect import inspect as inspect
 from mlxbert.folders.inspection import Inspection as Inspection
 from mlxbert.folders.save import save as save
+from mlxbert.folders.upload import Upload as Upload, UploadedFile as UploadedFile, upload as upload
 from mlxbert.folders.verify import verify as verify
 from mlxbert.labels.labels import Labels as Labels
 from mlxbert.loading import load as load, new_model as new_model

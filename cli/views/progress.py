@@ -62,6 +62,17 @@ def download(name: str, before: Callable[[], None] = lambda: None) -> Iterator[O
 
 
 @contextmanager
+def upload(name: str) -> Iterator[OnProgress]:
+    """Shows the progress of an upload as a note and, in a terminal, a bar of bytes; see `transfer`."""
+    with transfer(f"uploading to {name}") as show:
+        try:
+            yield show
+        except KeyboardInterrupt:
+            console.say("note", "interrupted: the same command sends only what the hub lacks")
+            raise
+
+
+@contextmanager
 def transfer(what: str, before: Callable[[], None] = lambda: None) -> Iterator[OnProgress]:
     """Shows the progress of work on bytes as a note with their number and, in a terminal, a bar.
 

@@ -24,7 +24,7 @@ from mlxbert.weights.write_sentence_transformers import write_embedder
 CARD, SETTINGS = "README.md", "tokenizer_config.json"
 ENCODER = "encoder"  # the folder of an encoder whose head does not exist in transformers
 _VECTOR_FILES = (MODULES, ST_SETTINGS)
-_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
+LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*")
 
 
 def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
@@ -104,7 +104,7 @@ def copy_licenses(source: ModelFolder, folder: Path) -> None:
 
 def _licenses(source: ModelFolder) -> list[Path]:
     folders = dict.fromkeys((source.path, source.transformer))
-    paths = (path for inner in folders for pattern in _LICENSES for path in inner.glob(pattern))
+    paths = (path for inner in folders for pattern in LICENSES for path in inner.glob(pattern))
     return [path for path in paths if path.is_file() and is_own(path, source.path)]
 
 

@@ -47,6 +47,7 @@ class Repository:
         lies: False values that the hub sends: headers of a file, by name, or `sha` and `size` in the listing.
         answer: A function that may answer a request in place of the hub. It is called with the handler, the name of the
             file (empty for the listing) and its content, and returns whether it has answered.
+        private: Whether the listing says that the repository is private.
     """
 
     commits: dict[str, Files] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Repository:
     whole: bool = False
     lies: dict[str, Any] = field(default_factory=dict)
     answer: Callable[[BaseHTTPRequestHandler, str, bytes], bool] | None = None
+    private: bool = False
 
     def commit(self, files: Mapping[str, bytes], *references: str) -> str:
         """Adds a commit to which the references then refer; returns its hash."""
@@ -108,7 +110,9 @@ class FakeHub:
         self.served.clear()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class HubHandler(BaseHTTPRequestHandler):
+    """Answers the requests of downloads."""
+
     protocol_version = "HTTP/1.1"
     hub: FakeHub
 
@@ -116,16 +120,23 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self._answer()
+        """Answers the headers of a file."""
+        self.answer(self.record())
 
     def do_GET(self) -> None:
-        self._answer()
+        """Answers a listing or a file."""
+        self.answer(self.record())
 
-    def _answer(self) -> None:
+    def record(self) -> str:
+        """Adds the request to the hub's lists; returns its path."""
         path = unquote(urlsplit(self.path).path)
         with self.hub.lock:
             self.hub.requests.append(f"{self.command} {path}")
             self.hub.headers.append({key.lower(): value for key, value in self.headers.items()})
+        return path
+
+    def answer(self, path: str) -> None:
+        """Answers a request for a listing or a file."""
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             name, kind, rest = "/".join(parts[2:4]), (parts[4:5] or ["revision"])[0], parts[5:] or ["main"]
@@ -133,13 +144,13 @@ class _Handler(BaseHTTPRequestHandler):
             name, kind, rest = "/".join(parts[:2]), "resolve", parts[3:]
         repository = self.hub.repositories.get(name)
         if repository is None or (repository.token and self.headers["authorization"] != f"Bearer {repository.token}"):
-            return self._refuse(401 if repository else 404, "RepoNotFound")
+            return self.refuse(401 if repository else 404, "RepoNotFound")
         if repository.status is not None:
-            return self._refuse(repository.status, None)
+            return self.refuse(repository.status, None)
         revision = rest[0] if kind == "resolve" else "/".join(rest)
         commit = repository.references.get(revision, revision)
         if commit not in repository.commits:
-            return self._refuse(404, "RevisionNotFound")
+            return self.refuse(404, "RevisionNotFound")
         file = "/".join(rest[1:]) if kind == "resolve" else ""
         if repository.answer is not None and repository.answer(self, file, repository.commits[commit].get(file, b"")):
             return None
@@ -150,21 +161,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, name: str, kind: str, repository: Repository, commit: str) -> None:
         files = repository.commits[commit] | dict.fromkeys(repository.listed, b"7 bytes")
         if kind == "tree":
-            self._json([_in_tree(file, data) for file, data in files.items()])
+            self.json([_in_tree(file, data) for file, data in files.items()])
         else:
             size = repository.lies.get("size")
             listed = [_listed(file, data) | ({"size": size} if size else {}) for file, data in files.items()]
             sha = repository.lies.get("sha", commit)
-            self._json({"id": name, "sha": sha, "siblings": listed, "private": False})
+            self.json({"id": name, "sha": sha, "siblings": listed, "private": repository.private})
 
     def _file(self, repository: Repository, commit: str, file: str) -> None:
         if repository.gated:
-            return self._refuse(403, "GatedRepo")
+            return self.refuse(403, "GatedRepo")
         data = repository.commits[commit].get(file)
         if data is None:
-            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit} | repository.lies)
+            return self.refuse(404, "EntryNotFound", {"X-Repo-Commit": commit} | repository.lies)
         if repository.redirected and self.command == "GET" and "?" not in self.path:
-            return self._refuse(302, None, {"Location": f"{repository.redirected}{self.path}?elsewhere"})
+            return self.refuse(302, None, {"Location": f"{repository.redirected}{self.path}?elsewhere"})
         byte_range = None if repository.whole else self.headers["range"]
         first, _, last = (byte_range or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + bool(last), len(data))
@@ -185,15 +196,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data[start:sent])
             self.close_connection = broken is not None
 
-    def _json(self, value: object) -> None:
+    def json(self, value: object, status: int = 200) -> None:
+        """Answers with JSON."""
         body = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def _refuse(self, status: int, code: str | None, headers: Mapping[str, str] | None = None) -> None:
+    def refuse(self, status: int, code: str | None, headers: Mapping[str, str] | None = None) -> None:
+        """Answers with a status and without a body."""
         self.send_response(status)
         for key, value in {
             **({"X-Error-Code": code} if code else {}),
@@ -233,10 +246,10 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve() -> Iterator[FakeHub]:
+def serve(hub: FakeHub | None = None, handler: type[HubHandler] = HubHandler) -> Iterator[FakeHub]:
     """Runs a fake hub on a free local port."""
-    hub = FakeHub()
-    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    hub = FakeHub() if hub is None else hub
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)  # ends soon after shutdown()
     thread.start()

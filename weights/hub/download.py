@@ -36,8 +36,10 @@ _MAX_LISTING = 2**24  # bytes; about 300 per file
 
 
 @contextmanager
-def library(name: str, revision: str | None) -> Iterator[Any]:
-    """Yields the module huggingface_hub with its logging silenced, and converts its errors.
+def library(
+    name: str, revision: str | None, explain: Callable[[Exception, str, str | None], HubError] = explain
+) -> Iterator[Any]:
+    """Yields the module huggingface_hub with its logging silenced, and converts its errors with `explain`.
 
     Without this, huggingface_hub writes to stderr about retries, tokens and file systems without symlinks.
     """
@@ -68,8 +70,8 @@ def library(name: str, revision: str | None) -> Iterator[Any]:
             vars(constants).update(settings)
 
 
-def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict[str, AnnouncedFile]]:
-    """Fetches the hash of a commit and the list of its files, with their announced sizes and hashes.
+def fetch_info(hub: Any, name: str, revision: str | None) -> Any:
+    """Fetches the hub's description of a model at a revision, as parsed JSON; `listing_of` reads it.
 
     `HfApi.model_info` is not used: it ignores a busy hub's request to retry later, and its errors about unexpected JSON
     are unclear.
@@ -82,11 +84,15 @@ def _fetch_listing(hub: Any, name: str, revision: str | None) -> tuple[str, dict
         answer = hub.utils.http_backoff("GET", url, headers=hub.utils.build_hf_headers(headers=UNCOMPRESSED), **options)
         hub.utils.hf_raise_for_status(answer)
     try:
-        info = answer.json()
+        return answer.json()
     except (ValueError, RecursionError):
         raise HubError(
             f"{name}: the hub's answer begins with {answer.content[:40]!r}, expected JSON", hint=NO_HUB
         ) from None
+
+
+def listing_of(name: str, revision: str | None, info: Any) -> tuple[str, dict[str, AnnouncedFile]]:
+    """Returns the hash of the commit in a description, and its files with their announced sizes and hashes."""
     commit, listed = (info.get("sha"), info.get("siblings") or []) if isinstance(info, dict) else (None, [])
     if not isinstance(commit, str) or not is_commit(commit):
         raise HubError(f"{name}: the hub returned the commit {commit!r:.60}, expected 40 hexadecimal digits")
@@ -124,7 +130,7 @@ class Commit:
 
     def __init__(self, hub: Any, name: str, revision: str | None) -> None:
         """Asks the hub for the commit of the revision; `hub` is the module that `library` yields."""
-        self.hash, self.listed = _fetch_listing(hub, name, revision)
+        self.hash, self.listed = listing_of(name, revision, fetch_info(hub, name, revision))
         self.folder = cache.repository_folder(name) / "snapshots" / self.hash
         self._snapshot = cache.Snapshot(name, self.hash, self.folder)
         self._hub, self._name = hub, name

@@ -7,9 +7,10 @@ from typing import Any
 from mlxbert.errors import HubError
 from mlxbert.weights.hub.cache import cache_folder
 
-_LOG_IN = "set HF_TOKEN or run `hf auth login`"
+LOG_IN = "set HF_TOKEN or run `hf auth login`"
 _CACHED = "use a cached model, which works offline (`mlxbert models list` shows the cached models)"
 _LATER = f"check the network and try again, or {_CACHED}"
+_RESUME = "try again; large files that have arrived are not sent again"
 NO_SPACE = "set HF_HOME to a folder for the cache on a disk with free space"
 NO_HUB = "check HF_ENDPOINT, the proxy and the firewall"
 _TOO_MANY, _PROXY_LOGIN = 429, 407
@@ -55,6 +56,54 @@ def explain(problem: Exception, name: str, revision: str | None) -> HubError:
         f"{name}: the download failed ({type(problem).__name__}: {_first_line(problem)})",
         hint=f"check that {_endpoint()} is a Hugging Face hub, and check HF_ENDPOINT and the other HF_ variables",
     )
+
+
+def explain_upload(problem: Exception, name: str, revision: str | None = None) -> HubError:
+    """Returns the error to raise instead of an exception of huggingface_hub during an upload."""
+    from huggingface_hub import errors
+
+    while isinstance(problem, RuntimeError) and isinstance(problem.__cause__, Exception):
+        problem = problem.__cause__  # huggingface_hub only says which file it could not send
+    if isinstance(problem, errors.HfHubHTTPError) and (error := _refused_upload(problem, name)) is not None:
+        return error
+    if isinstance(problem, ValueError):  # of huggingface_hub: the answer to a request, or the hub's check of the card
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        return HubError(f"{name}: the hub refuses the upload ({' '.join(lines) or type(problem).__name__:.500})")
+    error = problem if isinstance(problem, HubError) else explain(problem, name, revision)
+    if error.hint is not None and _CACHED in error.hint:
+        error.hint = f"check the network and {_RESUME}"
+    return error
+
+
+def _refused_upload(problem: Any, name: str) -> HubError | None:
+    """Returns the error for a status that has another meaning for an upload than for a download, else `None`."""
+    status, answer = problem.response.status_code, problem.response
+    reason = (problem.server_message or f"status {status}").split("\n")[0][:300]
+    if answer.headers.get("content-type", "").startswith("text/html"):
+        return page_error(name, answer)
+    match status:
+        case 401:
+            return HubError(f"{name}: the hub refuses the token ({reason})", hint=LOG_IN)
+        case 403:
+            return HubError(
+                f"{name}: the token may not write to this repository ({reason})",
+                hint=f"{LOG_IN} with a token that can write, and check the namespace",
+            )
+        case 404:
+            return HubError(
+                f"{name}: the hub has no such namespace or repository, or the token may not see it ({reason})",
+                hint="check the spelling, and which repositories the token is for",
+            )
+        case 409 | 412:
+            return HubError(f"{name}: the repository was changed during the upload ({reason})", hint=_RESUME)
+        case 413:
+            return HubError(
+                f"{name}: the hub refuses a file because it is too large ({reason})",
+                hint="write the model in smaller files: mlxbert.convert(FOLDER, NEW, max_shard_size='5GB')",
+            )
+        case 400 | 402 | 422:
+            return HubError(f"{name}: the hub refuses the upload ({reason})")
+    return None
 
 
 def retry_after(answer: Any) -> float | None:
@@ -141,7 +190,7 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
     if isinstance(problem, errors.GatedRepoError):
         return HubError(
             f"{name}: you have no access yet to this restricted model",
-            hint=f"request access at {page}, then {_LOG_IN}",
+            hint=f"request access at {page}, then {LOG_IN}",
         )
     if isinstance(problem, errors.RevisionNotFoundError):
         return UnknownRevisionError(
@@ -161,12 +210,12 @@ def _response_error(problem: Any, answer: Any, name: str, revision: str | None) 
     if status == 404 or isinstance(problem, errors.RepositoryNotFoundError):
         return HubError(
             f"{name}: there is no such model on the hub and no such folder",
-            hint=f"check the spelling; for a private model, {_LOG_IN}",
+            hint=f"check the spelling; for a private model, {LOG_IN}",
         )
     if status in (401, 403):
         reason = (getattr(problem, "server_message", None) or f"status {status}").split("\n")[0]
         return HubError(
-            f"{name}: the hub denies access ({reason:.200})", hint=f"{_LOG_IN} with a token that can read the model"
+            f"{name}: the hub denies access ({reason:.200})", hint=f"{LOG_IN} with a token that can read the model"
         )
     return HubError(f"{name}: the hub refused the request ({_first_line(problem)})")
 

@@ -1,0 +1,329 @@
+"""Uploads to a hub on this machine: what arrives, what the user reads of each failure, and that no secret is shown."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, HubError
+from tests.helpers.fake_hub import call_with_hub, client_settings, files_of, terminal_with_hub
+from tests.helpers.program import Outcome, command, environment, tiny_model
+from tests.helpers.screen import Screen
+from tests.helpers.upload_hub import READ_TOKEN, TOKEN, Fault, UploadHub, serve_uploads
+
+pytestmark = pytest.mark.slow
+
+NAME = "maria/tiny"
+CARD = "---\nlicense: mit\n---\n# Tiny\n"
+SENT = {"README.md", "LICENSE", "config.json", "vocab.txt", "model.safetensors"}
+PRIVATE = {
+    ".env": "KEY=1", "optimizer.pt": "x", "training.json": "{}", "id_rsa": "x", "runs/000/state.npz": "x",
+    "logs/events.jsonl": "{}", ".cache/x": "x", "checkpoint-10/model.safetensors": "x",
+}  # fmt: skip
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The folder of a model, with files that must stay on the machine."""
+    folder = tiny_model(tmp_path / "tiny")
+    for name, text in (PRIVATE | {"README.md": CARD, "LICENSE": "MIT"}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def hub() -> Iterator[UploadHub]:
+    with serve_uploads() as hub:
+        yield hub
+
+
+@pytest.fixture
+def variables(hub: UploadHub, tmp_path: Path) -> dict[str, str]:
+    found = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN}
+    return found | {"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+
+
+@pytest.fixture
+def quick() -> Iterator[None]:
+    """Repeated requests without waits."""
+    clock = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
+    with mock.patch("huggingface_hub.utils._http.time", clock):
+        yield
+
+
+def upload(variables: dict[str, str], *arguments: object) -> Outcome:
+    outcome = call_with_hub("models", "upload", *map(str, arguments), **variables)
+    assert TOKEN not in outcome.out + outcome.err and READ_TOKEN not in outcome.out + outcome.err
+    assert "Signature" not in outcome.err
+    return outcome
+
+
+def facts(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.status == 0, outcome
+    (found,) = outcome.lines
+    assert isinstance(found, dict)
+    return found
+
+
+def local(model: Path) -> dict[str, bytes]:
+    """The files that should arrive."""
+    return {name: data for name, data in files_of(model).items() if name in SENT}
+
+
+def arrived(hub: UploadHub, name: str = NAME, revision: str = "main") -> dict[str, bytes]:
+    return {file: data for file, data in hub.content(name, revision).items() if file != ".gitattributes"}
+
+
+@pytest.mark.parametrize("chunk", [None, 7_000])
+def test_a_model_arrives_unchanged_and_opens(
+    hub: UploadHub, variables: dict[str, str], model: Path, chunk: int | None
+) -> None:
+    hub.chunk = chunk
+    outcome = upload(variables, model, "tiny", "--message", "A first try")
+    found = facts(outcome)
+    assert arrived(hub) == local(model)
+    repository = hub.repositories[NAME]
+    assert (found["name"], found["url"], found["public"], found["created"]) == (NAME, f"{hub.url}/{NAME}", False, True)
+    assert repository.private and found["commit"] == repository.references["main"]
+    assert {file["path"]: (file["bytes"], file["change"]) for file in found["files"]} == {
+        name: (len(data), "new") for name, data in local(model).items()
+    }
+    assert found["bytes"] == sum(map(len, local(model).values()))
+    assert {name.split("/")[0] for name in PRIVATE} == {name.rstrip("/") for name in found["left_out"]}
+    assert all(name in outcome.err for name in (*SENT, ".env", "optimizer.pt"))
+    assert hub.messages == ["A first try"] and len(hub.chunks_sent()) == (1 if chunk is None else 5)
+    text = ["fill-mask", "the [MASK] sat", "--model"]
+    assert call_with_hub(*text, NAME, **variables).out == call_with_hub(*text, str(model), **variables).out
+
+
+def test_a_second_upload_sends_what_changed(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    first = facts(upload(variables, model, NAME))
+    hub.repositories[NAME].commit(hub.content(NAME) | {"notes.txt": b"kept"})
+    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
+    hub.forget()
+    second = facts(upload(variables, model, NAME))
+    changes = {file["path"]: file["change"] for file in second["files"]}
+    assert changes == dict.fromkeys(SENT, "same") | {"README.md": "changed"}
+    assert (second["created"], second["kept"]) == (False, [".gitattributes", "notes.txt"])
+    assert second["bytes"] == len(CARD + "More.\n") and second["commit"] != first["commit"]
+    assert arrived(hub) == local(model) | {"notes.txt": b"kept"}
+    assert not [request for request in hub.requests if "storage" in request or "create" in request]
+    hub.forget()
+    third = facts(upload(variables, model, NAME))
+    assert third["commit"] == second["commit"] and third["bytes"] == 0 and hub.changes() == []
+
+
+def test_a_branch_is_created(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    facts(upload(variables, model, NAME))
+    before = arrived(hub)
+    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
+    for created in (True, False):
+        hub.forget()
+        found = facts(upload(variables, model, NAME, "--revision", "v2"))
+        assert found["commit"] == hub.repositories[NAME].references["v2"]
+        assert any("/branch/v2" in request for request in hub.requests) == created
+    assert arrived(hub, revision="v2") == local(model) and arrived(hub) == before
+    upload(variables, model, NAME, "--revision", "0" * 40).fails(2, "expected a branch")
+
+
+def test_a_dry_run_sends_nothing(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    found = facts(upload(variables, model, "tiny", "--dry-run", "--public"))
+    assert found["commit"] is None and {file["path"] for file in found["files"]} == SENT
+    assert hub.changes() == [] and hub.repositories == {}
+
+
+def test_public_needs_a_yes(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    upload(variables, model, NAME, "--public").fails(2, "confirmation", "hint: --yes")
+    assert hub.changes() == []
+    assert facts(upload(variables, model, NAME, "--public", "--yes"))["public"] is True
+    assert not hub.repositories[NAME].private
+    upload(variables, model, NAME).fails(2, "everybody can read", "hint: --public")
+    upload(variables, model, NAME, "--public").fails(2, "confirmation")
+    facts(upload(variables, model, "maria/closed"))
+    upload(variables, model, "maria/closed", "--public", "--yes").fails(2, "is private")
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_terminal_asks_before_something_becomes_public(
+    hub: UploadHub, variables: dict[str, str], model: Path, answer: str
+) -> None:
+    with Screen() as screen:
+        running = subprocess.Popen(
+            command("models", "upload", str(model), NAME, "--public"),
+            env=environment(**variables, TERM="xterm", NO_COLOR="1", COLUMNS="200"),
+            stdin=screen.inner, stderr=screen.inner, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        screen.wait_for(b"[y/N]: ")
+        assert hub.changes() == []
+        screen.type(answer.encode() + b"\n")
+        out, _ = running.communicate(timeout=60)
+        shown = screen.shown()
+    assert running.returncode == 0 and b"30.9 kB" in shown and b"optimizer.pt" in shown and TOKEN.encode() not in shown
+    assert bool(out) == (NAME in hub.repositories) == (answer == "y")
+
+
+def test_a_terminal_shows_the_files_and_a_bar(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    outcome, shown = terminal_with_hub("models", "upload", str(model), NAME, on=["stderr"], **variables)
+    assert facts(outcome)["commit"] and all(name in shown for name in SENT) and "31.3/31.3 kB" in shown
+    outcome, shown = terminal_with_hub("models", "upload", str(model), NAME, **variables)
+    assert hub.repositories[NAME].references["main"] in shown and hub.url in shown
+
+
+def status(number: int, body: str = "", **headers: str) -> Fault:
+    """Answers with a status, with the hub's way to give a reason."""
+
+    def answer(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
+        data = json.dumps({"error": body or f"Reason {number} {TOKEN}"}).encode()
+        handler.send_response(number)
+        for name, value in ({"Content_Type": "application/json"} | headers).items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+        return True
+
+    return answer
+
+
+def broken(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
+    """Resets the connection."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.connection.close()
+    handler.close_connection = True
+    return True
+
+
+def page(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
+    """Answers with the login page of a network."""
+    return status(200, Content_Type="text/html")(handler, sent)
+
+
+KINDS = ("whoami", "create", "preupload", "batch", "put", "verify", "validate", "commit")
+FAULTS: dict[str, tuple[Fault, str]] = {
+    "401": (status(401), "the token"),
+    "403": (status(403), "may not write"),
+    "404": (status(404), "no such namespace or repository"),
+    "409": (status(409), "was changed during the upload"),
+    "412": (status(412), "was changed during the upload"),
+    "413": (status(413), "too large"),
+    "422": (status(422), "refuses the upload"),
+    "429": (status(429, Retry_After="3600"), "wait 3,600 s"),
+    "500": (status(500), "status 500"),
+    "broken": (broken, "broke"),
+    "page": (page, "web page"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_failure_is_an_error_and_shows_nothing_half(
+    hub: UploadHub, variables: dict[str, str], model: Path, kind: str, fault: str, quick: None
+) -> None:
+    hub.faults[kind], said = FAULTS[fault]
+    outcome = upload(variables, model, NAME)
+    outcome.fails(1, NAME, said)
+    assert len([line for line in outcome.err.splitlines() if line.startswith("error: ")]) == 1
+    assert NAME not in hub.repositories or arrived(hub) == {}
+    assert hub.messages == []
+    hub.faults.clear()
+    assert facts(upload(variables, model, NAME))["commit"] and arrived(hub) == local(model)
+
+
+def test_a_transfer_that_breaks_once_goes_on(
+    hub: UploadHub, variables: dict[str, str], model: Path, quick: None
+) -> None:
+    broken_once = [broken, status(503)]
+    hub.faults["put"] = lambda handler, body: bool(broken_once) and broken_once.pop()(handler, body)
+    assert facts(upload(variables, model, NAME))["commit"] and arrived(hub) == local(model)
+    assert len(hub.chunks_sent()) == 3
+
+
+def test_what_the_hub_has_is_compared(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    (model / "LICENSE").write_text("MIT, for the second commit", encoding="utf-8")
+
+    def other(handler: Any, body: bytes) -> bool:
+        lines = [json.loads(line) for line in body.splitlines()]
+        lines = [line for line in lines if line["value"].get("path") != "LICENSE"]
+        repository = hub.repositories[NAME]
+        handler._commit(NAME, repository, "main", b"\n".join(json.dumps(line).encode() for line in lines))
+        return True
+
+    hub.faults["commit"] = other
+    upload(variables, model, NAME).fails(1, "LICENSE is missing on the hub")
+    hub.faults.clear()
+    facts(upload(variables, model, NAME))
+    assert arrived(hub) == local(model)
+
+
+def test_a_commit_in_between_is_not_overwritten(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    facts(upload(variables, model, NAME))
+    (model / "README.md").write_text(CARD + "Mine.\n", encoding="utf-8")
+
+    def meanwhile(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        hub.repositories[NAME].commit(hub.content(NAME) | {"README.md": b"theirs"})
+        return False
+
+    hub.faults["commit"] = meanwhile
+    upload(variables, model, NAME).fails(1, "was changed during the upload")
+    assert hub.content(NAME)["README.md"] == b"theirs"
+
+
+def test_tokens_are_checked_first(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    for token, said in (("", "needs a token"), (READ_TOKEN, "can only read"), ("hf_wrong", "refuses the token")):
+        outcome = upload({**variables, "HF_TOKEN": token}, model, NAME)
+        outcome.fails(1, said, "HF_TOKEN", "hf auth login")
+        assert hub.changes() == []
+    upload(variables, model, "other/tiny").fails(1, "may not write")
+    offline = upload({**variables, "HF_HUB_OFFLINE": "1"}, model, NAME)
+    offline.fails(1, "offline", "HF_HUB_OFFLINE")
+
+
+def test_remarks_of_the_hub_on_the_card_are_shown(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    hub.remarks = ["empty or missing yaml metadata in repo card"]
+    assert hub.remarks[0] in upload(variables, model, NAME).err
+
+
+def test_an_interrupt_leaves_nothing_visible(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    def interrupt(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        os.kill(running.pid, 2)
+        time.sleep(20)  # the client must not wait for the answer
+        return True
+
+    hub.faults["put"] = interrupt
+    running = subprocess.Popen(
+        command("models", "upload", str(model), NAME), env=environment(**variables),
+        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    _, err = running.communicate(timeout=15)
+    assert running.returncode == 130 and b"the same command" in err
+    assert arrived(hub) == {} and hub.messages == []
+
+
+def test_python(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with mock.patch.dict(os.environ, variables), client_settings(variables["HF_HOME"], hub.url, ""):
+        planned = mlxbert.upload(model, "tiny", dry_run=True)
+        assert planned.commit is None and hub.repositories == {}
+        done = mlxbert.upload(model, "tiny", on_progress=lambda *both: seen.append(both))
+        theirs = mlxbert.load(done.name, revision=done.commit)
+        with pytest.raises(ArgumentError, match="is private"):
+            mlxbert.upload(model, "tiny", public=True)
+        with pytest.raises(HubError, match="may not write"):
+            mlxbert.upload(model, "other/tiny")
+    total = planned.bytes
+    assert seen[0] == (0, total) and seen[-1] == (total, total) and seen == sorted(seen) and len(seen) > len(SENT)
+    text = "the cat sat"
+    assert np.array_equal(mlxbert.embed(theirs, text), mlxbert.embed(mlxbert.load(model), text))
