@@ -213,7 +213,8 @@ def _check_card(source: Path) -> None:
     try:
         ModelCard(card.read_text(encoding="utf-8"))
     except Exception as problem:  # errors of PyYAML, of huggingface_hub and of the system
-        raise ArgumentError(f"{card}: the front matter cannot be read ({' '.join(str(problem).split()):.200})") from None
+        reason = " ".join(str(problem).split())[:200]
+        raise ArgumentError(f"{card}: the front matter cannot be read ({reason})") from None
 
 
 def _check_visibility(target: UploadTarget, public: bool) -> None:

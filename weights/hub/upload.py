@@ -155,8 +155,7 @@ def send(
         files: The files to send, by their path in the repository. At least one file.
         message: The message of the commit.
         public: Whether everybody can read a repository that is created here.
-        on_progress: Called with the number of sent bytes and the total. Files that go through Xet count when they are
-            complete.
+        on_progress: Called with the number of sent bytes and the total, for files in Xet in another thread.
 
     Returns:
         The hash of the commit.
@@ -165,31 +164,85 @@ def send(
         HubError: The hub refuses or cannot be reached, the repository has changed since `find_target`, or the hub has
             other content than the files.
     """
-    listen = on_progress or (lambda done, total: None)
-    sizes = {path: file.stat().st_size for path, file in files.items()}
-    total, before = sum(sizes.values()), 0
     with _hub_for(target.name) as (hub, api):
         if not target.exists:
             api.create_repo(target.name, private=not public)
         if target.commit is None and target.revision != _MAIN:
             api.create_branch(target.name, branch=target.revision)
-        listen(0, total)
+        sending = _Sending(hub, files, on_progress or (lambda done, total: None))
         additions = []
-        for path, file in files.items():
-            addition = _addition(hub, path, file, lambda sent: listen(min(before + sent, total - 1), total))
-            # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
-            options = {"revision": target.revision, "free_memory": False, "gitignore_content": ""}
-            api.preupload_lfs_files(target.name, [addition], **options)
+        for path in files:
+            with sending.file(path) as addition:
+                # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
+                options = {"revision": target.revision, "free_memory": False, "gitignore_content": ""}
+                api.preupload_lfs_files(target.name, [addition], **options)
             additions.append(addition)
-            before += sizes[path]
-            listen(max(0, min(before, total - 1)), total)
         with _metadata_warnings(target.name):
             sent = api.create_commit(
                 target.name, additions, commit_message=message, revision=target.revision, parent_commit=target.commit
             )
         _compare(hub, target.name, sent.oid, files)
-        listen(total, total)
+        sending.finish()
         return str(sent.oid)
+
+
+class _Sending:
+    """Counts the bytes of files while they are sent.
+
+    Attributes:
+        total: The size of all files in bytes.
+    """
+
+    def __init__(self, hub: Any, files: Mapping[str, Path], listen: OnProgress) -> None:
+        self._hub, self._files, self._listen = hub, files, listen
+        self._sizes = {path: file.stat().st_size for path, file in files.items()}
+        self.total, self._before = sum(self._sizes.values()), 0
+        listen(0, self.total)
+
+    @contextmanager
+    def file(self, path: str) -> Iterator[Any]:
+        """Yields huggingface_hub's object for a file to add; the file is sent in the `with` block."""
+
+        def count(sent: int) -> None:
+            done = self._before + min(sent, self._sizes[path])
+            self._listen(max(0, min(done, self.total - 1)), self.total)
+
+        with _count_xet(self._hub, count):
+            yield _addition(self._hub, path, self._files[path], count)
+        count(self._sizes[path])
+        self._before += self._sizes[path]
+
+    def finish(self) -> None:
+        """Reports that everything is done."""
+        self._listen(self.total, self.total)
+
+
+@contextmanager
+def _count_xet(hub: Any, count: Callable[[int], None]) -> Iterator[None]:
+    """Makes huggingface_hub report the bytes that Xet has sent, instead of drawing bars.
+
+    `count` may be called in another thread.
+    """
+    from huggingface_hub.utils import _runtime, _xet_progress_reporting as reporting
+
+    class Reporter:
+        def update_progress(self, group: Any, items: Any = None) -> None:
+            count(group.total_transfer_bytes_completed)
+
+        def close(self, *values: Any) -> None:
+            pass
+
+    if not _runtime.is_xet_available():
+        yield
+        return
+    bars = reporting.XetUploadProgressReporter
+    reporting.XetUploadProgressReporter = Reporter  # type: ignore[assignment,misc]
+    hub.utils.enable_progress_bars()  # otherwise Xet reports nothing
+    try:
+        yield
+    finally:
+        hub.utils.disable_progress_bars()
+        reporting.XetUploadProgressReporter = bars  # type: ignore[misc]
 
 
 @contextmanager

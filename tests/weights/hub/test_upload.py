@@ -1,5 +1,6 @@
 """Uploads to a hub on this machine: what arrives, what the user reads of each failure, and that no secret is shown."""
 
+import hashlib
 import json
 import os
 import socket
@@ -327,3 +328,43 @@ def test_python(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     assert seen[0] == (0, total) and seen[-1] == (total, total) and seen == sorted(seen) and len(seen) > len(SENT)
     text = "the cat sat"
     assert np.array_equal(mlxbert.embed(theirs, text), mlxbert.embed(mlxbert.load(model), text))
+
+
+def test_the_progress_of_xet_is_counted_without_bars(
+    hub: UploadHub, variables: dict[str, str], model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the part of Xet's library that huggingface_hub calls; it stores whole files at once."""
+    size = (model / "model.safetensors").stat().st_size
+
+    class Commit:
+        def __init__(self, progress_callback: Any, **options: Any) -> None:
+            self.report = progress_callback
+
+        def __enter__(self) -> "Commit":
+            return self
+
+        def __exit__(self, *problem: object) -> None:
+            for sent in (size // 2, size):
+                self.report(SimpleNamespace(total_transfer_bytes_completed=sent), {})
+
+        def start_upload_file(self, path: str, sha256: Any) -> Any:
+            data = Path(path).read_bytes()
+            hash = hashlib.sha256(data).hexdigest()
+            hub.stored[hash] = data
+            return SimpleNamespace(result=lambda: SimpleNamespace(xet_info=SimpleNamespace(sha256=hash)))
+
+    seen: list[int] = []
+    session = SimpleNamespace(new_upload_commit=lambda **options: Commit(**options))
+    with mock.patch.dict(os.environ, variables), client_settings(variables["HF_HOME"], hub.url, ""):
+        from huggingface_hub import constants
+        from huggingface_hub.utils import _xet
+
+        with (
+            mock.patch.object(constants, "HF_HUB_DISABLE_XET", False),
+            mock.patch.object(_xet, "get_xet_session", lambda *options: session),
+        ):
+            mlxbert.upload(model, "tiny", on_progress=lambda done, total: seen.append(done))
+    assert arrived(hub) == local(model) and hub.chunks_sent() == []
+    total = sum(map(len, local(model).values()))
+    assert total - size // 2 in seen and seen[-1] == total and seen == sorted(seen)
+    assert capfd.readouterr().err == ""
