@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,17 @@ class Scores:
     Attributes:
         task: The name of the task in the catalogue; `None` if the catalogue has no such task.
         metrics: The metrics on data that the model was not trained on, by name.
+        datasets: The data sets on the hub that the model was trained on.
+        tested_on: The data set on the hub that the metrics were measured on; `None` for other data, which the card does
+            not name.
+        held_out: Whether the metrics were measured on a part of the training data.
     """
 
     task: str | None
     metrics: Mapping[str, float]
+    datasets: tuple[str, ...] = ()
+    tested_on: str | None = None
+    held_out: bool = True
 
     @property
     def pipeline(self) -> str | None:
@@ -36,13 +44,45 @@ class Scores:
         entry = None if self.task is None else CATALOGUE.get(self.task)
         return None if entry is None else entry.pipeline
 
+    def to_results(self) -> list[Any]:
+        """Returns the metrics as the hub's list of results has them; empty if the hub has no such task."""
+        from huggingface_hub import EvalResult
 
-_CALLS = {  # of the function of each task, in examples
+        if self.pipeline is None:
+            return []
+        data = "held-out part of the training data" if self.held_out else "validation data"
+        name = data if self.tested_on is None else f"{self.tested_on}, {data}"
+        return [
+            EvalResult(self.pipeline, self.tested_on or "private", name, metric, round(value, 4))
+            for metric, value in self.metrics.items()
+            if isfinite(value)
+        ]
+
+
+_CALLS = {  # of the function of each task, in examples; MASK stands for the mask token
     "embed": 'embed(model, "A text.")', "classify": 'classify(model, "A text.")', "tag": 'tag(model, "A text.")',
     "answer": 'answer(model, "A question?", context="A text with the answer.")',
-    "rerank": 'rerank(model, "A query", ["A text.", "Another text."])', "fill-mask": 'fill_mask(model, "A [MASK].")',
+    "rerank": 'rerank(model, "A query", ["A text.", "Another text."])', "fill-mask": 'fill_mask(model, "A MASK.")',
 }  # fmt: skip
 _WITH_PIPELINES = ("classify", "tag", "fill-mask")  # tasks whose pipeline in transformers 5 takes a text alone
+_ANSWER = """\
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("NAME")
+inputs = tokenizer("A question?", "A text with the answer.", return_tensors="pt")
+with torch.no_grad():
+    output = AutoModelForQuestionAnswering.from_pretrained("NAME")(**inputs)
+start, end = output.start_logits.argmax(), output.end_logits.argmax()
+tokenizer.decode(inputs["input_ids"][0, start : end + 1])"""  # transformers 5 has no pipeline for questions
+_RERANK = """\
+from sentence_transformers import CrossEncoder
+
+CrossEncoder("NAME").rank("A query", ["A text.", "Another text."])"""
+_EMBED = """\
+from sentence_transformers import SentenceTransformer
+
+SentenceTransformer("NAME").encode(["A text.", "Another text."])"""
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # the original text of the card may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
@@ -186,36 +226,41 @@ def trained(title: str, text: str, library: str, source: str, base: Path, scores
         base: The folder of that model, whose card may state a license and languages, which the new model inherits.
         scores: What the model was trained for, and how well it does it.
     """
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import ModelCardData
 
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
-    pipeline = scores.pipeline
-    results = [
-        EvalResult(pipeline, "private", "held-out part of the training data", name, round(value, 4))
-        for name, value in scores.metrics.items()
-        if pipeline is not None
-    ]
+    results = scores.to_results()
     data = ModelCardData(
-        **_inherited(base), library_name=library, pipeline_tag=pipeline, base_model=source if on_hub else None,
-        tags=["mlxbert"], model_name=title if results else None, eval_results=results or None,
-        ignore_metadata_errors=True,
+        **_inherited(base), library_name=library, pipeline_tag=scores.pipeline, datasets=[*scores.datasets] or None,
+        base_model=source if on_hub else None, tags=["mlxbert"], model_name=title if results else None,
+        eval_results=results or None, ignore_metadata_errors=True,
     )  # fmt: skip
     return f"---\n{data.to_yaml()}\n---\n\n# {title}\n\n{text}"
 
 
-def examples(task: str | None, title: str, library: str) -> list[str]:
-    """Returns the lines of a model card that show how to use the model `title`, which `library` opens."""
+def examples(task: str | None, title: str, library: str, mask: str = "[MASK]") -> list[str]:
+    """Returns the lines of a model card that show how to use the model.
+
+    Args:
+        task: The task of the model in the catalogue, if it has one.
+        title: The name of the model.
+        library: The library that opens the model.
+        mask: The mask token of the model.
+    """
     if task not in _CALLS:
         return []
-    ours = ["import mlxbert", "", f'model = mlxbert.load("{title}")', f"mlxbert.{_CALLS[task]}"]
-    theirs = list[str]()
+    call = _CALLS[task].replace("MASK", mask)
+    ours = f'import mlxbert\n\nmodel = mlxbert.load("{title}")\nmlxbert.{call}'
+    theirs = ""
     if library == "sentence-transformers":
-        code = f'SentenceTransformer("{title}").encode(["A text.", "Another text."])'
-        theirs = ["from sentence_transformers import SentenceTransformer", "", code]
+        theirs = _EMBED.replace("NAME", title)
     elif library == "transformers" and task in _WITH_PIPELINES:
-        code = f'pipeline("{CATALOGUE[task].pipeline}", model="{title}")("A text.")'
-        theirs = ["from transformers import pipeline", "", code]
-    blocks = [["```python", *lines, "```", ""] for lines in (ours, theirs) if lines]
+        text = f"A {mask}." if task == "fill-mask" else "A text."
+        line = f'pipeline("{CATALOGUE[task].pipeline}", model="{title}")("{text}")'
+        theirs = f"from transformers import pipeline\n\n{line}"
+    elif library == "transformers":
+        theirs = {"answer": _ANSWER, "rerank": _RERANK}.get(task, "").replace("NAME", title)
+    blocks = [["```python", code, "```", ""] for code in (ours, theirs) if code]
     return ["How to use it:", "", *(line for block in blocks for line in block)]
 
 
@@ -227,8 +272,17 @@ def _inherited(base: Path) -> dict[str, Any]:
         stated = metadata_load(base / CARD) if (base / CARD).is_file() else None
     except Exception:  # the library raises errors of its own, of PyYAML and of the system
         stated = None
-    kept = ("license", "license_name", "license_link", "language")
-    return {name: value for name, value in (stated or {}).items() if name in kept and value}
+    kept = ("license", "license_name", "license_link")
+    facts = {name: value for name, value in (stated or {}).items() if name in kept and value}
+    languages = (stated or {}).get("language")
+    codes = [
+        "no" if code is False else code  # YAML reads the code of Norwegian as a boolean
+        for code in (languages if isinstance(languages, list) else [languages])
+        if code is False or (isinstance(code, str) and code)
+    ]
+    if codes:
+        facts["language"] = codes if isinstance(languages, list) else codes[0]
+    return facts
 
 
 def adapter_note(base: str) -> list[str]:

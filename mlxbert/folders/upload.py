@@ -4,6 +4,8 @@ Only files that the model needs are sent, with its card and its licenses. Record
 everything else in the folder stay on this machine.
 """
 
+import os
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -23,6 +25,7 @@ from mlxbert.weights.model_source import BUILTIN, check_source
 
 Change = Literal["new", "changed", "same"]
 _TEXTS = (".json", ".md", ".txt", ".jinja")
+_PATH = re.compile(r"(?<![\w.:/-])/[\w.-]+(?:/[\w.-]+)+")  # an absolute path without spaces
 _MAX_TEXT = 2**20  # bytes of a file that is searched for paths
 
 
@@ -252,13 +255,11 @@ def _left_out(source: Path, sent: set[str]) -> list[str]:
 
 def _notes(source: Path, paths: list[str]) -> list[str]:
     """Returns a note for a missing card, and for each text file that names a path of this machine."""
-    parent = source.resolve().parent
-    names = {str(Path.home()), *([str(parent)] if len(parent.parts) > 2 else [])} - {"/"}
     notes = [] if CARD in paths else [f"there is no {CARD}, so the hub shows neither a license nor the task"]
     for path in paths:
         file = source / path
         if path.endswith(_TEXTS) and file.stat().st_size <= _MAX_TEXT:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            if (name := next((name for name in sorted(names) if name in text), None)) is not None:
-                notes.append(f"{path} names the folder {name} of this machine")
+            named = _PATH.findall(file.read_text(encoding="utf-8", errors="replace"))
+            if (name := next((name for name in named if os.path.exists(name)), None)) is not None:
+                notes.append(f"{path} names {name}, a path of this machine")
     return notes

@@ -173,18 +173,24 @@ class CorpusMaterial(Material):
         keeps_embedder = "vectors" in [term.name for term in self.objective.weighted] and self.base.files.modules
         return FolderContent(
             model=discriminator_of(model) if electra else model, record=record, card=self._card(data, result),
-            scores=Scores("fill-mask" if "masked_lm" in model.network.heads and not electra else None, {}),
+            scores=Scores("fill-mask" if "masked_lm" in model.network.heads and not electra else None, _best(result)),
             embedder=model.embedder if keeps_embedder else None, complete=complete,
         )  # fmt: skip
 
     def _card(self, data: Data, result: Mapping[str, Any]) -> list[str]:
-        name, report = self.base.name, data.report
-        best: Mapping[str, float] = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
+        name, report = self.base.public_name, data.report
+        epoch = next((entry["epoch"] for entry in result["history"] if entry["step"] == result["step"]), 0)
         terms = " + ".join(f"{weight:g} {term.name}" for term, weight in self.objective.weighted.items())
         return [
             f"Pre-trained by mlxbert {f'from {name}' if self.base.config is None else f'with fresh weights ({name})'}: "
-            f"{terms}, {result['step']:,} updates, {best.get('epoch', 0):g} passes over {report.tokens:,} tokens of "
+            f"{terms}, {result['step']:,} updates, {epoch:g} passes over {report.tokens:,} tokens of "
             f"{report.documents:,} documents.",
             "", f"On {len(data.valid):,} examples that were not trained on:", "",
-            *metrics_table({name: value for name, value in best.items() if name not in ("step", "epoch")}),
+            *metrics_table(_best(result)),
         ]  # fmt: skip
+
+
+def _best(result: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of the chosen checkpoint, by name."""
+    best = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
+    return {name: value for name, value in best.items() if name not in ("step", "epoch")}

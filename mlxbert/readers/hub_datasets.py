@@ -9,6 +9,11 @@ from mlxbert.weights.hub.guard import guard_library
 HUB = "hub:"
 
 
+def repositories_of(sources: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names of the data sets on the hub among some sources, each once."""
+    return tuple(dict.fromkeys(name.split(":")[1] for name in sources if name.startswith(HUB)))
+
+
 def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
     """Loads a split of a data set; downloads it unless it is cached.
 

@@ -54,6 +54,12 @@ class BaseModel:
         return str(self.ref.source)
 
     @property
+    def public_name(self) -> str:
+        """The name without the path of this machine: for a folder or a file, only its own name."""
+        path = Path(self.name).expanduser()
+        return path.resolve().name if path.exists() else self.name
+
+    @property
     def folder(self) -> Path:
         """The folder that holds the files of the model."""
         return self.files.path

@@ -11,6 +11,7 @@ from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.model import Model
 from mlxbert.nn import dropout
 from mlxbert.nn.heads import OWN_LAYERS
+from mlxbert.readers.hub_datasets import repositories_of
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.distillation import Distillation
@@ -21,6 +22,7 @@ from mlxbert.training.lora_layers import Adapters, adapt_model, check_adapters
 from mlxbert.training.objectives.objective import LoopObjective
 from mlxbert.training.objectives.predictions import predict
 from mlxbert.training.options.loop_options import TrainingOptions
+from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.trained_folder import FolderContent, metrics_table
 from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 from mlxbert.training.training_plan import TrainingPlan
@@ -135,9 +137,19 @@ class LabelledMaterial(Material):
 
         return FolderContent(
             model=assessment.model, record=self._record(call, assessment, results),
-            card=self._card(call.request.task, assessment), scores=Scores(call.request.task, assessment.metrics),
+            card=self._card(call.request.task, assessment), scores=self._scores(call.request.task, assessment),
             keys=objective.config_keys(), embedder=objective.embedder,
             facts={"evaluation": assessment.evaluation, "summary": assessment.summary}, complete=complete,
+        )  # fmt: skip
+
+    def _scores(self, task: str, assessment: Assessment) -> Scores:
+        """Returns what the model card tells the hub about the training."""
+        train, valid = self.plan.train_files, self.plan.valid_files
+        tested = repositories_of(valid)
+        return Scores(
+            task=TASKS[task].use if task in TASKS else None, metrics=assessment.metrics,
+            datasets=repositories_of(train), tested_on=tested[0] if len(valid) == len(tested) == 1 else None,
+            held_out=train == valid,
         )  # fmt: skip
 
     def _record(
@@ -157,7 +169,7 @@ class LabelledMaterial(Material):
         """Returns the lines of the model card."""
         plan, labels = self.plan, assessment.model.labels
         facts = [
-            f"Trained by mlxbert for `{task}` from {self.base.name}, on {len(plan.train.records):,} examples. "
+            f"Trained by mlxbert for `{task}` from {self.base.public_name}, on {len(plan.train.records):,} examples. "
             f"On {len(plan.valid.records):,} validation examples, which also selected the checkpoint:",
             "", *metrics_table(assessment.metrics),
         ]  # fmt: skip

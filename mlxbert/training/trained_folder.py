@@ -1,6 +1,7 @@
 """Writes the folder of a trained model: the model, `training.json`, and the model card."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,12 +72,13 @@ def write_folder(
     def describe(folder: Path) -> Mapping[str, str]:
         nonlocal facts
         facts = content.complete(folder)
-        lines = [*content.card, *([] if adapters is None else card.adapter_note(base.name))]
+        lines = [*content.card, *([] if adapters is None else card.adapter_note(base.public_name))]
         own_layers = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
         library = card.library_of(own=own_layers, embeds=content.embedder is not None) if adapters is None else "peft"
-        lines += card.examples(content.scores.task, target.name, library)
+        mask = content.model.tokenizer.mask_token
+        lines += card.examples(content.scores.task, target.name, library, mask or "[MASK]")
         if line is not None:
-            lines += ["The command that repeats the training:", "", "```sh", line, "```", ""]
+            lines += ["The command that repeats the training:", "", "```sh", _without_folders(line), "```", ""]
         text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
         return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
@@ -84,6 +86,11 @@ def write_folder(
     adapter = None if adapters is None else adapters.writer(content.model, base)
     write_trained(content.model, folder, describe, content.keys, content.embedder, adapter)
     return facts
+
+
+def _without_folders(line: str) -> str:
+    """Returns a command line in which absolute paths are file names: a published card must not show a home folder."""
+    return shlex.join(Path(word).name if word.startswith(("/", "~")) else word for word in shlex.split(line))
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Iterable[str]:

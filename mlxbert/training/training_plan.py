@@ -61,6 +61,7 @@ class TrainingPlan:
         train: The training data.
         valid: The validation data.
         report: The report on the data; `None` for a custom objective.
+        train_files: The files of the training data.
         valid_files: The files of the validation data.
         sha256: The hashes of all files, and of data from pipes and iterators, keyed by name.
     """
@@ -71,6 +72,7 @@ class TrainingPlan:
     train: Split
     valid: Split
     report: DataReport | None
+    train_files: tuple[str, ...]
     valid_files: tuple[str, ...]
     sha256: Mapping[str, str]
 
@@ -113,7 +115,7 @@ def make_plan(
     return TrainingPlan(
         objective=objective, heads=heads, models=models, train=parts[0], valid=parts[1],
         report=_report(objective, parts, train, valid),
-        valid_files=(train if valid is None else valid).files,
+        train_files=train.files, valid_files=(train if valid is None else valid).files,
         sha256=_hashes(train, valid),
     )  # fmt: skip
 

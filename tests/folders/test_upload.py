@@ -82,9 +82,12 @@ def test_what_the_repository_has_is_not_sent_again(model: Path, monkeypatch: pyt
 
 def test_paths_of_this_machine_and_a_missing_card_are_noted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan(monkeypatch, model).upload.notes == ()
-    (model / "README.md").write_text(f"---\nlicense: mit\n---\n`--train {Path.home()}/secret.csv`\n", encoding="utf-8")
+    here = model.parent / "secret.csv"
+    (model / "README.md").write_text(f"---\nlicense: mit\n---\n`--train {here}`, /a/b, https://x/y\n", encoding="utf-8")
+    assert plan(monkeypatch, model).upload.notes == ()
+    here.touch()
     (note,) = plan(monkeypatch, model).upload.notes
-    assert "README.md" in note and str(Path.home()) in note
+    assert "README.md" in note and str(here) in note
     (model / "README.md").unlink()
     (note,) = plan(monkeypatch, model).upload.notes
     assert "README.md" in note
