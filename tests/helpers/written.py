@@ -90,7 +90,9 @@ def _converted(source: str, **options: Any) -> Write:
     return lambda sources, target: mlxbert.convert(sources / source, target, **options)
 
 
-def _trained(task: str, source: str = "encoder", **options: Any) -> Write:
+def trained(task: str, source: str = "encoder", **options: Any) -> Write:
+    """Returns a function that writes a model trained on twelve examples."""
+
     def write(sources: Path, target: Path) -> None:
         data = _records(task)
         arguments = {"train": data, "valid": data, "model": sources / source, "output": target, **_HOW, **options}
@@ -118,7 +120,7 @@ def _distilled(sources: Path, target: Path) -> None:
 
 def _merged(sources: Path, target: Path) -> None:
     adapter = target.with_name(f"{target.name}-adapter")
-    _trained("classify", lora=2)(sources, adapter)
+    trained("classify", lora=2)(sources, adapter)
     mlxbert.convert(sources / "encoder", target, adapter=adapter)
 
 
@@ -162,16 +164,16 @@ CONVERTED: dict[str, Write] = {
     "merged": _merged,
 }
 TRAINED: dict[str, Write] = {
-    "classify": _trained("classify"),
-    "classify (few-shot)": _trained("classify", "embedder"),
-    "`encoder/` of few-shot": _inside(_trained("classify", "embedder"), "encoder"),
-    "multilabel": _trained("multilabel"),
-    "regress": _trained("regress"),
-    "tag": _trained("tag"),
-    "tag (CRF)": _trained("tag", crf=True),
-    "answer": _trained("answer"),
-    "embed": _trained("embed", "embedder"),
-    "rerank": _trained("rerank"),
+    "classify": trained("classify"),
+    "classify (few-shot)": trained("classify", "embedder"),
+    "`encoder/` of few-shot": _inside(trained("classify", "embedder"), "encoder"),
+    "multilabel": trained("multilabel"),
+    "regress": trained("regress"),
+    "tag": trained("tag"),
+    "tag (CRF)": trained("tag", crf=True),
+    "answer": trained("answer"),
+    "embed": trained("embed", "embedder"),
+    "rerank": trained("rerank"),
     "mlm": _pretrained("mlm"),
     "mlm,nsp": _pretrained("mlm,nsp"),
     "mlm,sop": _pretrained("mlm,sop", "albert"),
@@ -181,10 +183,10 @@ TRAINED: dict[str, Write] = {
 }
 ADAPTERS: dict[str, Write] = {
     **{
-        f"{task} (LoRA)": _trained(task, lora=2)
+        f"{task} (LoRA)": trained(task, lora=2)
         for task in ("classify", "multilabel", "regress", "tag", "answer", "rerank")
     },
-    "embed (LoRA)": _trained("embed", "embedder", lora=2),
+    "embed (LoRA)": trained("embed", "embedder", lora=2),
     "mlm (LoRA)": _pretrained("mlm", lora=2),
 }
 KINDS: dict[str, Write] = SAVED | CONVERTED | TRAINED | ADAPTERS

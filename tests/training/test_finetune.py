@@ -79,8 +79,8 @@ def test_a_csv_becomes_a_model(base: Path, train: Path, tmp_path: Path) -> None:
     assert record["options"]["epochs"] == 6 and record["runs"][0]["score"] == finished.score
     assert record["sha256"] and record["command"].startswith("mlxbert finetune classify --train ")
     card = (tmp_path / "out/README.md").read_text()
-    assert record["command"].replace(f"{tmp_path}/", "").replace(f"{train.parent}/", "") in card
-    assert str(tmp_path) not in card and str(base) not in card
+    assert record["command"].replace(f"{tmp_path}/", "").replace(f"{base.parent}/", "") in card
+    assert str(tmp_path) not in card and str(base.parent) not in card
     evaluation = mlxbert.evaluate("classify", model, data=train)
     assert evaluation.score > 0.8 and evaluation.constant == {"best of the largest classes": 0.5}
 
