@@ -192,5 +192,5 @@ class CorpusMaterial(Material):
 
 def _best(result: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics of the chosen checkpoint, by name."""
-    best = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
+    best: Mapping[str, float] = next((entry for entry in result["history"] if entry["step"] == result["step"]), {})
     return {name: value for name, value in best.items() if name not in ("step", "epoch")}

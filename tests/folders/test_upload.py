@@ -147,4 +147,4 @@ def test_bad_arguments_are_refused_before_the_hub_is_asked(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(upload, "find_target", lambda *asked: pytest.fail("the hub was asked"))
     with pytest.raises(ArgumentError, match=said):
-        plan_upload(**{"folder": model, "name": "maria/a"} | arguments)
+        plan_upload(**dict[str, Any](folder=model, name="maria/a") | arguments)

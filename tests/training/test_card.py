@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard import metadata_load
 
@@ -49,7 +48,7 @@ def check_front(found: dict[str, Any]) -> None:
             for metric in result["metrics"]:
                 assert isinstance(metric["type"], str) and type(metric["value"]) in (int, float)
     card_data = ModelCardData(**found)  # raises an error for a list of results that is not as specified
-    assert yaml.safe_load(card_data.to_yaml()) == found
+    assert ModelCard(f"---\n{card_data.to_yaml()}\n---\n").data.to_dict() == card_data.to_dict()
 
 
 def front(text: str, folder: Path) -> dict[str, Any]:
@@ -81,7 +80,12 @@ def test_a_trained_classifier_says_what_the_hub_asks_for(tmp_path: Path) -> None
 def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"{text} {n}", "label": label} for n in range(20) for text, label in _ROWS]
     asked: list[str] = []
-    monkeypatch.setattr("mlxbert.readers.labelled_rows.open_hub", lambda name: asked.append(name) or rows)
+
+    def open_hub(name: str) -> list[dict[str, str]]:
+        asked.append(name)
+        return rows
+
+    monkeypatch.setattr("mlxbert.readers.labelled_rows.open_hub", open_hub)
     table = tmp_path / "secret.csv"
     table.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
     base = tmp_path / "base"
