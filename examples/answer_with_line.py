@@ -7,9 +7,9 @@ Two models work together: the search finds passages that are about the question,
 the answer in them, or says that they have none. The line is the one on which the answer begins.
 
 mlxbert has no built-in model that answers questions. Without `--model`, the first run trains one from 257 invented
-questions (`examples/data/questions.jsonl`, in which one in seven has no answer), in the folder `small-answers`. It knows
-only such simple questions (who, where, when, how much, how long, why), and gets about one in five wrong even then. A
-model trained on a large data set, as in the second command, answers any question; it is downloaded once.
+questions (`examples/data/questions.jsonl`; one in seven has no answer), in the folder `small-answers`. It knows only
+such simple questions (who, where, when, how much, how long), and gets about one in four wrong even then. A model that
+was trained on a large data set, as in the second command, answers any question; it is downloaded once.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     python examples/openai_client.py sentence-transformers/all-MiniLM-L6-v2
 
 The program starts `mlxbert serve` on a free port, asks it with the package `openai` if that is installed (`pip install
-openai`) and over plain HTTP otherwise, and stops it. In practice the server runs on its own, and a client needs only the
-two lines that make `OpenAI(base_url=…, api_key=…)`: the address ends with `/v1`, and any key will do, since a server on
-127.0.0.1 asks for none.
+openai`) and over plain HTTP otherwise, and stops it. In practice the server runs on its own, and a client needs only
+`OpenAI(base_url=…, api_key=…)`: the address ends with `/v1`, and any key will do, since a server that only this machine
+can reach asks for none.
 """
 
 import json
@@ -25,8 +25,8 @@ def start(model):
     command = [sys.executable, "-m", "mlxbert", "serve", f"mine={model}", "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
-        if address := re.search(r"http://127\.0\.0\.1:\d+", line):
-            return server, address[0]
+        if ready := re.search(r"ready after .*(http://[\d.]+:\d+)", line):  # until then every request gets a 503
+            return server, ready[1]
     sys.exit(f"the server ended with status {server.wait()}")
 
 
