@@ -4,8 +4,9 @@
     python examples/contract_parties.py ~/contracts --model contract-tagger
 
 The training data are 280 invented sentences, `examples/data/contract_sentences.jsonl`: a text, and spans with labels
-PARTY, OTHER (those who are named but not parties: witnesses, banks, notaries), DATE and AMOUNT. No name in the contracts
-occurs in them: a tagger that has seen the names would only recall them. The folder `--model` is made by the first run.
+PARTY, OTHER (those who are named but not parties: witnesses, banks, notaries), DATE and AMOUNT. No name in the
+contracts occurs in them: a tagger that has seen the names would only recall them. The folder `--model` is made by the
+first run.
 
 A tagger reads best what it was trained on. The sentences have no headings and no line ends, so a contract is read
 paragraph by paragraph, without its headings. The built-in model does not see capital letters. For contracts of your

@@ -39,7 +39,7 @@ def compare(name, model, texts, wanted):
     start = time.perf_counter()
     vectors = mlxbert.embed(model, texts, normalize=True)
     seconds = time.perf_counter() - start
-    layers = model.config.num_hidden_layers
+    layers = mlxbert.inspect(model).to_dict()["config"]["num_hidden_layers"]
     print(f"{name}: {layers} layers, cosine {(vectors * wanted).sum(axis=1).mean():.3f}, {seconds * 1000:.0f} ms")
 
 
@@ -48,7 +48,7 @@ def main():
     arguments = argparse.ArgumentParser(description="Distil a small model from a larger one.")
     arguments.add_argument("corpus", nargs="*", type=Path, help="text files; by default the documentation")
     arguments.add_argument("--teacher", default="builtin")
-    arguments.add_argument("--steps", type=int, default=50)
+    arguments.add_argument("--steps", type=int, default=60)
     arguments.add_argument("--output", type=Path, default=Path("small-model"))
     given = arguments.parse_args()
     corpus = given.corpus or documentation(given.output.with_suffix(".txt"))
@@ -56,7 +56,7 @@ def main():
         texts = [row["question"] for row in csv.DictReader(file)]
     teacher = mlxbert.load(given.teacher)
     wanted = mlxbert.embed(teacher, texts, normalize=True)
-    options = {"objective": "vectors", "length": 64, "batch_size": 24, "lr": 3e-4}
+    options = {"objective": "vectors", "length": 48, "batch_size": 16, "lr": 3e-4}
     run = mlxbert.distill(corpus, teacher=given.teacher, output=given.output, steps=given.steps, **options)
 
     def show(event):

@@ -9,8 +9,8 @@ best texts of the first stage anew, and so cannot find what that stage has misse
 
 For each query the table shows the place of the text that answers it, and below the mean of 1/place (MRR). Measure on
 queries that people really ask: the 16 queries of one manual here, most of them in other words than the text, show how
-it is done, not which way is best for you. Without `--reranker`, the vectors of the built-in model rerank; a cross-encoder, which reads query and
-text together, is slower and better.
+it is done, not which way is best for you. Without `--reranker`, the vectors of the built-in model rerank; a
+cross-encoder, which reads query and text together, is slower and better.
 """
 
 import argparse

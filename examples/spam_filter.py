@@ -7,8 +7,8 @@ The files have the columns `text` and `label` (`spam` or `ham`). The folder `--m
 runs use it, until you delete it. Messages of `--test` must not be in `--train`: the score would be too good.
 
 A lost message costs more than one that has to be deleted by hand. So a message counts as spam only from a probability
-of `--threshold` on, and both mistakes are counted apart. With up to 64 messages per label, as here, `finetune` trains on
-pairs of texts. The 80 messages of the example are enough to try this out, not to protect a mailbox.
+of `--threshold` on, and both mistakes are counted apart. With up to 64 messages per label, as here, `finetune` trains
+on pairs of texts. The 80 messages of the example are enough to try this out, not to protect a mailbox.
 """
 
 import argparse
