@@ -42,11 +42,11 @@ def main():
     if given.model is None and not Path(name).exists():
         train(name)
     model = mlxbert.load(name, task="answer")
-    with mlxbert.open_index(paths=[folder], tokens=64) as index:
+    with mlxbert.open_index(paths=[folder], tokens=32) as index:  # a paragraph each
         for _ in index.update():  # the work is done while its events are read
             pass
         for question in given.questions:
-            hits = index.search(question, paths=[folder], top_k=3, min_score=CLOSE)
+            hits = index.search(question, paths=[folder], top_k=1, min_score=CLOSE)
             found = index.answer(question, model=model, hits=hits) if hits else None
             print(question)
             if found is None or found.answer is None:

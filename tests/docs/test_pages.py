@@ -32,7 +32,10 @@ MAIN = (
     'mlxbert fill-mask "Tokyo is the largest city in [MASK]."'
 )
 TESTS = 'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest -n auto --dist loadfile'
-LINKING = [*DOCS, "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md", "weights/builtin/README.md"]
+LINKING = [
+    *DOCS,
+    *("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md", "weights/builtin/README.md"),
+]
 
 
 def test_the_readme_has_the_two_commands_verbatim() -> None:
