@@ -8,7 +8,7 @@ the answer in them, or says that they have none. The line is the one on which th
 
 mlxbert has no built-in model that answers questions. Without `--model`, the first run trains one from 257 invented
 questions (`examples/data/questions.jsonl`; one in seven has no answer), in the folder `small-answers`. It knows only
-such simple questions (who, where, when, how much, how long), and gets about one in four wrong even then. A model that
+such simple questions (who, where, when, how much, how long), and gets about a third wrong even then. A model that
 was trained on a large data set, as in the second command, answers any question; it is downloaded once.
 """
 

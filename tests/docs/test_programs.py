@@ -139,7 +139,7 @@ def test_the_student_is_closer_to_its_teacher_after_distillation(tmp_path: Path)
     }
     assert ends["teacher"] == ["6", "1.000"]
     layers, cosine = ends["student"]
-    assert layers == "3" and 0.7 < float(cosine) < 1
+    assert layers == "3" and 0.6 < float(cosine) < 1
     assert mlxbert.load(tmp_path / "small-model").config.num_stored_layers == 3
 
 
