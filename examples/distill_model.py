@@ -4,7 +4,8 @@
     python examples/distill_model.py notes.txt more.txt --teacher sentence-transformers/all-MiniLM-L6-v2 --steps 5000
 
 The student starts with three of the teacher's six layers, the last one among them, as it makes the vectors; `--layers`
-chooses others. From plain text the student learns to give the teacher's vectors (the objective `vectors`). It is compared with the teacher on texts that are not in the corpus: questions to the FAQ.
+chooses others. From plain text the student learns to give the teacher's vectors (the objective `vectors`). It is
+compared with the teacher on texts that are not in the corpus: questions to the FAQ.
 "cosine" is how close the vectors are to the teacher's (1: the same direction), "ms" the time for these 20 questions.
 
 Without files of your own, the corpus is the prose of this project's documentation: enough to see the student come
