@@ -1,4 +1,4 @@
-"""Distil a small model from a larger one: half the layers, and nearly the same vectors.
+"""Distil a small model from a larger one: half the layers, and similar vectors.
 
     python examples/distill_model.py
     python examples/distill_model.py notes.txt more.txt --teacher sentence-transformers/all-MiniLM-L6-v2 --steps 5000
