@@ -26,7 +26,7 @@ _COMPLETION = {
 
 
 @dataclass(frozen=True)
-class _Row:
+class HelpRow:
     """A row of the help for an option, an argument or a command: what a user types, and what it means."""
 
     name: str
@@ -50,10 +50,10 @@ def draw(path: str, command: Any, *, whole: bool) -> Iterator["rich.Text"]:
         yield rich.Text()
         yield from map(rich.Text, console.wrapped(paragraph, width))
     yield rich.Text()
-    panels = _panels(command, whole=whole)
-    longest = max((len(row.left) for rows in panels.values() for row in rows), default=0)
+    rows_of = panels(command, whole=whole)
+    longest = max((len(row.left) for rows in rows_of.values() for row in rows), default=0)
     indent = min(longest + 4, _NAMES_WIDTH) if width >= _WIDE else 6
-    for panel, rows in panels.items():
+    for panel, rows in rows_of.items():
         yield from [rich.Text(panel, "bold")] if panel else []
         for row in rows:
             yield from _explained(row, width, indent)
@@ -70,17 +70,17 @@ def _more(path: str, command: Any) -> str:
     return f"`{' '.join([program, 'help', *words])}` explains the options."
 
 
-def _panels(command: Any, *, whole: bool) -> dict[str, list[_Row]]:
+def panels(command: Any, *, whole: bool) -> dict[str, list[HelpRow]]:
     """Returns the rows of each panel, by the name of the panel.
 
     The panel without a name comes first. It has the required options and the options that only this command has.
     """
-    commands: dict[str, list[_Row]] = {}
+    commands: dict[str, list[HelpRow]] = {}
     for name in command.list_commands(None) if hasattr(command, "commands") else ():
         child = command.commands[name]
         if not child.hidden:
-            commands.setdefault(child.rich_help_panel or "Commands", []).append(_Row(name, "", _first(child)))
-    options: dict[str, list[_Row]] = {}
+            commands.setdefault(child.rich_help_panel or "Commands", []).append(HelpRow(name, "", _first(child)))
+    options: dict[str, list[HelpRow]] = {}
     for parameter in (option for option in command.params if not option.hidden):
         panel = "Options" if commands else "" if parameter.required else parameter.rich_help_panel or ""
         options.setdefault(panel, []).append(_row(parameter, whole=whole))
@@ -92,19 +92,19 @@ def _first(command: Any) -> str:
     return _CLAUSE.split(command.help or "", maxsplit=1)[0]
 
 
-def _row(parameter: Any, *, whole: bool) -> _Row:
+def _row(parameter: Any, *, whole: bool) -> HelpRow:
     text = _COMPLETION.get(parameter.name, parameter.help or "")
     sentence, *rest = _SENTENCE.split(text, maxsplit=1)
     facts = "; ".join(_facts(parameter, text if whole else sentence, whole=whole))
     text = f"{sentence} ({facts})" if facts else sentence
     text += f". {rest[0]}".rstrip() if whole and rest else ""
     if parameter.param_type_name == "argument":
-        return _Row(parameter.metavar, "", text)
+        return HelpRow(parameter.metavar, "", text)
     long = [name for name in parameter.opts if name.startswith("--")]
     short = [name for name in parameter.opts if not name.startswith("--")]
     if parameter.secondary_opts:
         long = [f"--[no-]{name.removeprefix('--')}" for name in long]
-    return _Row(", ".join(["/".join(long), *short]), "" if parameter.is_flag else metavar_of(parameter), text)
+    return HelpRow(", ".join(["/".join(long), *short]), "" if parameter.is_flag else metavar_of(parameter), text)
 
 
 def metavar_of(parameter: Any) -> str:
@@ -131,7 +131,7 @@ def _facts(parameter: Any, text: str, *, whole: bool) -> Iterator[str]:
         default = getattr(parameter.default, "value", parameter.default) if default else None
     if parameter.required and parameter.param_type_name == "option":
         yield "required"
-    if default is not None and default is not False and default != ():
+    if default is not None and default is not False and default not in ((), ""):
         yield f"default: {'yes' if default is True else default}"
     choices = choices_of(parameter)
     listed = ", ".join(choice for choice in choices if choice != default)
@@ -149,7 +149,7 @@ def usage(command: Any) -> str:
     return " ".join(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments)
 
 
-def _explained(row: _Row, width: int, indent: int) -> Iterator["rich.Text"]:
+def _explained(row: HelpRow, width: int, indent: int) -> Iterator["rich.Text"]:
     """Draws a row of the help: the name, and the text next to it or, in a narrow terminal, below it."""
     left = rich.Text.assemble("  ", (row.name, "bold cyan"), (f" {row.metavar}" if row.metavar else "", "yellow"))
     lines = console.wrapped(row.text, width - indent)
