@@ -6,7 +6,7 @@ each kind of result; everything else is declared in its own module.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,10 @@ class Api:
         return self._class(name, first)
 
     def _function(self, directive: str, name: str, overloads: Sequence[Any]) -> list[str]:
-        signatures = [f"{name}{_signature(one.parameters)}{_arrow(one.returns)}" for one in overloads]
-        head = f".. {directive}:: " + f"\n{' ' * 6}".join(signatures)
+        types = {one.name: _united(overloads, one.name) for one in overloads[0].parameters}
+        results = " | ".join(dict.fromkeys(str(one.returns) for one in overloads if one.returns is not None))
+        arrow = f" -> {results}" if results else ""
+        head = f".. {directive}:: {name}{_signature(overloads[0].parameters, types)}{arrow}"
         options = ["   :async:"] if "async" in overloads[0].labels else []
         return [head, *options, "", *self._docstring(overloads[0]), ""]
 
@@ -102,7 +104,7 @@ class Api:
         kinds = {section.kind.value for section in sections}
         called = "parameters" in kinds or "attributes" not in kinds and "__init__" in declared.members
         error = name.endswith("Error")
-        signature = _signature(declared.parameters) if called else ""
+        signature = _signature(declared.parameters, {}) if called else ""
         lines = [f".. {'py:exception' if error else 'py:class'}:: {name}{signature}", ""]
         bases = [str(base).rpartition(".")[2] for base in declared.bases]
         public = [f"``{base}``" if base not in self.homes else to_rst(f"`{base}`", self.homes) for base in bases]
@@ -179,7 +181,13 @@ def _exported(stub: str) -> Iterator[tuple[str, str]]:
             yield from ((str(node.module), alias.name) for alias in node.names if alias.asname == alias.name)
 
 
-def _signature(parameters: Iterable[Any]) -> str:
+def _united(overloads: Sequence[Any], name: str) -> str:
+    """The types of a parameter in all overloads; of choices, those of the overload that has most."""
+    types = [*dict.fromkeys(_type(one.parameters[name].annotation)[0] for one in overloads)]
+    return max(types, key=len) if types[0].startswith("Literal[") else " | ".join(types)
+
+
+def _signature(parameters: Iterable[Any], types: Mapping[str, str]) -> str:
     """The parameters in parentheses, without `self` and private ones."""
     written, keywords = [], False
     for one in parameters:
@@ -189,13 +197,10 @@ def _signature(parameters: Iterable[Any]) -> str:
         if one.kind.value == "keyword-only" and not keywords:
             written.append("*")
         keywords = keywords or one.kind.value in ("keyword-only", "variadic positional")
-        text = stars + one.name + (f": {_type(one.annotation)[0]}" if one.annotation is not None else "")
+        kind = types.get(one.name, _type(one.annotation)[0])
+        text = stars + one.name + (f": {kind}" if kind else "")
         written.append(text + (f" = {one.default}" if one.default is not None and not stars else ""))
     return f"({', '.join(written)})".replace("\\", "\\\\")
-
-
-def _arrow(returns: Any) -> str:
-    return f" -> {returns}" if returns is not None else ""
 
 
 def _type(annotation: Any) -> tuple[str, str]:

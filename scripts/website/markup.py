@@ -8,7 +8,11 @@ _SPECIAL = re.compile(r"([\\*_|<>\[\]])")
 
 
 def to_rst(text: str, names: Collection[str] = ()) -> str:
-    """The same text as reStructuredText; code that is one of the `names` of the package becomes a link."""
+    """The same text as reStructuredText.
+
+    Code that is one of the `names` of the package becomes a link: a class, or a name after `mlxbert.`. The name of a
+    function alone may also be an option or a field.
+    """
     parts = _CODE.split(text)
     return "".join(_code(part, names) if place % 2 else _SPECIAL.sub(r"\\\1", part) for place, part in enumerate(parts))
 
@@ -16,7 +20,8 @@ def to_rst(text: str, names: Collection[str] = ()) -> str:
 def _code(text: str, names: Collection[str]) -> str:
     """A piece of code; the escaped spaces around it are not shown, and let a letter follow it."""
     name = text.removeprefix("mlxbert.")
-    written = f":py:obj:`{name} <mlxbert.{name}>`" if name in names else f"``{' '.join(text.split())}``"
+    linked = name in names and (name != text or name[0].isupper())
+    written = f":py:obj:`{text} <mlxbert.{name}>`" if linked else f"``{' '.join(text.split())}``"
     return rf"\ {written}\ "
 
 
