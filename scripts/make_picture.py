@@ -1,7 +1,7 @@
 """Draws the pictures of a terminal in `docs/`, from what the commands print.
 
 `python scripts/make_picture.py [NAME…]` runs the commands of all pictures, or of those that are named, in a
-pseudo-terminal, in an empty folder, with the built-in model.
+pseudo-terminal, in a new folder, with the built-in model. A picture with the name of a command's page is shown there.
 """
 
 import os
@@ -64,7 +64,7 @@ PICTURES = {
         )
     ),
     "search": Picture(('mlxbert search "can I resume an interrupted training" docs -q --top-k 3',)),
-    "finetune": Picture(
+    "finetune-classify": Picture(
         ("mlxbert finetune classify --train questions.csv --output my-classifier --no-few-shot --epochs 8",),
         first="loss",
         last="confusion",

@@ -35,6 +35,7 @@ class HelpRow:
 
     @property
     def left(self) -> str:
+        """The name and the placeholder of its value."""
         return f"{self.name} {self.metavar}".rstrip()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-from scripts.website.markup import heading, indented, to_rst
+from website.markup import heading, indented, to_rst
 
 _STUB = "mlxbert/__init__.pyi"
 _HOME = re.compile(r"^# from (\S+) import (\w+) as \2$", re.MULTILINE)
@@ -102,7 +102,7 @@ class Api:
     def _class(self, name: str, declared: Any) -> list[str]:
         sections = declared.docstring.parsed if declared.docstring else []
         kinds = {section.kind.value for section in sections}
-        called = "parameters" in kinds or "attributes" not in kinds and "__init__" in declared.members
+        called = "parameters" in kinds or ("attributes" not in kinds and "__init__" in declared.members)
         error = name.endswith("Error")
         signature = _signature(declared.parameters, {}) if called else ""
         lines = [f".. {'py:exception' if error else 'py:class'}:: {name}{signature}", ""]
@@ -111,7 +111,9 @@ class Api:
         if any(base in self.homes for base in bases):
             lines += [f"   Base class: {', '.join(public)}", ""]
         lines += [*self._docstring(declared), ""]
-        described = {one.name: one.description for part in sections if part.kind.value == "attributes" for one in part.value}
+        described = {
+            one.name: one.description for part in sections if part.kind.value == "attributes" for one in part.value
+        }
         for member in declared.members.values():
             if not member.name.startswith("_") and not member.is_alias:
                 lines += [indented("\n".join(self._member(member, described.pop(member.name, "")))), ""]
@@ -131,7 +133,14 @@ class Api:
             shortcut = f"The function :py:func:`mlxbert.{member.name}` with this model as its first argument."
             return [f".. py:method:: {member.name}(...)", _UNLISTED, "", indented(shortcut), ""]
         if "property" in member.labels:
-            return [f".. py:property:: {member.name}", _UNLISTED, *_typed(str(member.annotation)), "", *self._docstring(member), ""]
+            return [
+                f".. py:property:: {member.name}",
+                _UNLISTED,
+                *_typed(str(member.annotation)),
+                "",
+                *self._docstring(member),
+                "",
+            ]
         annotation, default, help = _field(member)
         return _attribute(member.name, annotation, default, to_rst(text or help, self.homes))
 

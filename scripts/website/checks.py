@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from scripts.website.commands import file_name
+from website.commands import file_name
 
 _LOADED = {"src", "srcset", "poster", "data", "background"}  # attributes whose addresses a browser loads
 _LINKED = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-prefetch", "modulepreload", "manifest"}

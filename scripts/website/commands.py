@@ -1,20 +1,28 @@
 """A page for each command, made of the same declarations as its help."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from mlxbert.cli.views.help import HelpRow, panels, usage
-from scripts.website.markup import heading, indented, to_rst
 from tests.helpers.commands import COMMANDS, PROGRAM
+from website.markup import heading, indented, to_rst
 
 
-def write_commands(target: Path) -> None:
-    """Writes `commands.rst`, the list of all commands, and a page for each command into the folder `commands`."""
+def write_commands(root: Path, target: Path) -> None:
+    """Writes `commands.rst`, the list of all commands, and a page for each command into the folder `commands`.
+
+    The page of a command shows its picture, if `docs/` has one: `docs/models-list.svg` for `models list`.
+    """
     folder = target / "commands"
     folder.mkdir()
     for name, command in COMMANDS.items():
-        (folder / f"{file_name(name)}.rst").write_text("\n".join(_page(name, command)), encoding="utf-8")
+        picture = root / "docs" / f"{file_name(name)}.svg"
+        if picture.exists():
+            shutil.copyfile(picture, target / picture.name)
+        lines = _page(name, command, picture.name if picture.exists() else "")
+        (folder / f"{file_name(name)}.rst").write_text("\n".join(lines), encoding="utf-8")
     (target / "commands.rst").write_text("\n".join(_overview()), encoding="utf-8")
 
 
@@ -23,13 +31,15 @@ def file_name(command: str) -> str:
     return command.replace(" ", "-")
 
 
-def _page(name: str, command: Any) -> Iterator[str]:
+def _page(name: str, command: Any, picture: str) -> Iterator[str]:
     yield from heading(f"mlxbert {name}", "=")
     yield from _code(f"mlxbert {name} [OPTIONS] {usage(command)}".rstrip())
     about, _, example = command.help.partition("Example: ")
     for paragraph in about.split("\n\n"):
         yield from [to_rst(" ".join(paragraph.split())), ""]
     yield from ["**Example**", "", *_code(example.strip())]
+    if picture:
+        yield from [f".. image:: /{picture}", f"   :alt: mlxbert {name} in a terminal", ""]
     yield from [f".. program:: mlxbert {name}", ""]
     for panel, rows in panels(command, whole=True).items():
         yield from heading(panel or "Arguments and options", "-")
@@ -61,4 +71,10 @@ def _overview() -> Iterator[str]:
         for name in sorted(names):
             first = " ".join(COMMANDS[name].help.split("\n\n")[0].split())
             yield from [f":doc:`mlxbert {name} <commands/{file_name(name)}>`", indented(to_rst(first)), ""]
-        yield from [".. toctree::", "   :hidden:", "", *(f"   commands/{file_name(name)}" for name in sorted(names)), ""]
+        yield from [
+            ".. toctree::",
+            "   :hidden:",
+            "",
+            *(f"   commands/{file_name(name)}" for name in sorted(names)),
+            "",
+        ]

@@ -19,7 +19,7 @@ html_static_path = [str(Path(__file__).parent / "style.css")]
 html_css_files = ["style.css"]
 html_copy_source = html_show_sourcelink = False  # the pages that Sphinx reads are generated
 html_use_index = html_domain_indices = False  # the search finds every name
-html_theme_options = {"top_of_page_buttons": []}
+html_theme_options: dict[str, object] = {"top_of_page_buttons": []}  # the pages that Sphinx reads have no address
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # examples in JSON leave values out with …

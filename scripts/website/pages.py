@@ -3,6 +3,9 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 import tomllib
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +31,19 @@ def site_name(path: str) -> str:
     pure = PurePosixPath(path.removeprefix("docs/")).with_suffix("")
     parts = pure.parent.parts if pure.name == "README" and len(pure.parts) > 1 else pure.parts
     return "-".join(parts).lower()
+
+
+def render(source: Path, site: Path) -> None:
+    """Makes a site of the pages in a folder.
+
+    Raises:
+        SystemExit: Sphinx has warned: of a broken link, of a page that is not in the navigation, …
+    """
+    with tempfile.TemporaryDirectory() as state:
+        options = ["-W", "--keep-going", "-q", "-j", "auto", "-c", str(Path(__file__).parent), "-d", state]
+        command = [sys.executable, "-m", "sphinx", "-b", "html", *options, str(source), str(site)]
+        if subprocess.run(command, check=False).returncode:
+            raise SystemExit("error: the site is not complete, see the warnings above")
 
 
 class Site:

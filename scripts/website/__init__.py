@@ -1,0 +1,1 @@
+"""The documentation site (see `__main__.py`)."""
