@@ -42,7 +42,7 @@ def main() -> None:
     """Builds and checks the site, and says how large it is."""
     site, start = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site"), time.perf_counter()
     if site.exists() and not (site / "objects.inv").is_file():
-        raise SystemExit(f"error: {site} exists, and is no site that could be replaced")
+        raise SystemExit(f"error: {site} exists and does not hold a site; name another folder")
     shutil.rmtree(site, ignore_errors=True)
     try:
         build(ROOT, site)

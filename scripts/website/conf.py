@@ -18,6 +18,7 @@ html_baseurl = os.environ.get("SITE_URL", "")
 html_static_path = [str(Path(__file__).parent / "style.css")]
 html_css_files = ["style.css"]
 html_copy_source = html_show_sourcelink = False  # the pages that Sphinx reads are generated
+html_show_copyright = False
 html_use_index = html_domain_indices = False  # the search finds every name
 html_theme_options: dict[str, object] = {"top_of_page_buttons": []}  # the pages that Sphinx reads have no address
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"

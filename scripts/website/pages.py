@@ -99,7 +99,7 @@ class Site:
             return Path(path).name
         if Path(path).suffix in _SHOWN:
             return self._source(path)
-        raise ValueError(f"{page}: {link} is no page of the site; add {path} to {NAVIGATION}")
+        raise ValueError(f"{page}: {link} leads to a file without a page on the site; add {path} to {NAVIGATION}")
 
     def _source(self, path: str) -> str:
         """Writes a page that shows a program or another text of the repository."""
