@@ -142,6 +142,8 @@ class Api:
                 "",
             ]
         annotation, default, help = _field(member)
+        if not (annotation or text or help):
+            return []  # set by the constructor, and described by its parameters
         return _attribute(member.name, annotation, default, to_rst(text or help, self.homes))
 
     def _docstring(self, declared: Any) -> list[str]:
