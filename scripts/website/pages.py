@@ -14,7 +14,7 @@ NAVIGATION = "docs/navigation.toml"
 _FRONT = "docs/index.md"
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s:]+)(\))")  # a colon: it leaves the repository
-_PICTURES = {".svg", ".png"}
+_COPIED = {".svg", ".png", ".ipynb"}  # pictures, and files that a reader downloads
 _SHOWN = {".py": "python", "": "text"}  # files that are shown as they are, with their language
 
 
@@ -90,11 +90,11 @@ class Site:
         if not name:
             return link
         path = os.path.normpath(PurePosixPath(page).parent / name)
-        if path.startswith("..") or not (self.root / path).is_file():
+        if path.startswith("..") or not (self.root / path).exists():
             raise ValueError(f"{page}: {link} leads to no file of the repository")
         if path in self.included:
             return f"{site_name(path)}.md{hash_sign}{anchor}"
-        if Path(path).suffix in _PICTURES:
+        if Path(path).suffix in _COPIED:
             shutil.copyfile(self.root / path, self.target / Path(path).name)
             return Path(path).name
         if Path(path).suffix in _SHOWN:
@@ -102,9 +102,11 @@ class Site:
         raise ValueError(f"{page}: {link} leads to a file without a page on the site; add {path} to {NAVIGATION}")
 
     def _source(self, path: str) -> str:
-        """Writes a page that shows a program or another text of the repository."""
+        """Writes a page that shows a program or another text of the repository, or the names in a folder."""
         name = f"{path.replace('/', '-').removesuffix('.py').lower()}.md"
-        text, language = (self.root / path).read_text(encoding="utf-8"), _SHOWN[Path(path).suffix]
+        file, language = self.root / path, _SHOWN[Path(path).suffix]
+        names = sorted(one.name for one in file.iterdir()) if file.is_dir() else []
+        text = "\n".join(names) if names else file.read_text(encoding="utf-8")
         lines = ["---", "orphan: true", "---", f"# {path}", f"```{language}", text.rstrip("\n"), "```", ""]
         (self.target / name).write_text("\n".join(lines), encoding="utf-8")
         return name
