@@ -184,7 +184,7 @@ class _Merge:
         if all(value == first for value in values):
             return first
         if not all(isinstance(value, int | float) and value == int(value) for value in values):
-            raise MlxbertError(f"an argument depends on the batch, but is no whole number: {values}")
+            raise MlxbertError(f"an argument depends on the batch, but is not a whole number: {values}")
         return self._size([*map(int, values)])
 
     def _size(self, values: list[int]) -> Size:
@@ -192,7 +192,7 @@ class _Merge:
         solved = np.linalg.lstsq(np.array(terms, np.float64), np.array(values, np.float64), rcond=None)[0]
         size = Size(tuple(int(factor) for factor in solved.round()))
         if [size.at(*batch) for batch in self.batches] != values:
-            raise MlxbertError(f"a size is no formula of the rows and the length of a batch: {values}")
+            raise MlxbertError(f"a size is not a polynomial of the rows and the length of a batch: {values}")
         return size
 
     def constant(self, arrays: Sequence[mx.array]) -> Constant | Size:
@@ -208,7 +208,7 @@ class _Merge:
         for array, batch in zip(arrays, self.batches, strict=True):
             part = table[start.at(*batch) :][: array.size]
             if not np.array_equal(np.array(array), part):
-                raise MlxbertError("a constant depends on the batch, but is no part of the longest batch's constant")
+                raise MlxbertError("a constant depends on the batch, but is not a part of the longest batch's constant")
         return Constant(table, start, count)
 
 
