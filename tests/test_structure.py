@@ -170,9 +170,17 @@ def test_only_the_device_module_imports_mlx_and_the_command_line_never() -> None
         assert "mlx" not in uses or module == "mlxbert.machine.device", module
         measuring = ("mlxbert.bench.torch_peer", "mlxbert.bench.training_steps")  # that measure them
         peers = set() if module in measuring else {"torch", "transformers"}
-        assert not uses & {"sentencepiece", "click", *peers}, module
+        assert not uses & {"click", *peers}, module
         if not module.startswith("mlxbert.cli"):
             assert not uses & {"rich", "typer"}, module
+
+
+def test_only_the_training_of_vocabularies_imports_sentencepiece_and_not_before_it_trains() -> None:
+    assert [module for module, path in MODULES.items() if "sentencepiece" in _imports(path)] == [
+        "mlxbert.pretraining.subword_training"
+    ]
+    top = _tree(MODULES["mlxbert.pretraining.subword_training"]).body
+    assert "sentencepiece" not in {name.name for node in top if isinstance(node, ast.Import) for name in node.names}
 
 
 def test_layers_do_not_know_what_computes_them() -> None:

@@ -5,7 +5,6 @@ numbers characters in the order of a hash table. A WordPiece vocabulary is there
 beginnings are marked, and then written as WordPiece.
 """
 
-import importlib
 import io
 import itertools
 import json
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError
 
 MAX_ALPHABET = 1000  # characters of a WordPiece vocabulary, as in BERT
 MAX_CHARACTERS = 100  # of a token
@@ -133,7 +132,8 @@ def unigram(texts: Texts, characters: Characters, size: int, *, cased: bool) -> 
 
     If the corpus is long, only every second sentence is used, or every third, and so on.
     """
-    sentencepiece = _import_sentencepiece()
+    import sentencepiece  # only here: no other command waits for this import
+
     counts: Counter[str] = Counter()
     for character, count in characters.counts.items():
         for normal in unicodedata.normalize("NFKC", character):
@@ -216,13 +216,3 @@ def _check_size(size: int, minimum: int, what: str) -> None:
             f"size is {size:,}, expected at least {minimum:,} for the special tokens and {what}",
             hint="choose a larger size, such as 30,000",
         )
-
-
-def _import_sentencepiece() -> Any:
-    try:
-        return importlib.import_module("sentencepiece")
-    except ImportError:
-        raise MlxbertError(
-            "training a unigram vocabulary needs the package sentencepiece",
-            hint='pip install "mlxbert[unigram]", or: pip install sentencepiece',
-        ) from None

@@ -122,7 +122,7 @@ def vocabulary(
     Args:
         files: Text files: `.txt`, `.jsonl` or `.json`, optionally compressed with `.gz` or `.xz`.
         output: The folder to write, new or empty.
-        kind: `wordpiece` like BERT, `bpe` like RoBERTa, or `unigram` like XLM-RoBERTa, which needs sentencepiece.
+        kind: `wordpiece` like BERT, `bpe` like RoBERTa, or `unigram` like XLM-RoBERTa.
         size: The number of tokens, special tokens included.
         cased: Whether a `wordpiece` vocabulary distinguishes case; the other kinds always do.
         field: The field of JSON objects that holds the text.
@@ -135,7 +135,7 @@ def vocabulary(
     Raises:
         ArgumentError: An argument is invalid, or `size` is too small for the characters of the corpus.
         InputError: A file is unreadable or has no usable text.
-        MlxbertError: sentencepiece is missing, or the folder cannot be written.
+        MlxbertError: The folder cannot be written.
     """
     if kind not in KINDS:
         raise not_one_of("kind", kind, KINDS)
