@@ -1,7 +1,11 @@
 """The help: a line for each option and command, right defaults, and completion in a shell."""
 
 import inspect
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +168,43 @@ def test_the_script_of_completion_is_that_of_the_named_shell(tmp_path: Path) -> 
     assert "COMPREPLY" in scripts["bash"] and "complete --command mlxbert" in scripts["fish"]
     assert process("--show-completion=zsh").out == scripts["zsh"]
     process("--show-completion", "csh").fails(2, "'csh'", "zsh")
+
+
+# Each prints what a shell offers after `mlxbert WORDS`, with the script of --show-completion in $SCRIPT. bash and zsh
+# have variables for the words of the line; in zsh, the function that shows the offers prints them.
+OFFERED = {
+    "bash": 'source "$SCRIPT"; COMP_WORDS=($LINE); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _mlxbert_completion mlxbert; '
+    'printf "%s\\n" "${COMPREPLY[@]}"',
+    "zsh": 'compdef() { :; }; _arguments() { print -r -- "$@"; }; source "$SCRIPT"; words=($=LINE); CURRENT=$#words; '
+    "_mlxbert_completion",
+    "fish": 'source $SCRIPT; complete --do-complete "$LINE"',
+}
+LINES = {  # what is typed: what must be offered, and what must not
+    "fi": ("fill-mask finetune", "embed"),
+    "embed --pooling mean": ("mean mean_sqrt_len", "max"),
+    "embed --pool": ("--pooling", "--input"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", OFFERED)
+def test_shells_complete_commands_options_and_values(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    program, script = tmp_path / "bin" / "mlxbert", tmp_path / "completion"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlxbert "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    script.write_text(process("--show-completion", shell).out, encoding="utf-8")
+    variables = {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "SCRIPT": str(script),
+        "HOME": str(tmp_path),
+    }
+    for typed, (offers, others) in LINES.items():
+        environment = {**os.environ, **variables, "LINE": f"mlxbert {typed}"}
+        done = subprocess.run(
+            [shell, "-c", OFFERED[shell]], env=environment, capture_output=True, text=True, check=True
+        )
+        offered = set(re.split(r"[\s\"():']+", done.stdout))
+        assert set(offers.split()) <= offered and not set(others.split()) & offered, (typed, done.stdout, done.stderr)
