@@ -18,6 +18,7 @@ from tests.helpers.commands import COMMANDS, PROGRAM
 ROOT = Path(__file__).parents[1]
 GROUPS = [name for name, command in PROGRAM.commands.items() if hasattr(command, "commands")]
 setuptools = pytest.importorskip("setuptools", minversion="77", reason="packaging needs setuptools 77: .[test] has it")
+pytest.importorskip("pip", reason="pip builds the wheel of the sdist; environments of uv have none")
 
 
 def _run(*command: str, cwd: Path) -> str:
@@ -37,17 +38,24 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The files of a release, built from this checkout without network."""
+    """The files of a release: those in `MLXBERT_TEST_DIST`, or built from this checkout, without network."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("no checkout")
     folder = tmp_path_factory.mktemp("packaging")
+    if given := os.environ.get("MLXBERT_TEST_DIST"):
+        return _with_wheel_of_sdist(ROOT / given, folder)
     ignored = shutil.ignore_patterns(".git", ".venv", ".*cache", "__pycache__", "build", "dist", "man", "*.egg-info")
     shutil.copytree(ROOT, folder / "source", symlinks=True, ignore=ignored)
     _run(sys.executable, str(ROOT / "scripts" / "man_pages.py"), str(folder / "source" / "man"), cwd=folder)
     build = "import sys; from setuptools import build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
     for kind in ("sdist", "wheel"):
         _run(sys.executable, "-c", build, kind, str(folder), cwd=folder / "source")
-    (sdist,), (direct,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return _with_wheel_of_sdist(folder, folder)
+
+
+def _with_wheel_of_sdist(dist: Path, folder: Path) -> Built:
+    """Adds the wheel that pip makes of the sdist in `dist`, without network."""
+    (sdist,), (direct,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
     options = ("--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", "of-sdist")
     _run(sys.executable, "-m", "pip", "wheel", *options, str(sdist), cwd=folder)
     (wheel,) = (folder / "of-sdist").glob("*.whl")
