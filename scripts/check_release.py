@@ -12,7 +12,6 @@ import http.server
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PYTHONS = tuple(f"python3.{minor}" for minor in range(11, 15))
 ASKED, EXPECTED = ("fill-mask", "Tokyo is the largest city in [MASK].", "--top-k", "1"), '"token": "japan"'
-RUNS = 15  # starts of Python that are measured, after two that are not
+RUNS = 15  # starts of Python that are measured
 MOST_IMPORT = 20.0  # milliseconds that `import mlxbert` may add to the start of Python
 
 
@@ -99,14 +98,17 @@ def size(folder: Path) -> float:
 
 
 def import_time(python: Path, environment: Mapping[str, str], folder: Path) -> float:
-    """The milliseconds that `import mlxbert` adds to the start of Python: the difference of two medians."""
+    """The milliseconds that `import mlxbert` adds to the start of Python.
+
+    It is the difference of the fastest starts, taken in turn: other programs on the machine only make starts slower.
+    """
     times: dict[str, list[float]] = {"": [], "import mlxbert": []}
-    for _ in range(RUNS + 2):
+    for _ in range(RUNS):
         for code, measured in times.items():
             start = time.perf_counter()
             run(python, "-c", code, env=environment, cwd=folder)
             measured.append(time.perf_counter() - start)
-    bare, imported = (statistics.median(measured[2:]) for measured in times.values())
+    bare, imported = (min(measured) for measured in times.values())
     return (imported - bare) * 1000
 
 
