@@ -15,7 +15,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.cli.app import make_app
-from mlxbert.cli.views.help import HelpRow, _first, panels, usage
+from mlxbert.cli.views.help import HelpRow, first_clause, panels, usage
 from mlxbert.version import __version__
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -63,7 +63,7 @@ def page(path: tuple[str, ...], command: Any, others: list[str]) -> str:
     examples = [text.removeprefix(_EXAMPLE) for text in details if text.startswith(_EXAMPLE)]
     lines = [
         f'.TH {escaped(name.upper())} 1 "" "mlxbert {__version__}" "mlxbert"',
-        *(".SH NAME", f"{escaped(name)} \\- {escaped(_first(command))}"),
+        *(".SH NAME", f"{escaped(name)} \\- {escaped(first_clause(command))}"),
         *(".SH SYNOPSIS", f"\\fB{escaped(' '.join(path))}\\fP [\\fIOPTIONS\\fP] {escaped(usage(command))}"),
         *(".SH DESCRIPTION", paragraph(about)),
     ]

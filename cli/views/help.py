@@ -80,7 +80,7 @@ def panels(command: Any, *, whole: bool) -> dict[str, list[HelpRow]]:
     for name in command.list_commands(None) if hasattr(command, "commands") else ():
         child = command.commands[name]
         if not child.hidden:
-            commands.setdefault(child.rich_help_panel or "Commands", []).append(HelpRow(name, "", _first(child)))
+            commands.setdefault(child.rich_help_panel or "Commands", []).append(HelpRow(name, "", first_clause(child)))
     options: dict[str, list[HelpRow]] = {}
     for parameter in (option for option in command.params if not option.hidden):
         panel = "Options" if commands else "" if parameter.required else parameter.rich_help_panel or ""
@@ -88,7 +88,7 @@ def panels(command: Any, *, whole: bool) -> dict[str, list[HelpRow]]:
     return commands | {panel: options[panel] for panel in (*_PANELS, *options) if panel in options}
 
 
-def _first(command: Any) -> str:
+def first_clause(command: Any) -> str:
     """Returns the first clause of a command's help."""
     return _CLAUSE.split(command.help or "", maxsplit=1)[0]
 
