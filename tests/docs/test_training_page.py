@@ -1,4 +1,4 @@
-"""The tables of the page on training are those of the source: defaults, metrics, fields of events."""
+"""The tables of the pages on training are those of the source: defaults, metrics, fields of events."""
 
 import dataclasses
 import re
@@ -10,10 +10,11 @@ from mlxbert.training.options.loop_options import TrainingOptions
 from mlxbert.training.options.training_tasks import TASKS
 from tests.docs.pages import DOCS, rows
 
-PAGE = "docs/training.md"
+PAGES = ("docs/training.md", "docs/training-options.md", "docs/training-adapters.md")  # with tables of options
 LINES = {  # of all tables, by their first cells
     line.split(" | ")[0].strip("| "): line.split(" | ")[1:]
-    for line in DOCS[PAGE].splitlines()
+    for page in PAGES
+    for line in DOCS[page].splitlines()
     if line.startswith("| `") and " | " in line
 }
 EVENTS = {
@@ -37,12 +38,12 @@ def test_defaults_of_the_table_are_those_of_the_loop() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_metrics_of_the_table_are_those_of_the_task(task: str) -> None:
-    found = re.search(rf"^\| `{task}`(?:, entities)? \| (`.*`) \|$", DOCS[PAGE], re.MULTILINE)
+    found = re.search(rf"^\| `{task}`(?:, entities)? \| (`.*`) \|$", DOCS["docs/evaluation.md"], re.MULTILINE)
     assert found and re.findall(r"`([\w@]+)`", found[1]) == [*TASKS[task].metrics]
 
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_fields_of_events_are_in_the_table(name: str) -> None:
-    listed = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[2]) for cells in rows(PAGE, "event")}
+    listed = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[2]) for cells in rows("docs/training-runs.md", "event")}
     own = {field.name for field in dataclasses.fields(EVENTS[name])} - {"run"}
     assert set(listed[name]) == own
