@@ -15,6 +15,7 @@ from mlxbert.cli.views import console
 from mlxbert.cli.views.hit_list import HitList
 from mlxbert.cli.views.search import near
 from mlxbert.errors import MlxbertError
+from mlxbert.optional_packages import install_command
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -228,5 +229,5 @@ def require_package() -> None:
     try:
         import prompt_toolkit  # noqa: F401
     except ImportError:
-        hint = 'pip install "mlxbert[interactive]", or give a query: mlxbert search QUERY PATH'
+        hint = f"{install_command('interactive')}, or give a query: mlxbert search QUERY PATH"
         raise MlxbertError("the package prompt_toolkit is not installed", hint=hint) from None

@@ -40,7 +40,7 @@ ComputingDType = Annotated[
     DType,
     Option(
         "Dtype. Used for computations; with auto, it depends on the device. int8 is faster and less accurate; it needs "
-        "a Linux CPU and mlxbert[int8].",
+        "a Linux CPU and the packages of the extra int8.",
         panel="Model",
     ),
 ]

@@ -27,7 +27,7 @@ ROOMS = (
             "mlxbert.option_declarations",
             "mlxbert.invisible_characters",
         ),
-        *("mlxbert.other_libraries", "mlxbert.frozen_dict"),
+        *("mlxbert.other_libraries", "mlxbert.optional_packages", "mlxbert.frozen_dict"),
         *("mlxbert.results", "mlxbert.paths", "mlxbert.durable_files", "mlxbert.partial_folder", "mlxbert.progress"),
     ),
     ("mlxbert.machine", "mlxbert.labels", "mlxbert.config"),

@@ -4,6 +4,7 @@ import importlib.util
 from typing import Protocol
 
 from mlxbert.errors import ArgumentError
+from mlxbert.optional_packages import install_command
 from mlxbert.training.loop.events import Event
 
 
@@ -22,5 +23,5 @@ def require(package: str, option: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise ArgumentError(
             f"{option} needs the package {package}, which is not installed",
-            hint=f'install it with: pip install "mlxbert[{extra}]"',
+            hint=install_command(extra),
         )

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from mlxbert.cli.output.output_format import OutputFormat, stack, utf8
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.results.embed import Words
 from mlxbert.results.result import Failure
 
@@ -35,7 +36,7 @@ class Parquet(OutputFormat):
         except ImportError:
             raise MlxbertError(
                 f"--output {path}: writing a .parquet file needs pyarrow, which is not installed",
-                hint='pip install "mlxbert[parquet]", or: pip install pyarrow',
+                hint=install_command("parquet"),
             ) from None
 
     def _schema(self) -> Any:

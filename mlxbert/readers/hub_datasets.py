@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlxbert.errors import ArgumentError, HubError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.weights.hub.guard import guard_library
 
 HUB = "hub:"
@@ -32,7 +33,7 @@ def open_hub(name: str) -> Iterable[Mapping[str, Any]]:
     except ImportError:
         raise MlxbertError(
             f"{name}: reading datasets from the hub needs the package datasets, which is not installed",
-            hint='pip install "mlxbert[datasets]"',
+            hint=install_command("datasets"),
         ) from None
     guard_library()
     try:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlxbert.errors import InputError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.readers.class_names import name_classes, stored_class_names
 from mlxbert.readers.parsing import Binary, Item, Wanted, size_of
 from mlxbert.readers.pipes import LONGEST
@@ -23,7 +24,7 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
     except ImportError:
         raise MlxbertError(
             f"{source.name}: reading .parquet needs pyarrow, which is not installed",
-            hint='pip install "mlxbert[parquet]"',
+            hint=install_command("parquet"),
         ) from None
     if not source.file.seekable():
         raise InputError(

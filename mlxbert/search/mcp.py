@@ -26,6 +26,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
 from mlxbert.option_declarations import Bounds
+from mlxbert.optional_packages import install_command
 from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
@@ -271,7 +272,7 @@ def make_server(call: Callable[[Work], Awaitable[Answer]]) -> Any:
         from mcp.server.mcpserver import MCPServer
         from mcp_types import CallToolResult, TextContent, ToolAnnotations
     except ImportError:
-        raise MlxbertError("the package mcp is not installed", hint='pip install "mlxbert[mcp]"') from None
+        raise MlxbertError("the package mcp is not installed", hint=install_command("mcp")) from None
 
     def tool(method: Callable[..., Answer]) -> Callable[..., Awaitable[CallToolResult]]:
         """Wraps a method as a tool with the same parameters; converts its result to the protocol's form."""

@@ -17,6 +17,7 @@ from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.output.vector_columns import Npy
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
 
@@ -154,5 +155,5 @@ def test_parquet_without_pyarrow_is_refused_at_the_start(tmp_path: Path) -> None
         pytest.raises(MlxbertError, match="not installed") as caught,
     ):
         check_output(tmp_path / "x.parquet", False, formats.VECTORS)
-    assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint
+    assert caught.value.hint == install_command("parquet")
     assert not list(tmp_path.iterdir())

@@ -22,6 +22,7 @@ from mlxbert.cli import interactive_search as module
 from mlxbert.cli.interactive_search import SearchScreen, SearchThread, editor_command, open_in_editor
 from mlxbert.cli.views.hit_list import HitList
 from mlxbert.errors import InputError
+from mlxbert.optional_packages import install_command
 from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.search.index import Index
 from tests.helpers.program import call, command, environment, terminal
@@ -296,7 +297,7 @@ def test_without_a_query_only_a_terminal_is_searched(tmp_path: Path, monkeypatch
     assert "--answer works only with a query" in terminal("search", "--answer", "x", on=everywhere)[1]
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     _, shown = terminal("search", on=everywhere)
-    assert "prompt_toolkit is not installed" in shown and 'pip install "mlxbert[interactive]"' in shown
+    assert "prompt_toolkit is not installed" in shown and install_command("interactive") in shown
 
 
 @pytest.mark.slow

@@ -2,37 +2,21 @@
 
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, blocks, installs
-from tests.helpers.papers import pdf
+from tests.docs.pages import DOCS, ROOT, blocks, installs
 from tests.helpers.screen import Screen
 
 pytestmark = pytest.mark.slow
 
 ELLIPSIS = "…"  # on a line of its own: lines left out
 MEMORY = re.compile(r"(?<=to train, of )[\d.]+ [GT]B")  # of the machine
-# Pages of about the size of a chunk.
-ASSEMBLY = """
-Thank you for buying the L3 lamp. Unpack all of its parts and lay them on a soft cloth. There are a foot, a pole in two
-pieces, a shade and a bag of screws. Join both pieces of the pole: the arrows on them must meet. Screw the foot to the
-pole with the four long screws, and do not tighten them yet. Lead the cable through the hole in the foot. Stand the lamp
-up and see whether it is straight. Now tighten the screws, each a little at a time. Set the shade on the ring at the top
-and turn it to the left until it clicks. Keep the bag with the spare screws, as they fit no other lamp of ours.
-"""
-LIGHT = """
-The lamp is sold without a light source. Use an E14 bulb of at most 40 watts. A stronger one would damage the shade. We
-recommend LEDs of a warm white, which last for years and stay cool. Before you change the bulb, pull the plug and wait
-for ten minutes. Hold the shade with one hand and turn the bulb to the left with the other. The dimmer in the cable has
-three steps: press it once for each of them, and hold it down to switch the lamp off. If the light flickers, the bulb is
-not made for dimmers. Wipe the shade with a dry brush from time to time, since dust takes away a lot of the light.
-"""
-MANUAL = pdf(*(" ".join(page.split()) for page in (ASSEMBLY, LIGHT)), title="Manual of the L3 lamp")
-FILES = {"docs/search.md": {"manual.pdf": MANUAL}}  # of the reader's own
 RUN = ("console", "sh", "python")
 PAGES = [page for page in DOCS if any(language in RUN and not installs(text) for language, text in blocks(page))]
 
@@ -44,8 +28,7 @@ def test_pages_have_examples() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Path) -> None:
-    for name, content in FILES.get(page, {}).items():
-        (tmp_path / name).write_bytes(content)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")  # which a reader has in the clone
     printed = None
     for language, text in blocks(page):
         if language == "console":
@@ -126,6 +109,11 @@ def close(shown: str, printed: str) -> bool:
         return shown == printed
     allowed = 0.3 if number[2] else max(0.001, 1.1 * 10 ** -len(number[1]))
     return abs(float(shown.rstrip("%")) - float(printed.rstrip("%"))) < allowed
+
+
+def test_the_manual_is_the_one_that_its_script_writes() -> None:
+    script = runpy.run_path(str(ROOT / "scripts/make_manual.py"))
+    assert (ROOT / "examples/data/manual.pdf").read_bytes() == script["manual"]()
 
 
 def test_what_differs_is_noticed() -> None:

@@ -17,6 +17,7 @@ from mlxbert.machine.device import mx, on_gpu
 from mlxbert.nn import ops
 from mlxbert.nn.cpu import int8
 from mlxbert.nn.heads import Network
+from mlxbert.optional_packages import install_command
 from mlxbert.serve.service import read_facts
 
 _FAMILIES = {family: head for family, head in [*golden_outputs.golden_models()][::-1]}
@@ -168,4 +169,4 @@ def test_missing_packages_are_named_with_the_extra_that_has_them(monkeypatch: py
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(ArgumentError, match="needs the package onnx ") as refusal:
         int8.check()
-    assert refusal.value.hint == 'pip install "mlxbert[int8]"'
+    assert refusal.value.hint == install_command("int8")

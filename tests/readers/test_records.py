@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.readers.documents.document_kinds import RECORDS, kind_of
 from mlxbert.readers.formats import FormatName, read_records
 from mlxbert.readers.input_files import InputFile
@@ -299,7 +300,7 @@ def test_without_pyarrow_a_parquet_is_refused_with_a_hint(tmp_path: Path) -> Non
         pytest.raises(MlxbertError, match="pyarrow, which is not installed") as caught,
     ):
         read_records(path)
-    assert caught.value.hint and "mlxbert[parquet]" in caught.value.hint
+    assert caught.value.hint == install_command("parquet")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 import mlxbert.search.mcp as module
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError
+from mlxbert.optional_packages import install_command
 from mlxbert.search.index import Index, open_index
 from mlxbert.search.mcp import Answer, Served, Work, make_server, serve
 from tests.helpers.cases import together
@@ -348,7 +349,7 @@ def test_without_the_package_it_is_said(monkeypatch: pytest.MonkeyPatch, folder:
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     with pytest.raises(MlxbertError, match="mcp is not installed") as caught:
         serve(lambda: pytest.fail("an index is opened"))
-    assert caught.value.hint == 'pip install "mlxbert[mcp]"'
+    assert caught.value.hint == install_command("mcp")
 
 
 def test_the_command_refuses_what_cannot_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

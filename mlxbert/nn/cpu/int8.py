@@ -17,6 +17,7 @@ from typing import Any
 
 from mlxbert.errors import ArgumentError, CheckpointError
 from mlxbert.machine.device import mx, nn, on_gpu
+from mlxbert.optional_packages import install_command
 
 _LEVELS = 127  # of weights, on either side of 0
 _SMALLEST = 1e-12  # the largest number of a row counts as this at least, so that a row of zeros has a scale
@@ -44,7 +45,7 @@ def check() -> None:
             importlib.import_module(package)
         except Exception as problem:  # a package that does not fit to another one raises errors of all kinds
             raise ArgumentError(
-                f"dtype is 'int8', which needs the package {package} ({problem})", hint='pip install "mlxbert[int8]"'
+                f"dtype is 'int8', which needs the package {package} ({problem})", hint=install_command("int8")
             ) from None
 
 

@@ -53,7 +53,11 @@ class TrainingOptions:
     dropout: Annotated[float | None, Option("Dropout rate of all layers.", usual="the model's", bounds=RATE)] = None
     layer_decay: Annotated[
         float,
-        Option("Learning rate of each layer, relative to the layer above.", bounds=Bounds(SMALLEST, 1)),
+        Option(
+            "Factor of the learning rate per layer below the head. With 0.9, the last layer learns at 0.9 times the "
+            "rate of the head, the layer below it at 0.81 times, and so on. 1 means the same rate everywhere.",
+            bounds=Bounds(SMALLEST, 1),
+        ),
     ] = 1.0
     freeze: Annotated[
         int, Option("Freeze the embeddings and the first N layers. 0 freezes nothing.", bounds=Bounds(0, 1_000))
