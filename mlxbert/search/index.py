@@ -382,7 +382,8 @@ class Index:
         rows = self.store.around(chunk, around, around) if type(chunk) is int and 0 <= chunk < 2**63 else []
         if not rows:
             raise ArgumentError(
-                f"chunk is {chunk!r:.60}, but the index has no chunk with this number", hint="search again"
+                f"chunk is {chunk!r:.60}, but the index has no chunk with this number",
+                hint="search again, because numbers change with the files",
             )
         first, chunks = rows[0], [row.chunk for row in rows]
         text = chunks[0].text

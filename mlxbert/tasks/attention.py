@@ -57,7 +57,7 @@ def attention(
     if size > MOST:
         raise ArgumentError(
             f"{len(layer_ids)} layers of {len(head_ids)} heads have {size:,} weights, expected at most {MOST:,}",
-            hint="choose fewer layers with layers=, or fewer heads with heads=",
+            hint="choose fewer layers or fewer heads",
         )
     import numpy as np
 

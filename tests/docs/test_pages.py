@@ -43,7 +43,7 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
     assert MAIN in lines and TESTS in lines
 
 
-OF_OTHERS = {"--backend", "--hostfile", "--user", "--now"}  # of mlx.launch, and of systemctl
+OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary"}  # of other programs
 
 
 def test_every_command_is_in_the_table_of_the_readme() -> None:

@@ -196,4 +196,6 @@ def _stored(path: Path, dtype: np.dtype[Any], count: int) -> Stored:
         with path.open("rb") as file:
             return Stored(file, dtype, (count,))
     except OSError as problem:
-        raise CheckpointError(f"{path.parent}: the corpus is damaged ({problem})", hint="remove the folder") from None
+        raise CheckpointError(
+            f"{path.parent}: the corpus is damaged ({problem})", hint="remove this folder, which will be rebuilt"
+        ) from None

@@ -71,7 +71,7 @@ class FewShot(ContrastiveObjective[Example], Classify):
         if self.columns is not None and self.columns.pair is not None:
             raise InputError(
                 f"column {self.columns.pair!r} holds second texts, but few_shot takes single texts",
-                hint="leave out few_shot, or choose just a text column with text_column=",
+                hint="omit few_shot=True, or choose only a text column with text_column=",
             )
 
     def heads(self, records: Sequence[LabelledText]) -> Mapping[str, Labels | None]:

@@ -1,0 +1,98 @@
+"""Hints that no other test sees: the error comes with the advice that the page on troubleshooting lists."""
+
+from pathlib import Path
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import MlxbertError
+from mlxbert.weights.formats.weight_files import open_weights
+from tests.helpers.program import call
+from tests.helpers.torch_files import archive
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "advice"),
+    [
+        ("model.onnx", "an ONNX file", "from which this file was exported"),
+        ("model.pt", "a torch file", "rename it to pytorch_model.bin"),
+        ("last.ckpt", "a training checkpoint", "save only the model, as safetensors"),
+    ],
+)
+def test_weights_in_other_formats_say_what_to_do(tmp_path: Path, name: str, kind: str, advice: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(MlxbertError, match=kind) as caught:
+        open_weights(tmp_path)
+    assert caught.value.hint and advice in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "advice"),
+    [
+        (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar archive", "save the model again"),
+        (archive(**{"code/model.py": b"pass"}), "TorchScript", "save the state_dict"),
+    ],
+)
+def test_torch_files_of_other_kinds_say_how_to_save_the_model(
+    tmp_path: Path, content: bytes, problem: str, advice: str
+) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(MlxbertError, match=problem) as caught:
+        open_weights(tmp_path).arrays()
+    assert caught.value.hint and advice in caught.value.hint
+
+
+def test_commands_that_lack_something_say_what(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    folder = str(tmp_path / "folder")
+    call("models", "remove", folder, "--yes").fails(2, "is a folder", "only models of the hub are in the cache")
+    call("indexes", "move", folder, str(tmp_path / "new")).fails(1, "no such file", "rename the folder first")
+    call("answer", "Who?", "--pair-column", "b", "--context", "x").fails(2, "cannot be combined", "omit --pair-column")
+    (tmp_path / "folder" / "corpus.jsonl").touch()
+    (tmp_path / "folder" / "queries.jsonl").touch()
+    (tmp_path / "folder" / "qrels").mkdir()
+    call("evaluate", "embed", "--data", folder, "--split", "dev").fails(1, "no such file", "qrels/test.tsv")
+
+
+def test_the_hint_on_attention_names_no_option_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.tasks.attention.MOST", 100)
+    call("attention", "Some words in a row").fails(2, "choose fewer layers or fewer heads")
+
+
+def test_data_with_both_negatives_and_scores_or_with_one_text_say_which_column_to_choose() -> None:
+    rows = [{"anchor": "a", "positive": "b", "negative": "c", "score": 1.0}]
+    with pytest.raises(MlxbertError, match="cannot be combined") as caught:
+        mlxbert.finetune("embed", train=rows, output="x", negative_column="negative", label_column="score")
+    assert caught.value.hint == "use either the negatives in 'negative' or the scores in 'score'"
+    with pytest.raises(MlxbertError, match="needs pairs of texts") as caught:
+        mlxbert.finetune("embed", train=[{"text": "a", "score": 1.0}], output="x", label_column="score")
+    assert caught.value.hint == "choose the column of second texts with pair_column="
+
+
+def test_a_sweep_over_no_adapter_says_how_to_compare() -> None:
+    rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(4)]
+    with pytest.raises(MlxbertError, match="sweep of lora") as caught:
+        mlxbert.finetune("classify", train=rows, output="x", sweep={"lora": [None, 8]})
+    assert caught.value.hint == "use a separate call without lora for a comparison"
+
+
+def test_few_shot_with_pairs_names_its_argument() -> None:
+    rows = [{"text": f"{label} {n}", "pair": "x", "label": label} for label in "ab" for n in range(4)]
+    with pytest.raises(MlxbertError, match="few_shot takes single texts") as caught:
+        mlxbert.finetune("classify", train=rows, output="x", few_shot=True)
+    assert caught.value.hint and caught.value.hint.startswith("omit few_shot=True")
+
+
+def test_a_condition_in_a_dict_says_to_give_a_list(tmp_path: Path) -> None:
+    with mlxbert.open_index(tmp_path / "x.db") as index:
+        index.add([{"id": "1", "text": "A text.", "size": "3"}])
+        with pytest.raises(MlxbertError, match="only tests for equality") as caught:
+            index.search("text", where={"size": ">2"})
+    assert caught.value.hint == "give a list of conditions: where=['size>2']"
+
+
+def test_a_corpus_that_is_too_small_to_hold_examples_out_says_so(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("Only one short sentence.\n")
+    with pytest.raises(MlxbertError) as caught:
+        mlxbert.pretrain(tmp_path / "one.txt", output=tmp_path / "out", model="builtin", steps=1).run()
+    assert caught.value.hint and caught.value.hint.startswith("use more text")
