@@ -174,6 +174,12 @@ def test_the_table_of_models_has_every_family_with_what_is_recorded() -> None:
     assert {one["model"] for one in recorded.read("parity")} == COMPARED.keys()
 
 
+def test_models_to_begin_with_are_of_families_that_run_here() -> None:
+    named = set(re.findall(r"`([\w.-]+/[\w.-]+)`", DOCS["docs/choosing.md"]))
+    known = {name for family in ALL for name in family.published} | set(re.findall(r"`([\w.-]+/[\w.-]+)`", README))
+    assert len(named) > 8 and named <= known
+
+
 def test_every_head_is_in_the_table_of_heads() -> None:
     named = {name.strip("`"): task.strip("`") for _, name, task in rows("docs/models.md", "head")}
     assert named == {name: head.task or "" for name, head in HEADS.items()}
