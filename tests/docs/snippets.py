@@ -10,8 +10,8 @@ from tests.helpers.commands import COMMANDS
 
 # What the commands are, besides what the shell does itself: each is replaced by a program that notes its arguments.
 _PROGRAMS = """
-brew caffeinate cat cp curl git grep jq kill launchctl mkdir mlx.launch mlxbert mv mypy paste pip podman pre-commit
-printf pytest python python3 rm ruff sleep systemctl tail uv wait
+brew caffeinate cat cp curl git grep head jq kill launchctl mkdir mlx.launch mlxbert mv mypy paste pip podman
+pre-commit printf pytest python python3 rm ruff sleep systemctl tail uv wait
 """
 PROGRAMS = frozenset(_PROGRAMS.split())
 PAGES = DOCS | {

@@ -1,5 +1,6 @@
 """The examples of the documentation, run: commands print what is shown, Python prints what is shown."""
 
+import json
 import os
 import re
 import runpy
@@ -44,6 +45,15 @@ def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Pa
             check(text, printed)
             printed = None
     assert not printed, f"{page} does not show what its Python prints: {printed}"
+    if page == "docs/tutorial.md":
+        check_classifier(tmp_path)
+
+
+def check_classifier(folder: Path) -> None:
+    """The classifier of the tutorial is far better than chance, which is 0.25; its exact score depends on the machine."""
+    options = ("--data", "test.csv", "--model", "ticket-model", "--json", "--quiet")
+    measured = json.loads(run("mlxbert", "evaluate", "classify", *options, folder=folder))
+    assert measured["examples"] == 16 and measured["metrics"]["accuracy"] >= 0.6
 
 
 def environment(folder: Path) -> dict[str, str]:
