@@ -189,6 +189,8 @@ class Place:
             return [str(part.value)]
         value = part.value if isinstance(part, ast.FormattedValue) else part
         known = self.texts(value) if isinstance(value, ast.Name | ast.Attribute | ast.Call) else []
+        if isinstance(value, ast.Call) and any(text.isidentifier() for text in known):
+            known = []  # one word of the many that a function may return, such as the name of a type
         return known if len(known) in (1, 2) and ELSE not in known else [ELSE]
 
     def _named(self, name: str) -> list[str]:
@@ -226,9 +228,10 @@ def _assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
     """The values that are assigned to each name in a function."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(function):
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            if isinstance(target, ast.Name):
-                found.setdefault(target.id, []).append(node.value)
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
     return found
 
 
@@ -363,19 +366,23 @@ def _pairs() -> Iterator[Hint]:
     """The hints in `PAIRS`, and the advice of `ADVICE`."""
     for file, names in PAIRS.items():
         for name in names:
-            node = _constants()[file].get(name) or _functions()[name][0][1]
-            for pair in ast.walk(node):
+            holder = _constants()[file].get(name) or _functions()[name][0][1]
+            for pair in ast.walk(holder):
                 if isinstance(pair, ast.Tuple) and len(pair.elts) == 2:
                     message, hint = (Place(file, None).texts(part) for part in pair.elts)
                     yield from (Hint(file, pair.lineno, "".join(message[:1]), _shown(text)) for text in hint)
     for file, names in ADVICE.items():
         for name in names:
             (function,) = (node for where, node in _functions()[name] if where == file)
-            for node in ast.walk(function):
-                if isinstance(node, ast.List | ast.Return | ast.Yield | ast.Call):
-                    values = [*getattr(node, "elts", []), *getattr(node, "args", []), getattr(node, "value", None)]
-                    texts = [text for value in values for text in Place(file, None).texts(value)]
-                    yield from (Hint(file, node.lineno, "", text) for text in texts if " " in text)
+            yield from (Hint(file, function.lineno, "", text) for text in _advice(file, function))
+
+
+def _advice(file: str, function: ast.FunctionDef) -> Iterator[str]:
+    """The texts that a function returns, yields or puts into a list."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.List | ast.Return | ast.Yield | ast.Call):
+            values = [*getattr(node, "elts", []), *getattr(node, "args", []), getattr(node, "value", None)]
+            yield from (text for value in values for text in Place(file, None).texts(value) if " " in text)
 
 
 def theme(hint: Hint) -> str:

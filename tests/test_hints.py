@@ -30,7 +30,7 @@ def test_weights_in_other_formats_say_what_to_do(tmp_path: Path, name: str, kind
     ("content", "problem", "advice"),
     [
         (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar archive", "save the model again"),
-        (archive(**{"code/model.py": b"pass"}), "TorchScript", "save the state_dict"),
+        (archive(b"", **{"code/model.py": b"pass"}), "TorchScript", "save the state_dict"),  # type: ignore[arg-type]
     ],
 )
 def test_torch_files_of_other_kinds_say_how_to_save_the_model(

@@ -60,7 +60,7 @@ def test_arguments_of_the_trainer_have_the_defaults_that_the_page_shows() -> Non
         names = [name for name in re.findall(r"`(\w+)`", named) if name[0].islower()]
         assert set(names) <= theirs.keys(), names
         if re.fullmatch(r"[\d.e-]+", default):
-            assert float(theirs[names[0]]) == float(default), names
+            assert float(str(theirs[names[0]])) == float(default), names
 
 
 @pytest.mark.slow
