@@ -42,6 +42,7 @@ def test_torch_files_of_other_kinds_say_how_to_save_the_model(
     assert caught.value.hint and advice in caught.value.hint
 
 
+@pytest.mark.slow
 def test_commands_that_lack_something_say_what(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     folder = str(tmp_path / "folder")
@@ -83,12 +84,16 @@ def test_few_shot_with_pairs_names_its_argument() -> None:
     assert caught.value.hint and caught.value.hint.startswith("omit few_shot=True")
 
 
-def test_a_condition_in_a_dict_says_to_give_a_list(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_index_says_what_to_ask_instead(tmp_path: Path) -> None:
     with mlxbert.open_index(tmp_path / "x.db") as index:
         index.add([{"id": "1", "text": "A text.", "size": "3"}])
         with pytest.raises(MlxbertError, match="only tests for equality") as caught:
             index.search("text", where={"size": ">2"})
-    assert caught.value.hint == "give a list of conditions: where=['size>2']"
+        assert caught.value.hint == "give a list of conditions: where=['size>2']"
+        with pytest.raises(MlxbertError, match="no chunk with this number") as caught:
+            index.read(99)
+        assert caught.value.hint and caught.value.hint.startswith("search again")
 
 
 def test_a_corpus_that_is_too_small_to_hold_examples_out_says_so(tmp_path: Path) -> None:
@@ -96,3 +101,17 @@ def test_a_corpus_that_is_too_small_to_hold_examples_out_says_so(tmp_path: Path)
     with pytest.raises(MlxbertError) as caught:
         mlxbert.pretrain(tmp_path / "one.txt", output=tmp_path / "out", model="builtin", steps=1).run()
     assert caught.value.hint and caught.value.hint.startswith("use more text")
+
+
+@pytest.mark.slow
+def test_pairs_without_other_texts_have_no_negatives(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("anchor,positive\nA dog.,A hound.\nA dog.,A hound.\n")
+    found = call("mine", str(tmp_path / "pairs.csv"), "--output", str(tmp_path / "hard.jsonl"))
+    found.fails(1, "no negatives can be found", "give more pairs or a smaller --margin")
+    assert not (tmp_path / "hard.jsonl").exists()
+
+
+def test_what_is_no_model_says_how_to_load_one() -> None:
+    with pytest.raises(MlxbertError, match="expected the result of") as caught:
+        mlxbert.embed(3, "a text")  # type: ignore[arg-type]
+    assert caught.value.hint == "model = mlxbert.load() loads the built-in model"
