@@ -357,7 +357,8 @@ def _defaults(file: str, tree: ast.Module) -> Iterator[Hint]:
     """The defaults of parameters called `hint`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.args.defaults:
-            for parameter, value in zip(node.args.args[-len(node.args.defaults) :], node.args.defaults, strict=True):
+            parameters = [*node.args.posonlyargs, *node.args.args][-len(node.args.defaults) :]
+            for parameter, value in zip(parameters, node.args.defaults, strict=True):
                 if parameter.arg in ARGUMENTS:
                     yield from (Hint(file, value.lineno, "", _shown(text)) for text in Place(file, None).texts(value))
 

@@ -23,6 +23,7 @@ from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts, titles
+from mlxbert.optional_packages import install_command
 from mlxbert.other_libraries import not_one_of
 from mlxbert.text.batch import make_batch
 from mlxbert.weights.build import build_network
@@ -42,7 +43,7 @@ def imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as problem:
         raise MlxbertError(
-            f"ONNX needs the package {name}, which cannot be imported ({problem})", hint='pip install "mlxbert[onnx]"'
+            f"ONNX needs the package {name}, which cannot be imported ({problem})", hint=install_command("onnx")
         ) from None
 
 
