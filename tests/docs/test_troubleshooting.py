@@ -36,7 +36,7 @@ def test_hints_are_found_in_all_their_forms(script: dict[str, Any]) -> None:
         "split the text into several records",
         "… in the middle of a word (the first in …), so check that offsets count code points",
         "use the original model, from which this file was converted",
-        'pip install "sentencepiece>=0.2"',
+        'pip install "pyarrow>=17"',
         "run `mlxbert models download … --revision …` while online",
     }
     assert expected <= texts
