@@ -14,7 +14,7 @@ NAVIGATION = "docs/navigation.toml"
 _FRONT = "docs/index.md"
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s:]+)(\))")  # a colon: it leaves the repository
-_COPIED = {".svg", ".png", ".ipynb"}  # pictures, and files that a reader downloads
+_COPIED = {".csv", ".ipynb", ".png", ".svg"}  # pictures, and files that a reader downloads
 _SHOWN = {".py": "python", "": "text"}  # files that are shown as they are, with their language
 
 
