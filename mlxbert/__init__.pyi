@@ -35,6 +35,7 @@ from mlxbert.folders.compare.reports import (
     Verification as Verification,
 )
 from mlxbert.folders.convert import convert as convert
+from mlxbert.folders.gguf.write_gguf import GgufConversion as GgufConversion, convert_to_gguf as convert_to_gguf
 from mlxbert.folders.inspect import inspect as inspect
 from mlxbert.folders.inspection import Inspection as Inspection
 from mlxbert.folders.save import save as save

@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
@@ -90,9 +91,16 @@ class Written:
 
     Attributes:
         kind: Whether the path is a file or a folder.
+        file_ending: For a folder: the ending of a path that is a file nevertheless.
     """
 
     kind: Literal["file", "folder"]
+    file_ending: str | None = None
+
+    def kind_of(self, path: str | Path) -> Literal["file", "folder"]:
+        """Returns whether this path is a file or a folder."""
+        is_file = self.file_ending is not None and str(path).lower().endswith(self.file_ending)
+        return "file" if is_file else self.kind
 
 
 @functools.cache

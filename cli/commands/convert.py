@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from mlxbert.cli import session
+from mlxbert.cli.gguf_files import ENDING, check_not_meant, write_gguf
 from mlxbert.cli.shared_options import Adapter, Offline, OutputOptions, Revision
 from mlxbert.cli.views import convert as views, progress
 from mlxbert.option_declarations import Option, Written
@@ -14,16 +15,20 @@ _SOURCE = "Hub name, 'builtin' or a checkpoint. Safetensors, torch .bin, TensorF
 
 
 StoredDType = Literal["float32", "float16", "bfloat16"]
+_SHARD_SIZE = "5GB"
 
 
 def convert(
     out: OutputOptions,
     source: Annotated[str, typer.Argument(metavar="SRC", help=_SOURCE)],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output folder; it must be new or empty."), Written("folder")
+        Path,
+        typer.Argument(metavar="DIR", help="Output folder, new or empty. With --to gguf, a file."),
+        Written("folder", file_ending=ENDING),
     ],
     to: Annotated[
-        Literal["onnx"] | None, Option("Format to write: a file for onnxruntime.", "onnx", "safetensors")
+        Literal["onnx", "gguf"] | None,
+        Option("Format to write: for onnxruntime or llama.cpp.", "onnx|gguf", "safetensors"),
     ] = None,
     task: Annotated[str | None, Option("Task of a file in ONNX. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
@@ -37,20 +42,41 @@ def convert(
     group_size: Annotated[
         int | None, Option("Number of quantized weights that share a scale.", "32|64|128", "64")
     ] = None,
-    max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = "5GB",
+    max_shard_size: Annotated[str, Option("Maximum size of a file.", "SIZE")] = _SHARD_SIZE,
     overwrite: Annotated[bool, Option("Replace an earlier conversion.")] = False,
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model for transformers, for onnxruntime, or a quantized one for MLX.
+    """Write a model for transformers, onnxruntime or llama.cpp, or a quantized one for MLX.
 
-    For an embedding model, sentence-transformers opens the folder, too.
+    For an embedding model, sentence-transformers opens the folder, too. With --to gguf, llama.cpp and ollama run the
+    result.
 
     Example: mlxbert convert ./bert-from-2019 ./bert --dtype float16
     """
     from mlxbert.folders.convert import convert as write
     from mlxbert.folders.written_models import remember
 
+    if to == "gguf":
+        folder_options = {
+            "--task": task is not None,
+            "--group-size": group_size is not None,
+            "--max-shard-size": max_shard_size != _SHARD_SIZE,
+        }
+        write_gguf(
+            source,
+            folder,
+            out,
+            [name for name, given in folder_options.items() if given],
+            adapter=adapter,
+            dtype=dtype,
+            quantize=quantize,
+            revision=revision,
+            offline=offline,
+            overwrite=overwrite,
+        )
+        return
+    check_not_meant(folder)
     with progress.download(source) as fetched, progress.transfer(f"writing {folder}") as written:
         result = write(
             source,

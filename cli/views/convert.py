@@ -9,6 +9,7 @@ from mlxbert.cli.views.verify import differences, measured
 
 if TYPE_CHECKING:
     from mlxbert.folders.compare.reports import Conversion
+    from mlxbert.folders.gguf.write_gguf import GgufConversion
 
 _SHOWN = 3  # names
 # Optimizer states and training counters, by the last part of a tensor's name.
@@ -38,6 +39,16 @@ def conversion(result: "Conversion") -> Iterator["rich.RenderableType"]:
     if comparison.notes:
         yield from console.facts("notes on source (A) and result (B)", [("", note) for note in comparison.notes])
     yield from measured(comparison, " against the source")
+
+
+def gguf_file(result: "GgufConversion") -> Iterator["rich.RenderableType"]:
+    """Draws what a GGUF file holds."""
+    rows: list[tuple[str, object]] = [
+        ("from", f"{result.source} ({result.family})"),
+        ("runs as", f"{result.architecture}, {result.pooling}"),
+        ("size", f"{console.size(result.bytes)}, {console.counted(result.tensors, 'tensor')}, {result.type}"),
+    ]
+    yield from console.facts(str(result.file), rows + [("left out", phrase) for phrase in result.left_out])
 
 
 def _named(what: str, names: list[str]) -> str:

@@ -341,3 +341,41 @@ def test_a_former_conversion_is_back_if_the_new_one_cannot_take_its_place(
     monkeypatch.setattr(os, "replace", refuse)
     call("convert", str(a), str(b), "--dtype", "float16", "--overwrite").fails(1, f"{b}: Permission denied")
     assert snapshot(b) == before and names(tmp_path) == ["a", "b"]
+
+
+def test_a_gguf_file_and_what_is_left_out(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    file = tmp_path / "a.gguf"
+    done = call("convert", str(a), str(file), "--to", "gguf", "--dtype", "float16")
+    assert done.status == 0, done.err
+    (found,) = done.lines
+    assert file.read_bytes()[:4] == b"GGUF" and file.stat().st_size == found["bytes"]
+    assert (found["architecture"], found["type"], found["file"]) == ("bert", "F16", str(file))
+    assert found["left_out"] and all(phrase in done.err for phrase in found["left_out"])
+    call("convert", str(a), str(file), "--to", "gguf").fails(2, "already exists", "--overwrite replaces the file")
+    again = call("convert", str(a), str(file), "--to", "gguf", "--quantize", "8", "--overwrite")
+    assert again.lines[0]["type"] == "Q8_0" and again.lines[0]["bytes"] < found["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--quantize", "4"], "llama-quantize"),
+        (["--group-size", "64"], "--group-size"),
+        (["--max-shard-size", "1GB"], "--max-shard-size"),
+    ],
+)
+def test_options_that_a_gguf_file_does_not_take(a: Path, tmp_path: Path, options: list[str], problem: str) -> None:
+    call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", *options).fails(2, problem)
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_name_like_that_of_a_gguf_file_needs_the_option(a: Path, tmp_path: Path) -> None:
+    call("convert", str(a), str(tmp_path / "a.gguf")).fails(2, "expected a folder", "--to gguf")
+    call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "ends in .gguf")
+
+
+def test_a_gguf_file_in_a_terminal(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    done, shown = terminal("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf")
+    assert done.status == 0 and "runs as" in shown and "masked-LM head" in shown

@@ -18,7 +18,7 @@ PAGE = "docs/formats.md"
 def test_the_tables_have_no_other_rows() -> None:
     read = ["safetensors", "torch", "NumPy", "TensorFlow 1", "MLX, quantized"]
     assert [cells[0] for cells in rows(PAGE, "in")] == read
-    assert [cells[0] for cells in rows(PAGE, "out")] == ["unchanged", "another dtype", "shards", "quantized"]
+    assert [cells[0] for cells in rows(PAGE, "out")] == ["unchanged", "another dtype", "shards", "quantized", "GGUF"]
 
 
 @pytest.mark.usefixtures("measurement")

@@ -44,6 +44,7 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
 
 
 OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary"}  # of other programs
+OF_OTHERS |= {"--embeddings", "--reranking", "--ubatch-size"}  # of llama-server
 
 
 def test_every_command_is_in_the_table_of_the_readme() -> None:

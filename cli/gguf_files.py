@@ -1,0 +1,39 @@
+"""The part of `mlxbert convert` that writes GGUF files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxbert.cli import session
+from mlxbert.cli.shared_options import OutputOptions
+from mlxbert.cli.views import console, convert as views, progress
+from mlxbert.errors import ArgumentError
+
+ENDING = ".gguf"
+
+
+def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:
+    """Writes the file, shows the report, and says what llama.cpp does not compute.
+
+    Args:
+        source: The model.
+        file: The file to write.
+        out: The options for the report.
+        folder_options: The options in the call that do not apply to a GGUF file.
+        options: The arguments of `mlxbert.convert_to_gguf`.
+    """
+    from mlxbert.folders.gguf.write_gguf import convert_to_gguf
+
+    if folder_options:
+        raise ArgumentError(f"{folder_options[0]} does not apply to a GGUF file")
+    with progress.download(source) as fetched, progress.transfer(f"writing {file}") as written:
+        result = convert_to_gguf(source, file, on_progress=fetched, on_written=written, **options)
+    session.show_object(result.to_dict() | {"file": str(result.file)}, lambda: views.gguf_file(result), out)
+    if result.left_out:
+        console.say("note", f"left out, because llama.cpp does not compute it: {'; '.join(result.left_out)}")
+
+
+def check_not_meant(folder: Path) -> None:
+    """Raises an error if the name of a folder ends like that of a GGUF file."""
+    if folder.suffix.lower() == ENDING:
+        raise ArgumentError(f"{folder}: is named like a GGUF file, expected a folder", hint="add --to gguf")

@@ -1,0 +1,304 @@
+"""The architectures of llama.cpp, and the metadata that describe a model to it.
+
+Which architecture runs a model is decided by its configuration, not by its family: several families compute the same.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxbert.config import Absolute, Alibi, Biases, EncoderConfig, PostNorm, PreNorm, Rotary
+from mlxbert.errors import ConfigError
+from mlxbert.folders.compare.compared_model import OpenedModel
+from mlxbert.frozen_dict import FrozenDict
+
+NONE, MEAN, CLS, LAST, RANK = range(5)  # how llama.cpp pools the hidden states of an input
+POOLINGS = {"mean": MEAN, "cls": CLS, "last_token": LAST}
+ALIBI_BIAS = 8.0  # 2 ** -8 is the smallest slope if the number of heads is a power of 2
+
+_GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
+_NO_BIASES = Biases(attention=False, attention_output=False, up=False, down=False)
+# What a setting is unless an architecture says otherwise.
+_USUAL: Mapping[str, Any] = FrozenDict({
+    "norm": "layer", "gated": False, "experts": False, "causal": False, "windows": False, "query_key_norm": (None,),
+    "embedding_norm": True, "embedding_scale": None, "attention_scale": None, "embedding_size": "hidden_size",
+    "convolution": None, "shared_layers": False, "wavelength_scale": (1.0,), "grouped_heads": False,
+    "own_head_size": False,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """An architecture of llama.cpp.
+
+    Attributes:
+        name: The name in the file.
+        titles: The families that it runs, for messages.
+        activations: The activations that it computes.
+        settings: The settings that it requires, by name, where they differ from `_USUAL`. A tuple lists choices.
+        fused: The layers whose matrices are stored as one, by the name of the fused matrix.
+        classifier: Whether it has a layer, an activation and the classes of a text classifier.
+    """
+
+    name: str
+    titles: tuple[str, ...]
+    activations: tuple[str, ...]
+    settings: Mapping[str, Any]
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    classifier: bool = False
+
+
+_QKV = {"attn_qkv": ("attention.query", "attention.key", "attention.value")}
+_GATE_UP = {"ffn_up": ("feed_forward.gate", "feed_forward.up")}
+ARCHITECTURES = (
+    GgufArchitecture(
+        "bert",
+        ("BERT", "RoBERTa, XLM-RoBERTa, CamemBERT", "DistilBERT", "ELECTRA"),
+        _GELU,
+        {"block": PostNorm(), "positions": Absolute, "biases": Biases()},
+        classifier=True,
+    ),
+    GgufArchitecture(
+        "nomic-bert",
+        ("NomicBERT",),
+        ("silu",),
+        {"block": PostNorm(), "positions": Rotary, "biases": _NO_BIASES, "gated": True},
+    ),
+    GgufArchitecture(
+        "nomic-bert-moe",
+        ("NomicBERT",),
+        _GELU,
+        {"block": PostNorm(), "positions": Rotary, "biases": Biases(), "experts": True},
+    ),
+    GgufArchitecture(
+        "jina-bert-v3",
+        ("Jina's XLM-RoBERTa",),
+        _GELU,
+        {"block": PostNorm(), "positions": Rotary, "biases": Biases()},
+    ),
+    GgufArchitecture(
+        "jina-bert-v2",
+        ("JinaBERT", "JinaBERT, queries and keys normed"),
+        _GELU,
+        {
+            "block": (PostNorm(), PostNorm(adds_input_twice=True)),
+            "positions": Alibi,
+            "biases": Biases(up=False),
+            "gated": True,
+            "query_key_norm": (None, "all"),
+        },
+    ),
+    GgufArchitecture(
+        "modern-bert",
+        ("ModernBERT",),
+        ("gelu", "silu"),
+        {
+            "block": PreNorm(first_norm=False),
+            "positions": Rotary,
+            "biases": Biases(**vars(_NO_BIASES) | {"norm": False}),
+            "gated": True,
+            "windows": (False, True),
+        },
+        fused={**_QKV, **_GATE_UP},
+        classifier=True,
+    ),
+    GgufArchitecture(
+        "neo-bert",
+        ("NeoBERT",),
+        ("silu",),
+        {
+            "block": PreNorm(),
+            "positions": Rotary,
+            "biases": _NO_BIASES,
+            "gated": True,
+            "norm": "rms",
+            "embedding_norm": False,
+            "adjacent": True,
+        },
+        fused={**_QKV, **_GATE_UP},
+        classifier=True,
+    ),
+    GgufArchitecture(
+        "eurobert",
+        ("EuroBERT",),
+        ("silu",),
+        {
+            "block": PreNorm(),
+            "positions": Rotary,
+            "biases": _NO_BIASES,
+            "gated": True,
+            "norm": "rms",
+            "embedding_norm": False,
+            "grouped_heads": (False, True),
+        },
+    ),
+    GgufArchitecture(
+        "qwen3",
+        ("Qwen3",),
+        ("silu",),
+        {
+            "block": PreNorm(),
+            "positions": Rotary,
+            "biases": _NO_BIASES,
+            "gated": True,
+            "norm": "rms",
+            "embedding_norm": False,
+            "query_key_norm": "head",
+            "causal": (False, True),
+            "grouped_heads": (False, True),
+            "own_head_size": (False, True),
+        },
+        classifier=True,
+    ),
+    GgufArchitecture(
+        "gemma-embedding",
+        ("EmbeddingGemma",),
+        ("gelu_pytorch_tanh", "gelu_new"),
+        {
+            "block": PreNorm(output_norms=True),
+            "positions": Rotary,
+            "biases": _NO_BIASES,
+            "gated": True,
+            "norm": "rms_plus_one",
+            "embedding_norm": False,
+            "query_key_norm": "head",
+            "windows": True,
+            "embedding_scale": "sqrt(hidden_size)",
+            "attention_scale": "1 / sqrt(head size)",
+            "grouped_heads": (False, True),
+            "own_head_size": (False, True),
+        },
+    ),
+)
+
+
+def architecture_of(model: OpenedModel) -> GgufArchitecture:
+    """Finds the architecture that runs a model; raises `ConfigError` if llama.cpp has none."""
+    checkpoint = model.checkpoint
+    config, path = checkpoint.config, checkpoint.config_json.path
+    found = _found(config) | {"adjacent": checkpoint.family.title == "NeoBERT"}
+    near: list[tuple[GgufArchitecture, str]] = []
+    for architecture in ARCHITECTURES:
+        expected = {"adjacent": False, **_USUAL, **architecture.settings}
+        wrong = [name for name, value in expected.items() if not _is(found[name], value)]
+        if not wrong and config.hidden_act in architecture.activations:
+            return architecture
+        if checkpoint.family.title in architecture.titles or not wrong:
+            name = wrong[0] if wrong else "hidden_act"
+            value = expected[name] if wrong else architecture.activations
+            actual = found[name] if wrong else config.hidden_act
+            near.append((architecture, f"{name} is {_text(actual)}, expected {_text(value)}"))
+    if near:
+        raise ConfigError(f"{path}: {near[0][1]} in a model for llama.cpp ({near[0][0].name})")
+    titles = dict.fromkeys(title for architecture in ARCHITECTURES for title in architecture.titles)
+    raise ConfigError(
+        f"{path}: llama.cpp does not run {checkpoint.family.title} models, expected one of {'; '.join(titles)}"
+    )
+
+
+def _found(config: EncoderConfig) -> dict[str, Any]:
+    """Returns the settings of a configuration in the terms of `GgufArchitecture.settings`."""
+    rotations = config.positions.rotations if isinstance(config.positions, Rotary) else ()
+    return {
+        **{name: getattr(config, name) for name in ("block", "biases", "norm", "gated", "query_key_norm")},
+        **{name: getattr(config, name) for name in ("embedding_norm", "convolution")},
+        "positions": type(config.positions),
+        "experts": config.experts is not None,
+        "causal": any(rotation.causal for rotation in rotations),
+        "windows": any(rotation.window for rotation in rotations),
+        "wavelength_scale": max((rotation.wavelength_scale for rotation in rotations), default=1.0),
+        "embedding_scale": _named(config.embedding_scale, math.sqrt(config.hidden_size), "sqrt(hidden_size)"),
+        "attention_scale": _named(config.attention_scale, config.head_size**-0.5, "1 / sqrt(head size)"),
+        "embedding_size": "hidden_size" if config.embedding_size == config.hidden_size else config.embedding_size,
+        "shared_layers": config.layer_schedule != tuple(range(config.num_stored_layers)),
+        "grouped_heads": config.num_key_value_heads not in (None, config.num_attention_heads),
+        "own_head_size": config.head_size * config.num_attention_heads != config.hidden_size,
+    }
+
+
+def _named(value: float | None, usual: float, name: str) -> float | str | None:
+    return name if value is not None and math.isclose(value, usual, rel_tol=1e-3) else value
+
+
+def _is(value: Any, expected: Any) -> bool:
+    return value in expected if isinstance(expected, tuple) else value == expected
+
+
+def _text(value: Any) -> str:
+    choices = value if isinstance(value, tuple) else (value,)
+    return " or ".join(choice.__name__ if isinstance(choice, type) else repr(choice) for choice in choices)
+
+
+def metadata(architecture: GgufArchitecture, config: EncoderConfig) -> dict[str, Any]:
+    """Returns the metadata of the encoder, without the prefix with the architecture's name."""
+    rms = config.norm != "layer"
+    values: dict[str, Any] = {
+        "context_length": config.max_length,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_stored_layers,
+        "feed_forward_length": config.intermediate_size,
+        "vocab_size": config.vocab_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads or config.num_attention_heads,
+        "attention.causal": isinstance(config.positions, Rotary) and config.positions.causal,
+        f"attention.layer_norm_{'rms_' if rms else ''}epsilon": config.layer_norm_eps,
+    }
+    if config.head_size * config.num_attention_heads != config.hidden_size:
+        values |= {"attention.key_length": config.head_size, "attention.value_length": config.head_size}
+    if architecture.name == "modern-bert":
+        values["hidden_activation"] = config.hidden_act
+    if isinstance(config.positions, Alibi):
+        values["attention.max_alibi_bias"] = ALIBI_BIAS
+    if isinstance(config.positions, Rotary):
+        values |= _rotary(architecture, config.positions, config.head_size)
+    return values | _experts(config)
+
+
+def _rotary(architecture: GgufArchitecture, positions: Rotary, head_size: int) -> dict[str, Any]:
+    rotations = positions.rotations
+    wide = next((rotation for rotation in rotations if rotation.window is None), rotations[0])
+    values: dict[str, Any] = {
+        "rope.dimension_count": head_size,
+        "rope.freq_base": wide.theta,
+        "rope.scaling.type": "none",
+    }
+    local = next((rotation for rotation in rotations if rotation.window is not None), None)
+    if local is not None:
+        assert local.window is not None
+        values |= {
+            "rope.freq_base_swa": local.theta,
+            "attention.sliding_window": 2 * local.window,  # in both directions together
+            "attention.sliding_window_pattern": _pattern(architecture, positions),
+        }
+    return values
+
+
+def _pattern(architecture: GgufArchitecture, positions: Rotary) -> int | list[bool]:
+    """Returns the period with which a layer attends to all tokens, or a flag for each layer if there is no period.
+
+    The first layer of each period does in ModernBERT, the last one in Gemma.
+    """
+    local = [rotation.window is not None for rotation in positions.rotations]
+    for period in range(2, len(local) + 2):
+        place = 0 if architecture.name == "modern-bert" else period - 1
+        if local == [layer % period != place for layer in range(len(local))]:
+            return period
+    return local
+
+
+def _experts(config: EncoderConfig) -> dict[str, Any]:
+    if config.experts is None:
+        return {}
+    layers = config.experts.layers
+    period = layers[1] - layers[0] if len(layers) > 1 else config.num_stored_layers
+    if layers != tuple(range(1, config.num_stored_layers, max(period, 2))):
+        raise ConfigError(
+            f"the layers with experts are {', '.join(map(str, layers))}, expected 1 and every N-th layer after it in a "
+            "model for llama.cpp"
+        )
+    return {
+        "expert_count": config.experts.count,
+        "expert_used_count": config.experts.used,
+        "moe_every_n_layers": max(period, 2),
+    }

@@ -1,0 +1,302 @@
+"""`mlxbert.convert_to_gguf`: writes a model as a GGUF file for llama.cpp.
+
+The names of tensors and the metadata are in the other files of this package. The package `gguf` writes the header.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.durable_files import atomic_write, check_space, sha256, to_path, writing
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.folders.compare.compared_model import OpenedModel, open_model
+from mlxbert.folders.gguf.architectures import architecture_of, metadata
+from mlxbert.folders.gguf.outputs import experts_bias_left_out, outputs_of
+from mlxbert.folders.gguf.tensor_table import BFLOAT16, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
+from mlxbert.folders.gguf.vocabulary import VocabularyReader
+from mlxbert.machine import device as devices
+from mlxbert.machine.device import mx
+from mlxbert.nn.embedder import Embedder
+from mlxbert.optional_packages import install_command
+from mlxbert.other_libraries import not_one_of
+from mlxbert.progress import OnProgress
+from mlxbert.results.notebook import Shown
+from mlxbert.weights import build
+from mlxbert.weights.families.keymap import pairs
+from mlxbert.weights.find_model import find_model
+from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
+from mlxbert.weights.save import DTYPES, converted
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIX, _MAGIC, _ALIGNMENT = ".gguf", b"GGUF", 32
+_POOLING_NAMES = ("none", "mean", "cls", "last_token", "classifier")
+_FILE_TYPES = {FLOAT32: 0, FLOAT16: 1, Q8_0: 7, BFLOAT16: 32}
+
+
+@dataclass(frozen=True)
+class GgufConversion(Shown):
+    """A report on a GGUF file.
+
+    Attributes:
+        file: The file that was written.
+        source: The source: a name on the hub, `builtin`, or the name of a folder without its path.
+        family: The family of the model.
+        architecture: The architecture of llama.cpp that runs the file.
+        pooling: How llama.cpp pools hidden states: `mean`, `cls`, `last_token`, or `classifier`, which gives scores.
+        type: The type of the matrices: `F32`, `F16`, `BF16` or `Q8_0`.
+        tensors: The number of tensors.
+        left_out: A phrase for each thing in the model that llama.cpp does not compute.
+        bytes: The size of the file in bytes.
+        sha256: The SHA-256 of the file.
+    """
+
+    file: Path
+    source: str
+    family: str
+    architecture: str
+    pooling: str
+    type: str
+    tensors: int
+    left_out: tuple[str, ...]
+    bytes: int
+    sha256: str
+
+
+def convert_to_gguf(
+    source: str | Path,
+    file: str | Path,
+    *,
+    adapter: str | Path | None = None,
+    dtype: str | None = None,
+    quantize: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+    on_written: OnProgress | None = None,
+) -> GgufConversion:
+    """Writes a model as a GGUF file, which llama.cpp and the programs built on it run: ollama, LM Studio and others.
+
+    A model with a classifier gives scores, if llama.cpp computes the classifier. Other models give vectors. What
+    llama.cpp does not compute is left out, and listed in the result. Needs the package `gguf`.
+
+    Example:
+        >>> mlxbert.convert_to_gguf("BAAI/bge-small-en-v1.5", "bge-small.gguf", dtype="float16")
+
+    Args:
+        source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
+        file: The file to write. Its name must end in `.gguf`.
+        adapter: An adapter that is merged into the weights (see `mlxbert.load`).
+        dtype: The dtype of matrices: `float32`, `float16` or `bfloat16`; by default that of the source. Vectors and
+            tables of positions and segments are always written in float32.
+        quantize: 8 quantizes matrices to 8 bits (Q8_0).
+        revision: Branch, tag or commit of a model on the hub; by default the main branch.
+        offline: Whether to make no requests to the hub.
+        overwrite: Whether to replace an existing GGUF file.
+        on_progress: Called during a download with the number of downloaded bytes and the total.
+        on_written: Called while weights are written with the number of written bytes and the total.
+
+    Returns:
+        A report on the file.
+
+    Raises:
+        ArgumentError: An argument is invalid, or the file exists.
+        ConfigError: llama.cpp does not run the family, or does not have the model's pooling.
+        TokenizerError: llama.cpp does not have the model's tokenizer.
+        MlxbertError: The source cannot be read (see `mlxbert.load`), a number is too large for `dtype`, or the file
+            cannot be written.
+    """
+    type_ = _type(dtype, quantize)
+    target = _check_target(file, overwrite=overwrite)
+    _check_installed()
+    devices.use()
+    files = find_model(ModelRef(source, adapter, revision, offline), on_progress)
+    model = open_model(str(files.path), files)
+    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
+    plan = _plan(name, model, type_ or _stored_type(model))
+    with writing(target):
+        check_space(target, plan.bytes)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as opened:
+            _write(plan, opened, on_written)
+    return GgufConversion(
+        target,
+        name,
+        model.checkpoint.family_name,
+        plan.architecture,
+        _POOLING_NAMES[plan.pooling],
+        plan.type,
+        len(plan.tensors),
+        plan.left_out,
+        target.stat().st_size,
+        sha256(target),
+    )
+
+
+@dataclass(frozen=True)
+class _GgufPlan:
+    """What is written.
+
+    Attributes:
+        architecture: The architecture of llama.cpp.
+        pooling: The number of the pooling in llama.cpp.
+        type: The type of the matrices.
+        values: The metadata by their whole names.
+        tensors: The tensors, in the order of the file.
+        left_out: What llama.cpp does not compute.
+    """
+
+    architecture: str
+    pooling: int
+    type: str
+    values: Mapping[str, Any]
+    tensors: tuple[GgufTensor, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes that the tensors take."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+
+def _type(dtype: str | None, quantize: int | None) -> str | None:
+    """Returns the type of matrices that the arguments ask for."""
+    if dtype is not None and dtype not in [*DTYPES]:
+        raise not_one_of("dtype", dtype, DTYPES)
+    if quantize is None:
+        return DTYPES[dtype] if dtype else None
+    if type(quantize) is not int or quantize != 8:
+        raise ArgumentError(
+            f"quantize is {quantize!r:.60}, expected 8 bits for a GGUF file",
+            hint="llama-quantize, which comes with llama.cpp, makes smaller files from a GGUF file in float16",
+        )
+    if dtype is not None:
+        raise ArgumentError(f"dtype is {dtype!r:.60}, but quantize is given, too", hint="pass only one of the two")
+    return Q8_0
+
+
+def _check_target(file: str | Path, *, overwrite: bool) -> Path:
+    if not isinstance(file, str | Path):
+        raise ArgumentError(f"file is {file!r:.60}, expected the path of a file to write")
+    target = to_path(file, "file")
+    if target.suffix.lower() != SUFFIX:
+        raise ArgumentError(f"{target}: is the path to write, expected a file name that ends in {SUFFIX}")
+    if target.is_dir():
+        raise ArgumentError(f"{target}: is a folder, expected a file that does not exist yet")
+    if target.exists():
+        with writing(target), open(target, "rb") as opened:
+            ours = opened.read(len(_MAGIC)) == _MAGIC
+        if not ours:
+            raise ArgumentError(f"{target}: already exists and is not a GGUF file", hint="choose another name")
+        if not overwrite:
+            raise ArgumentError(f"{target}: already exists", hint="overwrite=True replaces the file")
+    return target
+
+
+def _check_installed() -> None:
+    try:
+        import gguf  # noqa: F401
+    except ImportError:
+        raise MlxbertError(
+            "a GGUF file cannot be written, because the package gguf is not installed",
+            hint=install_command("gguf"),
+        ) from None
+
+
+def _stored_type(model: OpenedModel) -> str:
+    """Returns the type of the word embeddings in the source; float16 if they are packed."""
+    entry = model.checkpoint.family.encoder[0]
+    shapes = build.shapes(model.checkpoint, ())
+    plain = next(each.theirs[0] for each in pairs((entry,), model.checkpoint.config, shapes))
+    stored = model.checkpoint.tensors[model.checkpoint.names[plain]].dtype
+    return stored if stored in _FILE_TYPES else FLOAT16
+
+
+def _plan(name: str, model: OpenedModel, type_: str) -> _GgufPlan:
+    checkpoint = model.checkpoint
+    problem = build.first_problem(checkpoint, ())
+    if problem is not None:
+        raise problem
+    architecture, config = architecture_of(model), checkpoint.config
+    ours = model.tensors()
+    shapes = build.shapes(checkpoint, filter(model.has_loaded, model.parts))
+    if isinstance(model.embedder, Embedder):
+        later = build.parameters(model.embedder)
+        shapes |= {f"embedder.{name}": array.shape for name, array in later.items()}
+    table = TensorTable(architecture, config, shapes, ours, type_)
+    tensors = table.encoder()
+    outputs = outputs_of(model, architecture, table)
+    lower_case = isinstance(model.embedder, Embedder) and model.embedder.config.lower_case
+    reader = VocabularyReader(model.tokenizer, config.vocab_size, lower_case=lower_case)
+    values = metadata(architecture, config) | {"pooling_type": outputs.pooling} | outputs.values
+    whole = {
+        "general.type": "model",
+        "general.name": name,
+        "general.file_type": _FILE_TYPES[type_],
+        "general.quantization_version": 2,
+        **{f"{architecture.name}.{key}": value for key, value in values.items()},
+        **reader.read(),
+        **outputs.whole_values,
+        "tokenizer.ggml.token_type_count": max(config.type_vocab_size, 1),
+    }
+    left_out = (*outputs.left_out, *reader.notes, *experts_bias_left_out(model))
+    return _GgufPlan(architecture.name, outputs.pooling, type_, whole, tuple(tensors), left_out)
+
+
+def _write(plan: _GgufPlan, file: Any, on_written: OnProgress | None) -> None:
+    """Writes the header, then one tensor at a time, so that only one tensor is in memory."""
+    import numpy as np
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.gguf_writer import WriterState
+
+    header = GGUFWriter(None, plan.architecture)
+    for key, value in plan.values.items():
+        _add(header, key, value)
+    for tensor in plan.tensors:
+        kind = GGMLQuantizationType[tensor.type]
+        header.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.bytes, kind)
+    header.fout, header.state = [file], WriterState.EMPTY
+    header.write_header_to_file()
+    header.write_kv_data_to_file()
+    header.write_ti_data_to_file()
+    place, done = file.tell(), 0
+    for tensor in plan.tensors:
+        file.write(b"\0" * (-place % _ALIGNMENT))
+        data = np.ascontiguousarray(_packed(tensor))
+        assert data.nbytes == tensor.bytes, tensor.name
+        file.write(data.tobytes())
+        place += -place % _ALIGNMENT + data.nbytes
+        done += data.nbytes
+        mx.clear_cache()
+        if on_written is not None:
+            on_written(done, plan.bytes)
+    file.write(b"\0" * (-place % _ALIGNMENT))
+
+
+def _add(header: Any, key: str, value: Any) -> None:
+    """Adds a value under its type in the format: counts are unsigned."""
+    if isinstance(value, bool):
+        header.add_bool(key, value)
+    elif isinstance(value, int):
+        header.add_uint32(key, value)
+    elif isinstance(value, float):
+        header.add_float32(key, value)
+    elif isinstance(value, str):
+        header.add_string(key, value)
+    else:
+        assert isinstance(value, Iterable)
+        header.add_array(key, value)
+
+
+def _packed(tensor: GgufTensor) -> "np.ndarray":
+    """Returns the bytes of a tensor in its type; raises `CheckpointError` if a number is too large for the type."""
+    import numpy as np
+    from gguf import GGMLQuantizationType, quants
+
+    if tensor.type == Q8_0:
+        return quants.quantize(np.array(tensor.read()), GGMLQuantizationType.Q8_0)
+    array = converted(tensor.source, tensor.read(), tensor.type)
+    return np.array(array.view(mx.uint16) if tensor.type == BFLOAT16 else array)
