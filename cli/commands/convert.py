@@ -28,7 +28,7 @@ def convert(
     ],
     to: Annotated[
         Literal["onnx", "gguf"] | None,
-        Option("Format to write: for onnxruntime or llama.cpp.", "onnx|gguf", "safetensors"),
+        Option("Write for onnxruntime or llama.cpp.", "onnx|gguf", "safetensors"),
     ] = None,
     task: Annotated[str | None, Option("Task of a file in ONNX. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
@@ -47,7 +47,7 @@ def convert(
     revision: Revision = None,
     offline: Offline = False,
 ) -> None:
-    """Write a model for transformers, onnxruntime or llama.cpp, or a quantized one for MLX.
+    """Write a model for transformers, onnxruntime, llama.cpp or MLX.
 
     For an embedding model, sentence-transformers opens the folder, too. With --to gguf, llama.cpp and ollama run the
     result.

@@ -78,7 +78,7 @@ def test_every_tensor_and_the_sizes(tmp_path: Path, name: str) -> None:
     ours = {key: np.array(array) for key, array in parameters(model.network).items()}
     word = ours["encoder.embeddings.word.weight"]
     np.testing.assert_array_equal(tensors["token_embd.weight"], word)
-    down = ours.get("encoder.layers.2.feed_forward.down.weight")
+    down = ours["encoder.layers.2.feed_forward.down.weight"]
     np.testing.assert_array_equal(tensors["blk.2.ffn_down.weight"], down)
     config = model.config
     assert values[f"{kind}.block_count"] == config.num_stored_layers
