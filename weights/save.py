@@ -377,7 +377,7 @@ def _without_claims(architecture: Architecture, changed: Mapping[str, Any]) -> d
         return {}
     labelled = any(HEADS[head].labelled for head in heads)
     removed = {key: None for key in Labels().to_config() if key in config.values and not labelled}
-    return removed | {"architectures": _classes(architecture, known)}
+    return removed | {"architectures": classes_of(architecture, known)}
 
 
 def network_changes(architecture: Architecture, network: Network) -> dict[str, Any]:
@@ -388,7 +388,7 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     theirs, former = ([head for head in heads if not HEADS[head].is_own(each)] for each in (labels, before))
     gained = bool(heads) and generates(architecture.config_json)  # a language model has none of our heads
     if architecture.parts is None or {*heads} != {*architecture.parts} - {"pooler"} or theirs != former or gained:
-        changed["architectures"] = _classes(architecture, theirs)
+        changed["architectures"] = classes_of(architecture, theirs)
         # Unused labels are removed: transformers creates an output of question answering for each label.
         stated = {} if labels is None else labels.to_config()
         used = {key for head in heads for key in (stated if HEADS[head].labelled else HEADS[head].keys)}
@@ -398,8 +398,8 @@ def network_changes(architecture: Architecture, network: Network) -> dict[str, A
     return changed
 
 
-def _classes(architecture: Architecture, heads: list[str]) -> list[str]:
-    """Returns the `architectures` of a model with these heads."""
+def classes_of(architecture: Architecture, heads: list[str]) -> list[str]:
+    """Returns the `architectures` in the `config.json` of a model with these heads."""
     names = class_names(_class_prefix(architecture), heads)
     return [architecture.family.class_names.get(name, name) for name in names]
 

@@ -27,9 +27,9 @@ def convert(
         Written("folder", file_ending=ENDING),
     ],
     to: Annotated[
-        Literal["onnx", "gguf"] | None,
-        Option("Write for onnxruntime or llama.cpp.", "onnx|gguf", "safetensors"),
-    ] = None,
+        Literal["safetensors", "onnx", "gguf"],
+        Option("Format of the result."),
+    ] = "safetensors",
     task: Annotated[str | None, Option("Task of a file in ONNX. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
     dtype: Annotated[

@@ -159,13 +159,19 @@ def changes(
         yield f"config.json: {key} " + ("removed" if value is None else f"is {json.dumps(value)}")
 
 
-def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) -> str:
+_ONLY = {  # by the library that alone opens a folder
+    "mlx": "The weights are quantized in MLX's layout: transformers and sentence-transformers cannot open them.",
+    "onnx": "The folder holds a file in ONNX in place of the weights: mlxbert cannot load it, onnxruntime runs it.",
+}
+
+
+def describe(source: str, sentences: tuple[str, ...], opener: str | None) -> str:
     """Returns the section of the model card that describes the conversion.
 
     Args:
         source: The name of the source.
         sentences: The sentences that `changes` yielded.
-        how: The quantization of the weights, if any.
+        opener: The library that alone opens the folder, `mlx` or `onnx`, if there is one.
     """
     lines = [
         f"{_SECTION}{source} by mlxbert {__version__}.",
@@ -173,11 +179,8 @@ def describe(source: str, sentences: tuple[str, ...], how: Quantization | None) 
         "",
         *(f"- {sentence}" for sentence in sentences or ("weights and configuration are unchanged",)),
     ]
-    if how is not None:
-        lines += [
-            "",
-            "The weights are quantized in MLX's layout: transformers and sentence-transformers cannot open them.",
-        ]
+    if opener is not None:
+        lines += ["", _ONLY[opener]]
     return "\n".join([*lines, "", _END])
 
 
@@ -189,7 +192,7 @@ def read_from(source: Path) -> list[Path]:
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
-def write(source: Path, folder: Path, title: str, note: str, library: str, *, quantized: bool) -> None:
+def write(source: Path, folder: Path, title: str, note: str, library: str, *, alone: bool) -> None:
     """Writes the model card of a conversion: the source's card with a note added, or a new card with the note.
 
     Args:
@@ -198,7 +201,7 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
         title: The title, if the source has no card.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        quantized: Whether only MLX can open the model. If so, the note comes first, and the card's library is MLX.
+        alone: Whether no other library can open the model. If so, the note comes first, and the card names the library.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
@@ -207,11 +210,11 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, *, qu
     match = _FRONT.match(text)
     front, text = (match[1], text[match.end() :].strip()) if match else ("", text.strip())
     stale = [f"library_name: {name}" for name in ("mlx", "mlxbert") if name != library]
-    if quantized or any(line in stale for line in _LIBRARY.findall(front)):
+    if alone or any(line in stale for line in _LIBRARY.findall(front)):
         front = _LIBRARY.sub("", front).strip()
-        front += "\nlibrary_name: mlx" if quantized else ""
+        front += f"\nlibrary_name: {library}" if alone else ""
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
-    parts += [note, text] if quantized else [text, note]
+    parts += [note, text] if alone else [text, note]
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 

@@ -36,6 +36,7 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 if TYPE_CHECKING:
     from mlxbert.folders.exports.onnx_export import OnnxExport
 
+_SHARD_SIZE = "5GB"
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -43,13 +44,13 @@ def convert(
     source: str | Path,
     folder: str | Path,
     *,
-    to: str | None = None,
+    to: str = "safetensors",
     task: str | None = None,
     adapter: str | Path | None = None,
     dtype: str | None = None,
     quantize: int | None = None,
     group_size: int | None = None,
-    max_shard_size: str = "5GB",
+    max_shard_size: str = _SHARD_SIZE,
     revision: str | None = None,
     offline: bool = False,
     overwrite: bool = False,
@@ -65,16 +66,16 @@ def convert(
         >>> mlxbert.convert("google-bert/bert-base-uncased", "my-model", dtype="float16")
 
     With `to="onnx"`, the folder holds `onnx/model.onnx` in place of the weights, for onnxruntime and the programs that
-    use it. The file does one task and computes in float32; its inputs may have any number of rows and tokens. The
-    packages of `mlxbert[onnx]` are needed.
+    use it. The file does one task and computes in float32; its inputs may have any number of rows, and up to as many
+    tokens as the model takes. The packages of `mlxbert[onnx]` are needed.
 
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         folder: The folder to write, new or empty.
-        to: `onnx`; by default safetensors.
-        task: The task of a file in ONNX: `embed`, `fill-mask`, `classify`, `tag`, `answer`, `next-sentence` or
-            `replaced`; by default `embed` for embedding models and models without heads, else the first that the model
-            can do.
+        to: `safetensors` or `onnx`.
+        task: The task of a file in ONNX: `classify` (also for rerankers), `tag`, `answer`, `embed`, `fill-mask`,
+            `next-sentence` or `replaced`. By default it is the first of these that the model can do, where `embed`
+            counts only for embedding models and for models without heads.
         adapter: An adapter that is merged into the weights (see `mlxbert.load`).
         dtype: The dtype of the weights: `float32`, `float16` or `bfloat16`; by default unchanged.
         quantize: The number of bits per weight, 4 or 8. Matrices are then written in MLX's quantized layout, which
@@ -99,7 +100,7 @@ def convert(
             cannot be written.
     """
     stored, quantization = _options(dtype, quantize, group_size)
-    _check_export(to, task, {"dtype": dtype, "quantize": quantize})
+    _check_export(to, task, {"dtype": dtype, "quantize": quantize, "max_shard_size": max_shard_size})
     shard_limit = save.parse_size(max_shard_size)
     devices.use()
     ref = ModelRef(source, adapter, revision, offline)
@@ -111,7 +112,7 @@ def convert(
     opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
-    export = _export(opened, task) if to else None
+    export = _export(opened, task) if to == "onnx" else None
     tensors = save.plan(checkpoint, "F32" if export else stored, quantization, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))
     name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
@@ -148,10 +149,11 @@ class _ConversionPlan:
 def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: OnProgress | None) -> Conversion:
     """Writes the folder; `config.json` is written last, because programs take a folder with this file for a model."""
     folder, checkpoint = plan.source.folder, plan.source.checkpoint
-    own = folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
+    own = plan.export is None and folder.has_modules and has_own(checkpoint.parts, checkpoint.config.labels)
+    embeds = folder.has_modules and (plan.export is None or plan.export.head is None)
     inner = copied_files.place_of_encoder(folder, own=own)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
-    read += copied_files.copy_files(folder, partial, inner)
+    read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
     read += card.read_from(folder.path)
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if plan.export is not None:
@@ -160,10 +162,11 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     else:
         files = save.write_weights(plan.tensors, partial / inner, shard_limit, on_written)
         checkpoint.weights.release()
-    modules = list(copied_files.write_modules(folder, partial, plan.dtype))
+    modules = list(copied_files.write_modules(folder, partial, plan.dtype)) if embeds or plan.export is None else []
     casing = copied_files.write_casing(plan.source.tokenizer.files, partial / inner)
     with destination.loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
+        changed |= {} if plan.export is None else plan.export.config_changes()
         save.write_config(checkpoint, view / inner, changed)
         sentences = (
             *_changes(plan, files, changed),
@@ -171,9 +174,10 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
             *([casing] if casing else []),
         )
         difference = _check_result(plan, view, view / inner / ONNX)
-        note = card.describe(plan.name, sentences, plan.quantization)
-        library = card.library_of(own=own, embeds=folder.has_modules)
-        card.write(folder.path, partial, plan.target.name, note, library, quantized=plan.quantization is not None)
+        opener = "onnx" if plan.export is not None else "mlx" if plan.quantization is not None else None
+        note = card.describe(plan.name, sentences, opener)
+        library = opener or card.library_of(own=own, embeds=embeds)
+        card.write(folder.path, partial, plan.target.name, note, library, alone=opener is not None)
         shutil.move(view / inner / CONFIG, partial / inner / CONFIG)  # not a rename if the view is on another volume
     return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
 
@@ -207,15 +211,17 @@ def _export(source: OpenedModel, task: str | None) -> "OnnxExport":
     return OnnxExport(source, choose_task(source, task))
 
 
-def _check_export(to: str | None, task: str | None, others: dict[str, object]) -> None:
+def _check_export(to: str, task: str | None, others: dict[str, object]) -> None:
     """Checks the arguments of an export; `others` are arguments that have no meaning for it."""
-    if to not in (None, "onnx"):
-        raise not_one_of("to", to, ["onnx"])
-    if to is None and task is not None:
+    if to not in ("safetensors", "onnx"):
+        raise not_one_of("to", to, ["safetensors", "onnx"])
+    if to != "onnx" and task is not None:
         raise ArgumentError(f"task is {task!r:.60}, but only a file in ONNX is made for a task", hint="add to='onnx'")
-    given = [name for name, value in others.items() if value is not None]
-    if to and given:
-        raise ArgumentError(f"{given[0]} is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights only")
+    given = [name for name, value in others.items() if value not in (None, _SHARD_SIZE)]
+    if to == "onnx" and given:
+        raise ArgumentError(
+            f"{given[0]} is {others[given[0]]!r:.60}, but a file in ONNX has float32 weights, which are not split"
+        )
 
 
 def _options(dtype: str | None, quantize: int | None, group_size: int | None) -> tuple[str | None, Quantization | None]:
@@ -246,7 +252,8 @@ def _check_result(plan: _ConversionPlan, result: Path, exported: Path) -> Verifi
     source = plan.source.folder.path
     comparable = verification.outputs.texts is not None
     differences = verification.differences
-    problems = [difference.text for difference in differences if difference.kind != "output" or not comparable]
+    exact = plan.export is not None or not comparable
+    problems = [difference.text for difference in differences if difference.kind != "output" or exact]
     if problems:
         raise CheckpointError(f"{source}: the result would be a different model ({problems[0]})")
     for difference in differences:

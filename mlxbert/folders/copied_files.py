@@ -48,23 +48,26 @@ def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
     return "" if moved else inner
 
 
-def copy_files(source: ModelFolder, folder: Path, inner: str) -> Iterator[Path]:
+def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool = True) -> Iterator[Path]:
     """Copies the vocabulary, settings and licenses of a model folder, and the settings of its modules.
 
     Args:
         source: The model folder.
         folder: The folder to write.
         inner: The subfolder of the encoder (see `place_of_encoder`).
+        vectors: Whether to copy the files that say how the model makes vectors.
 
     Yields:
         The path of each source file after it was copied.
     """
     in_code = family_of(source.config_json)[1].embeds_in_code and len(source.modules) < 2
     names_by_folder = dict.fromkeys((source.path, source.transformer), SMALL)
-    names_by_folder = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | names_by_folder
+    if vectors:
+        names_by_folder = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | names_by_folder
     files = [inner / name for inner, names in names_by_folder.items() for name in names]
     for path in (*files, *_licenses(source)):
-        if path.is_file() and path != source.transformer / CONFIG and not (in_code and path.name in _VECTOR_FILES):
+        left_out = path.name in _VECTOR_FILES and (in_code or not vectors)
+        if path.is_file() and path != source.transformer / CONFIG and not left_out:
             target = folder / path.relative_to(source.path)
             if path.parent == source.transformer and path.name in (*TRANSFORMER_SETTINGS, *VOCABULARY):
                 target = folder / inner / path.name

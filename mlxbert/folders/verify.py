@@ -1,12 +1,12 @@
 """`mlxbert.verify`: checks whether two models agree, and finds their differences."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxbert.errors import ArgumentError
+from mlxbert.durable_files import from_json
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders.compare import facts, outputs, tensors
 from mlxbert.folders.compare.compared_model import OpenedModel, open_model
 from mlxbert.folders.compare.quantized_outputs import judge
@@ -17,11 +17,15 @@ from mlxbert.folders.inventory import storage_name
 from mlxbert.loading import embedder_of
 from mlxbert.machine import device as devices
 from mlxbert.nn.embedder import Embedder
+from mlxbert.nn.heads import HEADS
 from mlxbert.option_declarations import TOLERANCE
+from mlxbert.paths import open_regular
 from mlxbert.progress import OnProgress
 from mlxbert.text.tokenizer import load_tokenizer
+from mlxbert.weights.families.registry import read_architecture
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.file_names import ONNX
+from mlxbert.weights.hub.needed_files import leaves_folder
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef, check_source, local_folder
 
@@ -77,7 +81,10 @@ def verify(
         from mlxbert.folders.exports.onnx_export import OnnxExport, choose_task, task_of
 
         model = _open(a, offline, on_progress)
-        export = OnnxExport(model, choose_task(model, task_of(exported)))
+        try:
+            export = OnnxExport(model, choose_task(model, task_of(exported)))
+        except ArgumentError as problem:
+            raise CheckpointError(f"{b}: was not made from {a} ({problem.message})") from None
         return verify_export(export, Path(str(b)), exported, tolerance)
     model_a, model_b = (_open(source, offline, on_progress) for source in (a, b))
     compared = tensors.compare(model_a, model_b)
@@ -113,7 +120,7 @@ def _exported_file(a: _Source, b: _Source) -> Path | None:
     if first is not None:
         raise ArgumentError(
             f"{a}: holds a file in ONNX, expected a model that mlxbert runs",
-            hint="compare its source with it: the source first",
+            hint=f"give the source first, then {a}",
         )
     return second
 
@@ -121,11 +128,14 @@ def _exported_file(a: _Source, b: _Source) -> Path | None:
 def exported_file(folder: Path) -> Path | None:
     """Returns the file in ONNX of a folder that `convert` wrote; `None` for every other folder."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        names = [name for name in manifest["written"] if name.endswith(ONNX)]
-    except (OSError, ValueError, KeyError, TypeError):
+        with open(folder / MANIFEST, encoding="utf-8", opener=open_regular) as file:
+            manifest = from_json(file.read())
+    except (OSError, ValueError, MlxbertError):
         return None
-    return folder / names[0] if names else None
+    written = manifest.get("written") if isinstance(manifest, dict) else None
+    names = [name for name in written if name.endswith(ONNX)] if isinstance(written, dict) else []
+    names = [name for name in names if not leaves_folder(name)]
+    return folder / min(names, key=len) if names else None
 
 
 def verify_export(export: "OnnxExport", folder: Path, file: Path, tolerance: float | None = None) -> Verification:
@@ -139,10 +149,15 @@ def verify_export(export: "OnnxExport", folder: Path, file: Path, tolerance: flo
     """
     model, allowed = export.model, TOLERANCES["F32"] if tolerance is None else float(tolerance)
     files = ModelFolder(folder)
-    tokenizer = load_tokenizer(files, model.config)
-    embedder = embedder_of(files, model.config, tokenizer)
-    result = replace(model, source=str(folder), folder=files, tokenizer=tokenizer, embedder=embedder)
-    differences = [*facts.tokenizer_differences(model, result), *facts.embedder_differences(model, result)]
+    config, tokenizer = read_architecture(files.config_json).config, load_tokenizer(files, model.config)
+    result = replace(model, source=str(folder), folder=files, tokenizer=tokenizer)
+    differences = [*facts.encoder_differences(model.config, config), *facts.tokenizer_differences(model, result)]
+    if export.head is None:
+        result = replace(result, embedder=embedder_of(files, model.config, tokenizer))
+        differences += facts.embedder_differences(model, result)
+    elif HEADS[export.head].labelled:
+        ours, theirs = (None if each is None else each.names for each in (model.config.labels, config.labels))
+        differences += [facts.differ("config", "labels", ours, theirs)] if ours != theirs else []
     measured = replace(export.compare(file), tolerance=allowed)
     if not measured.largest <= allowed:
         differences.append(_too_far(measured.largest, allowed, "in onnxruntime"))

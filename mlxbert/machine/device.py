@@ -213,11 +213,11 @@ def plain_graphs() -> Iterator[None]:
     functions by the operations that define it.
     """
     with mx.stream(mx.cpu):
-        _passes.plain = True
+        outside, _passes.plain = in_plain_graphs(), True
         try:
             yield
         finally:
-            _passes.plain = False
+            _passes.plain = outside
 
 
 def in_plain_graphs() -> bool:

@@ -19,7 +19,6 @@ from mlxbert.folders.compare.reports import Difference, OutputDifferences, Tenso
 from mlxbert.machine.device import mx
 from mlxbert.weights import save
 from mlxbert.weights.formats import safetensors
-from mlxbert.weights.formats.quantized import Quantization
 from tests.conftest import MEASURED, UNMEASURED
 from tests.helpers.frozen import add_vocabulary
 from tests.helpers.program import call, change_weights, names, snapshot, tiny_model
@@ -333,9 +332,9 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "README.md").write_bytes((front + text).encode())
     for old, new in ("ab", "bc", "cd"):
-        how = Quantization(8) if new == "b" else None
-        note = card.describe(old, ("weights",), how)
-        card.write(tmp_path / old, tmp_path / new, new, note, "transformers", quantized=how is not None)
+        opener = {"b": "mlx", "c": None, "d": "onnx"}[new]
+        note = card.describe(old, ("weights",), opener)
+        card.write(tmp_path / old, tmp_path / new, new, note, opener or "transformers", alone=opener is not None)
         if new == "c":
             with (tmp_path / "c" / "README.md").open("a") as file:
                 file.write("\nMy last line.\n")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 
+from mlxbert.config import EncoderConfig
 from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.folders.compare.reports import Difference, config_facts
@@ -54,6 +55,13 @@ def config_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
     """Yields a difference for each fact that differs, about the encoders or about heads that either model has."""
     for name, value_a, value_b in _fields(config_facts(a.config), config_facts(b.config)):
         if name != "pooler" and not _why_idle(a, b, name):  # the pooler is a part
+            yield differ("config", name, value_a, value_b)
+
+
+def encoder_differences(a: EncoderConfig, b: EncoderConfig) -> Iterator[Difference]:
+    """Yields a difference for each fact about the encoders that differs and that inference uses."""
+    for name, value_a, value_b in _fields(config_facts(a), config_facts(b)):
+        if name != "pooler" and not name.startswith("heads") and not _is_for_training(name):  # the pooler is a part
             yield differ("config", name, value_a, value_b)
 
 

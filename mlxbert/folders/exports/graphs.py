@@ -105,8 +105,10 @@ def record(function: Callable[..., Sequence[mx.array]], inputs: int, longest: in
             is the longest batch for which the graph is valid.
 
     Raises:
-        MlxbertError: The function does something else for another batch.
+        MlxbertError: The function does something else for another batch, or `longest` is less than 6.
     """
+    if longest < 6:
+        raise MlxbertError(f"the model takes at most {longest} tokens, expected at least 6 to record its operations")
     batches = [(2, longest - 4), (2, longest - 3), (3, longest - 4), (3, longest - 2), (5, longest - 1), (4, longest)]
     records = [_Recording(function, [mx.zeros(batch, mx.int32)] * inputs) for batch in batches]
     first = records[0]

@@ -5,7 +5,7 @@ outputs have the names that transformers and sentence-transformers expect.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Embedder
-from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, task_parts, titles
+from mlxbert.nn.heads import FINE_TUNED, HEADS, TASKS, Network, missing_parts, task_parts, titles
 from mlxbert.optional_packages import install_command
 from mlxbert.other_libraries import not_one_of
+from mlxbert.paths import check_regular
 from mlxbert.text.batch import make_batch
+from mlxbert.weights import save
 from mlxbert.weights.build import build_network
 from mlxbert.weights.formats.file_names import ONNX
 
@@ -48,7 +50,7 @@ def imported(name: str) -> Any:
 
 
 def choose_task(model: OpenedModel, task: str | None) -> str:
-    """Returns the task to export: by default `embed` for embedding models, else the task of the model's first head.
+    """Returns the task to export: by default that of a fine-tuned head, else `embed` for embedding models.
 
     Raises:
         ArgumentError: There is no such task, or the model cannot do it.
@@ -56,7 +58,8 @@ def choose_task(model: OpenedModel, task: str | None) -> str:
     able = [name for name in TASKS if _lacks(model, name) is None]
     if task is None:
         stated = isinstance(model.embedder, Embedder) and model.embedder.config.stated
-        return "embed" if stated else able[0]
+        trained = [name for name in able if TASKS[name] in FINE_TUNED]
+        return next(iter(trained), "embed" if stated or len(able) == 1 else able[0])
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     if (lacking := _lacks(model, task)) is not None:
@@ -117,9 +120,21 @@ class OnnxExport:
             yield f"left out: {titles(others)}"
         own = None if self.head is None else HEADS[self.head].own
         if own is not None and own.used(self.model.config.labels) and not own.alone:
-            yield f"left out: {own.stem}, which other programs do not have"
+            yield f"left out: {own.stem.upper()}, which only mlxbert has"
+        if (adapter := self.model.checkpoint.adapter) is not None:
+            yield f"weights: the adapter {adapter.folder.resolve().name} is merged into them"
         if isinstance(self.model.embedder, Embedder) and self.model.embedder.config.prompts and self.head is None:
-            yield "prompts are settings of the tokenizer's side: programs put them before the texts"
+            yield "prompts are not in the file: the calling program puts them before the texts"
+
+    def config_changes(self) -> dict[str, Any]:
+        """Returns the keys of `config.json` that say what the file computes; `None` leaves a key out."""
+        checkpoint, labels = self.model.checkpoint, self.model.config.labels
+        changed: dict[str, Any] = {
+            "architectures": save.classes_of(checkpoint, [] if self.head is None else [self.head])
+        }
+        if self.head is not None and HEADS[self.head].labelled and labels is not None:
+            changed |= replace(labels, head_pooling=None, crf=False).to_config()
+        return changed
 
     def run(self, input_ids: mx.array, attention_mask: mx.array, token_type_ids: mx.array | None = None) -> Any:
         """Computes the outputs with MLX, for arrays (B, L).
@@ -182,6 +197,8 @@ class OnnxExport:
             CheckpointError: onnxruntime cannot run the file.
         """
         session = open_session(path)
+        if (names := tuple(output.name for output in session.get_outputs())) != self.outputs:
+            raise CheckpointError(f"{path}: has the outputs {', '.join(names)}, expected {', '.join(self.outputs)}")
         ours, theirs = list[Arrays](), list[Arrays]()
         for batch in self._batches:
             real = batch["attention_mask"].astype(bool)
@@ -216,7 +233,7 @@ def _without_padding(arrays: Mapping[str, NDArray[Any]], real: NDArray[np.bool_]
 
 
 def _largest(a: NDArray[Any], b: NDArray[Any]) -> float:
-    if a.shape != b.shape or not np.isfinite(b).all():
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max(initial=0.0))
 
@@ -224,6 +241,7 @@ def _largest(a: NDArray[Any], b: NDArray[Any]) -> float:
 def open_session(path: Path) -> Any:
     """Opens a file in onnxruntime, on a CPU."""
     onnxruntime = imported("onnxruntime")
+    check_regular(path, path.stat().st_mode)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     try:

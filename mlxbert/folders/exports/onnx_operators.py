@@ -23,7 +23,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 _ELEMENTWISE = {
     "Abs": "Abs", "Add": "Add", "Ceil": "Ceil", "Cos": "Cos", "Divide": "Div", "Equal": "Equal", "Erf": "Erf",
-    "Exp": "Exp", "Floor": "Floor", "FloorDivide": "Div", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
+    "Exp": "Exp", "Floor": "Floor", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
     "Less": "Less", "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalNot": "Not", "LogicalOr": "Or",
     "Maximum": "Max", "Minimum": "Min", "Multiply": "Mul", "Negative": "Neg", "Power": "Pow", "Select": "Where",
     "Sigmoid": "Sigmoid", "Sin": "Sin", "Subtract": "Sub", "Tanh": "Tanh",
@@ -276,6 +276,8 @@ def _softmax(w: _Writer, op: Operation) -> str:
 
 def _reduce(w: _Writer, op: Operation) -> str:
     kind, axes = op.arguments
+    if kind not in _REDUCTIONS:
+        raise MlxbertError(f"Reduce has the kind {kind}, expected a sum, a product, or an extreme")
     return w.add(_REDUCTIONS[kind], w.value(op.inputs[0]), w.numbers(axes), keepdims=1)
 
 
@@ -381,17 +383,20 @@ def _gelu(w: _Writer, window: Sequence[Operation]) -> str | None:
     half, root, _, one, _ = window
     numbers = [[w.scalar(name) for name in each.inputs] for each in (half, root, one)]
     found = [next((value for value in each if value is not None), 0.0) for each in numbers]
-    if not np.allclose(found, [0.5, np.sqrt(0.5), 1]):
+    [x], [same] = ([name for name in each.inputs if w.scalar(name) is None] for each in (half, root))
+    if x != same or not np.allclose(found, [0.5, np.sqrt(0.5), 1]):
         return None
-    return w.add("Gelu", w.value(next(name for name in half.inputs if w.scalar(name) is None)))
+    return w.add("Gelu", w.value(x))
 
 
 def _layer_norm(w: _Writer, window: Sequence[Operation]) -> str | None:
     """MLX's layer norm with a weight, and with a bias if there is an eleventh operation."""
-    total, mean, _, _, _, _, eps, root, unit, *affine = window
+    total, mean, difference, _, _, _, eps, root, unit, *affine = window
     [source] = total.inputs
     shape = w.graph.shapes[source]
     if total.arguments != [2, [len(shape) - 1]] or not root.arguments[0] or not isinstance(shape[-1], int):
+        return None
+    if difference.inputs[0] != source:
         return None
     epsilon = next((value for value in map(w.scalar, eps.inputs) if value is not None), None)
     if epsilon is None or not np.isclose(w.scalar(mean.inputs[1]) or 0, 1 / shape[-1]):

@@ -53,3 +53,9 @@ def test_plain_graphs_end_with_their_block() -> None:
     with plain_graphs():
         assert on_gpu() and in_plain_graphs()
     assert on_gpu() == before and not in_plain_graphs()
+
+
+@pytest.mark.parametrize("longest", [1, 4, 5])
+def test_a_batch_that_is_too_short_is_refused(longest: int) -> None:
+    with pytest.raises(MlxbertError, match="at least 6"):
+        record(lambda ids: [ids], 1, longest)

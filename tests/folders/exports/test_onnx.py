@@ -10,7 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.bench.device_check import golden_outputs
-from mlxbert.bench.device_check.golden_outputs import GOLDENS, Case, difference, golden_models, load_network, make_cases
+from mlxbert.bench.device_check.golden_outputs import Case, difference, golden_models, load_network, make_cases
 from mlxbert.config import Disentangled, EncoderConfig, RelativeBias
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders.exports import onnx_export
@@ -27,6 +27,10 @@ from mlxbert.weights.formats.file_names import ONNX
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'mlxbert[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'mlxbert[onnx]'")
 
+SAID = {
+    "bad": ["This is broken.", "It does not work.", "I want my money back.", "Very slow.", "Too loud.", "It leaks."],
+    "good": ["I love it.", "Works well.", "What a lovely thing.", "Very nice.", "So quiet.", "It is great."],
+}
 BOUND = 1e-5  # as a share of the largest value
 # One model for each way of encoding positions and each kind of block; the others are slow.
 QUICK = {
@@ -91,11 +95,6 @@ def test_outputs_equal_those_of_the_model(family: str, head: str, tmp_path: Path
     file = _File(network)
     for name, case in _cases(network.encoder.config).items():
         assert max(file.differences(case)) <= BOUND, name
-
-
-def test_every_family_has_a_quick_model_or_a_slow_one() -> None:
-    assert {*golden_models()} >= QUICK
-    assert {path.parent.name for path in GOLDENS.glob("*/encoder.safetensors")} == {name for name, _ in golden_models()}
 
 
 def test_texts_longer_than_the_recorded_batch_have_windows_and_distances(tmp_path: Path) -> None:
@@ -186,6 +185,39 @@ def test_large_weights_are_in_a_file_of_their_own(tmp_path: Path, monkeypatch: p
     assert conversion.difference.agree and mlxbert.verify("builtin", tmp_path / "model")
 
 
+@pytest.mark.parametrize("name", ["num_attention_heads", "max_position_embeddings"])
+def test_another_configuration_does_not_agree(name: str, exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported, tmp_path / "changed")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {name: config[name] // 2}))
+    assert "config" in {difference.kind for difference in mlxbert.verify("builtin", folder).differences}
+    (folder / "config.json").unlink()
+    with pytest.raises(MlxbertError):
+        mlxbert.verify("builtin", folder)
+
+
+def test_a_wrong_translation_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlxbert.folders.exports import onnx_operators
+
+    def half(writer: Any, operation: Any) -> str:
+        weights = writer.add("Softmax", writer.value(operation.inputs[0]), axis=-1)
+        return str(writer.add("Mul", weights, writer.constant(np.array(0.5, np.float32))))
+
+    monkeypatch.setitem(onnx_operators._TRANSLATIONS, "Softmax", half)
+    with pytest.raises(CheckpointError, match="would be a different model"):
+        mlxbert.convert("builtin", tmp_path / "model", to="onnx")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_outputs_of_another_task_are_an_error(exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported, tmp_path / "changed")
+    model = onnx.load(folder / ONNX)
+    del model.graph.output[1]
+    onnx.save(model, folder / ONNX)
+    with pytest.raises(CheckpointError, match="sentence_embedding"):
+        mlxbert.verify("builtin", folder)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -222,7 +254,14 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_other_folders_hold_no_export(tmp_path: Path, exported: Path) -> None:
     assert exported_file(tmp_path) is None
     assert exported_file(exported) == exported / ONNX
-    for content in ("", "[]", '{"written": 3}'):
+    for content in (
+        "",
+        "[]",
+        '{"written": 3}',
+        '{"written": [3]}',
+        '{"written": {"../onnx/model.onnx": ""}}',
+        "[" * 10**5,
+    ):
         (tmp_path / "conversion.json").write_text(content)
         assert exported_file(tmp_path) is None
 
@@ -236,3 +275,65 @@ def test_every_pooling_is_exported(pooling: str, tmp_path: Path) -> None:
     file = _File(network, embedder)
     for case in _cases(config).values():
         assert max(file.differences(case)) <= BOUND
+
+
+def _tagger(folder: Path, **labels: Any) -> Path:
+    """A tagger on the built-in model's vocabulary, with a random head."""
+    model = mlxbert.load("builtin", new_heads={"token_classifier": mlxbert.Labels(("O", "B-X", "I-X"), **labels)})
+    mlxbert.save(model, folder)
+    return folder
+
+
+def test_a_tagger_keeps_its_labels_and_loses_its_crf(tmp_path: Path) -> None:
+    source = _tagger(tmp_path / "tagger", crf=True)
+    conversion = mlxbert.convert(source, tmp_path / "onnx", to="onnx")
+    assert any("CRF" in sentence for sentence in conversion.changed)
+    config = json.loads((tmp_path / "onnx" / "config.json").read_text())
+    assert config["id2label"] == {"0": "O", "1": "B-X", "2": "I-X"} and "crf" not in config
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert not (tmp_path / "onnx" / "modules.json").exists()
+    assert "library_name: onnx" in (tmp_path / "onnx" / "README.md").read_text()
+    outputs = _run(tmp_path / "onnx", input_ids=[[101, 102]], attention_mask=[[1, 1]], token_type_ids=[[0, 0]])
+    assert outputs["logits"].shape == (1, 2, 3)
+    assert mlxbert.verify(source, tmp_path / "onnx")
+    config["id2label"] |= {"0": "I-X", "2": "O"}
+    (tmp_path / "onnx" / "config.json").write_text(json.dumps(config | {"label2id": None}))
+    assert [difference.name for difference in mlxbert.verify(source, tmp_path / "onnx").differences] == ["labels"]
+
+
+def test_an_export_of_another_model_is_an_error_about_it(tmp_path: Path) -> None:
+    mlxbert.convert(_tagger(tmp_path / "tagger"), tmp_path / "onnx", to="onnx")
+    with pytest.raises(CheckpointError, match="was not made from builtin"):
+        mlxbert.verify("builtin", tmp_path / "onnx")
+
+
+@pytest.mark.slow
+def test_a_classifier_of_few_examples_becomes_its_classes(tmp_path: Path) -> None:
+    rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for _ in mlxbert.finetune("classify", train=tmp_path / "train.jsonl", output=tmp_path / "few", few_shot=True):
+        pass
+    mlxbert.convert(tmp_path / "few", tmp_path / "onnx", to="onnx")
+    config = json.loads((tmp_path / "onnx" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"] and [*config["id2label"].values()] == [*SAID]
+    model = mlxbert.load(tmp_path / "few")
+    for text in ("What a lovely day.", "This is broken."):
+        ids = model.tokenizer.encode(text).ids
+        inputs = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
+        best = int(_run(tmp_path / "onnx", **inputs)["logits"].argmax())
+        result = mlxbert.classify(model, text)
+        assert isinstance(result, mlxbert.Classification) and result.labels[0].label == config["id2label"][str(best)]
+    mlxbert.convert(tmp_path / "few", tmp_path / "vectors", to="onnx", task="embed")
+    assert mlxbert.verify(tmp_path / "few", tmp_path / "vectors")
+
+
+@pytest.mark.slow
+def test_an_adapter_is_merged_and_named(tmp_path: Path) -> None:
+    rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    options: dict[str, Any] = {"lora": 4, "few_shot": False, "epochs": 1}
+    for _ in mlxbert.finetune("classify", train=tmp_path / "train.jsonl", output=tmp_path / "adapter", **options):
+        pass
+    conversion = mlxbert.convert("builtin", tmp_path / "onnx", to="onnx", adapter=tmp_path / "adapter")
+    assert any("adapter" in sentence for sentence in conversion.changed)
+    assert [*conversion.difference.outputs.heads] == ["sequence_classifier"]
