@@ -48,7 +48,8 @@ def test_every_program_is_short_and_says_how_it_is_run_and_is_in_the_table() -> 
 
 
 def test_what_the_programs_read_is_there_and_what_is_there_is_read() -> None:
-    sources = "\n".join((EXAMPLES / name).read_text(encoding="utf-8") for name in PROGRAMS)
+    readers = [*(EXAMPLES / name for name in PROGRAMS), *(ROOT / "docs").glob("*.md")]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in readers)
     for path in (EXAMPLES / "data").iterdir():
         assert f'"{path.name}"' in sources or f"data/{path.name}" in sources, path.name
 
