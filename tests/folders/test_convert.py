@@ -332,7 +332,7 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "README.md").write_bytes((front + text).encode())
     for old, new in ("ab", "bc", "cd"):
-        opener = {"b": "mlx", "c": None, "d": "onnx"}[new]
+        opener = "mlx" if new == "b" else None
         note = card.describe(old, ("weights",), opener)
         card.write(tmp_path / old, tmp_path / new, new, note, opener or "transformers", alone=opener is not None)
         if new == "c":
