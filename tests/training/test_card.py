@@ -13,6 +13,7 @@ from mlxbert.folders import card
 from mlxbert.folders.card import Scores
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.training.options.training_tasks import TASKS
+from tests.helpers.program import tiny_model
 
 _ROWS = [("a good day", "good"), ("a bad day", "bad")]
 
@@ -89,7 +90,7 @@ def test_data_sets_of_the_hub_are_named_and_files_are_not(tmp_path: Path, monkey
     table = tmp_path / "secret.csv"
     table.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
     base = tmp_path / "base"
-    mlxbert.save(mlxbert.load("builtin"), base)
+    tiny_model(base)
     how: dict[str, Any] = {"model": base, "epochs": 1, "few_shot": False}
     cards = []
     for output, train, valid in (
