@@ -4,28 +4,33 @@ Only files that the model needs are sent, with its card and its licenses. Record
 everything else in the folder stay on this machine.
 """
 
+import json
 import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mlxbert.durable_files import is_system_file, to_path
+from mlxbert.durable_files import is_system_file, sha256, to_path
 from mlxbert.errors import ArgumentError, CheckpointError, HubError
 from mlxbert.folders.copied_files import CARD, LICENSES, is_own
-from mlxbert.folders.destination import MARKER
+from mlxbert.folders.destination import MANIFEST, MARKER
 from mlxbert.folders.inspect import inspect
+from mlxbert.folders.verify import exported_file
 from mlxbert.progress import OnProgress, progress
 from mlxbert.results.notebook import Shown
 from mlxbert.version import __version__
+from mlxbert.weights.formats.file_names import ONNX, holds_weights
 from mlxbert.weights.hub.file_hashes import mismatch
-from mlxbert.weights.hub.needed_files import needed_files, parse_json
+from mlxbert.weights.hub.needed_files import CONFIG, needed_files, parse_json
 from mlxbert.weights.hub.upload import UploadTarget, check_name, find_target, send
 from mlxbert.weights.model_source import BUILTIN, check_source
 
 Change = Literal["new", "changed", "same"]
 _TEXTS = (".json", ".md", ".txt", ".jinja")
 _PATH = re.compile(r"(?<![\w.:/-])/[\w.-]+(?:/[\w.-]+)+")  # an absolute path without spaces
+_CONVERT = "repeat the conversion"
+_EXPORTS = (".onnx", ".onnx_data")  # the suffixes of files next to `ONNX`
 _MAX_TEXT = 2**20  # bytes of a file that is searched for paths
 
 
@@ -93,10 +98,10 @@ class UploadPlan:
     message: str
 
     def execute(self, on_progress: OnProgress | None = None) -> Upload:
-        """Sends the files that the repository lacks; returns the upload with its commit."""
+        """Creates what is missing and sends the files that the branch lacks; returns the upload with its commit."""
         files = {file.path: self.folder / file.path for file in self.upload.files if file.change != "same"}
         commit = self.target.commit
-        if files:
+        if files or not self.target.has_branch:
             commit = send(self.target, files, self.message, public=self.upload.public, on_progress=on_progress)
         return replace(self.upload, commit=commit)
 
@@ -113,19 +118,21 @@ def upload(
 ) -> Upload:
     """Uploads the folder of a model to the Hugging Face hub, in one commit.
 
-    Only the files that the model needs are sent, with `README.md` and licenses; the result lists what is left out. An
-    existing repository gets a new commit, and its other files remain. After the upload, the hashes that the hub states
-    are compared with the files. The token is that of `HF_TOKEN` or of `hf auth login`.
+    Only the files that the model needs are sent, with its files in ONNX, `README.md` and licenses; the result lists
+    what is left out. An existing repository gets a new commit, and its other files remain. After the upload, the hashes
+    that the hub states are compared with the files. The token is that of `HF_TOKEN` or of `hf auth login`.
 
     Example:
         >>> mlxbert.upload("my-model", "my-name/my-model").url
 
     Args:
-        folder: The folder of a model or of an adapter, in a format that `mlxbert.load` reads.
+        folder: The folder of a model or of an adapter, in a format that `mlxbert.load` reads; or a folder that
+            `mlxbert.convert` wrote with `to="onnx"`.
         name: The name of the repository: `NAMESPACE/NAME`, or `NAME` in your own namespace.
         public: Whether everybody may read the repository. The visibility of an existing repository is not changed, and
             must be the one that is asked for.
-        revision: The branch; by default the main branch. A branch that does not exist is created.
+        revision: The branch; by default the main branch. A branch that does not exist is created from the main
+            branch.
         message: The message of the commit.
         dry_run: Whether to send nothing. The hub is still asked what the repository has.
         on_progress: Called with the number of sent bytes and the total.
@@ -133,7 +140,8 @@ def upload(
     Raises:
         ArgumentError: The folder has no complete model, or its card is damaged; or the repository has another
             visibility.
-        HubError: The hub refuses the upload or cannot be reached, or does not have the files that were sent.
+        HubError: The hub refuses the upload or cannot be reached, or does not have the files that were sent; or a file
+            cannot be read.
     """
     plan = plan_upload(folder, name, public=public, revision=revision, message=message)
     if dry_run:
@@ -149,9 +157,9 @@ def plan_upload(
     check_name(name, revision)
     if message is not None and (not isinstance(message, str) or not message.strip()):
         raise ArgumentError(f"message is {message!r:.60}, expected a sentence about the upload")
-    source = _model_folder(folder)
+    source = _finished_folder(folder)
     paths = _files(source)
-    _check_card(source)
+    notes = (*_card_notes(source), *_path_notes(source, paths))
     target = find_target(name, revision)
     _check_visibility(target, public)
     files = tuple(
@@ -161,13 +169,13 @@ def plan_upload(
         name=target.name, url=target.url, revision=target.revision, public=public, created=not target.exists,
         commit=None, bytes=sum(file.bytes for file in files if file.change != "same"), files=files,
         kept=tuple(sorted({*target.listed} - {*paths})), left_out=tuple(_left_out(source, {*paths})),
-        notes=tuple(_notes(source, paths)),
+        notes=notes,
     )  # fmt: skip
     return UploadPlan(planned, target, source, message or f"Upload with mlxbert {__version__}")
 
 
-def _model_folder(folder: str | Path) -> Path:
-    """Returns the path of a folder that has a complete model, or raises an error."""
+def _finished_folder(folder: str | Path) -> Path:
+    """Returns the path of a folder that no program is writing, or raises an error."""
     check_source(folder, "folder")
     source = to_path(folder, "folder")
     if str(folder) == BUILTIN and not source.is_dir():
@@ -178,19 +186,13 @@ def _model_folder(folder: str | Path) -> Path:
         raise ArgumentError(
             f"{source}: is unfinished, expected a finished model", hint="repeat the command that writes it"
         )
-    inspection = inspect(source)  # raises an error if a file is missing, damaged or does not fit the configuration
-    if not inspection.weights.here:
-        raise ArgumentError(f"{source}: the weights are not in this folder")
     return source
 
 
 def _files(source: Path) -> list[str]:
-    """Returns the paths of the files to send, small files first."""
+    """Returns the paths of the files to send, small files first; raises an error if the model is not complete."""
     present = [path for path in _listed(source) if not is_system_file(Path(path).name)]
-    try:
-        needed = needed_files(str(source), present, lambda file: parse_json(str(source), source / file))
-    except HubError as problem:  # about a file that a configuration names
-        raise CheckpointError(problem.message) from None
+    needed = _exported_files(source, present) or _model_files(source, present)
     texts = [path.name for pattern in (CARD, *LICENSES) for path in sorted(source.glob(pattern)) if path.is_file()]
     paths = [*dict.fromkeys([*texts, *needed])]
     for path in paths:
@@ -202,19 +204,58 @@ def _files(source: Path) -> list[str]:
     return paths
 
 
+def _model_files(source: Path, present: list[str]) -> list[str]:
+    """Returns the files that a model needs, then its files in ONNX."""
+    inspection = inspect(source)  # raises an error if a file is missing, damaged or does not fit the configuration
+    if not inspection.weights.here:
+        raise ArgumentError(f"{source}: the weights are not in this folder")
+    try:
+        needed = needed_files(str(source), present, lambda file: parse_json(str(source), source / file))
+    except HubError as problem:  # about a file that a configuration names
+        raise CheckpointError(problem.message) from None
+    folders = [path.removesuffix(CONFIG) + ONNX.partition("/")[0] for path in needed if Path(path).name == CONFIG]
+    inside = [path for path in present if path.endswith(_EXPORTS) and path.rpartition("/")[0] in folders]
+    return [*needed, *inside]
+
+
+def _exported_files(source: Path, present: list[str]) -> list[str]:
+    """Returns the files that `convert` wrote with `to="onnx"`; none if the folder has the weights of its encoder.
+
+    All files but the card and licenses must be as they were written.
+    """
+    exported = exported_file(source)
+    if exported is None:
+        return []
+    if any(holds_weights(Path(path).name) for path in present if (source / path).parent == exported.parents[1]):
+        return []
+    written = dict(json.loads((source / MANIFEST).read_text(encoding="utf-8"))["written"])
+    for path, hash in written.items():
+        if any(map(Path(path).match, (CARD, *LICENSES))):
+            continue
+        if path not in present:
+            raise ArgumentError(f"{source / path}: is missing, but mlxbert wrote it", hint=_CONVERT)
+        if sha256(source / path) != hash:
+            raise ArgumentError(f"{source / path}: has changed since mlxbert wrote it", hint=_CONVERT)
+    return sorted(written.keys() & {*present}, key=lambda path: (source / path).stat().st_size)
+
+
 def _listed(source: Path) -> list[str]:
     return sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
 
 
-def _check_card(source: Path) -> None:
-    """Raises `ArgumentError` if the front matter of the card cannot be read."""
+def _card_notes(source: Path) -> list[str]:
+    """Returns a note if there is no card or no front matter; raises `ArgumentError` if front matter cannot be read."""
     from huggingface_hub import ModelCard
+    from huggingface_hub.repocard import metadata_load
 
-    card = source / CARD
+    card, unseen = source / CARD, "so the hub shows neither a license nor the task"
     if not card.is_file():
-        return
+        return [f"there is no {CARD}, {unseen}"]
     try:
-        ModelCard(card.read_text(encoding="utf-8"))
+        if not metadata_load(card):  # `ModelCard` would log a warning
+            return [f"{CARD} has no front matter, {unseen}"]
+        ModelCard(card.read_text(encoding="utf-8-sig"))
+        return []
     except Exception as problem:  # errors of PyYAML, of huggingface_hub and of the system
         reason = " ".join(str(problem).split())[:200]
         raise ArgumentError(f"{card}: the front matter cannot be read ({reason})") from None
@@ -253,9 +294,9 @@ def _left_out(source: Path, sent: set[str]) -> list[str]:
     return [*found]
 
 
-def _notes(source: Path, paths: list[str]) -> list[str]:
-    """Returns a note for a missing card, and for each text file that names a path of this machine."""
-    notes = [] if CARD in paths else [f"there is no {CARD}, so the hub shows neither a license nor the task"]
+def _path_notes(source: Path, paths: list[str]) -> list[str]:
+    """Returns a note for each text file that names a path of this machine."""
+    notes = []
     for path in paths:
         file = source / path
         if path.endswith(_TEXTS) and file.stat().st_size <= _MAX_TEXT:

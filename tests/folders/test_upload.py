@@ -1,10 +1,14 @@
 """What of a folder is uploaded, and which folders are refused; no hub is asked."""
 
+import json
+import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders import upload
 from mlxbert.folders.upload import UploadPlan, plan_upload
@@ -28,7 +32,8 @@ def model(tmp_path: Path) -> Path:
 def plan(
     monkeypatch: pytest.MonkeyPatch, folder: object, listed: dict[str, AnnouncedFile] | None = None, **options: Any
 ) -> UploadPlan:
-    target = UploadTarget("maria/a", "main", listed is not None, False if listed else None, None, listed or {})
+    exists = listed is not None
+    target = UploadTarget("maria/a", "main", exists, exists, False if exists else None, None, listed or {})
     monkeypatch.setattr(upload, "find_target", lambda name, revision: target)
     return plan_upload(folder, "maria/a", **options)  # type: ignore[arg-type]
 
@@ -91,6 +96,92 @@ def test_paths_of_this_machine_and_a_missing_card_are_noted(model: Path, monkeyp
     (model / "README.md").unlink()
     (note,) = plan(monkeypatch, model).upload.notes
     assert "README.md" in note
+
+
+@pytest.mark.parametrize("text", ["# A\n", "---\n---\n# A\n", ""])
+def test_a_card_without_front_matter_is_noted(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    (model / "README.md").write_text(text, encoding="utf-8")
+    planned = plan(monkeypatch, model)
+    (note,) = planned.upload.notes
+    assert "README.md" in note and "license" in note and "README.md" in paths(planned)
+    assert caplog.records == []
+
+
+def test_front_matter_after_a_byte_order_mark_is_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (model / "README.md").write_text("---\nlicense: mit\n---\n# A\n", encoding="utf-8-sig")
+    assert plan(monkeypatch, model).upload.notes == ()
+
+
+EXPORTS = {"onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_qint8_avx512.onnx"}
+
+
+def _write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name, encoding="utf-8")
+
+
+def test_files_in_onnx_are_sent_with_the_weights(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(model, *EXPORTS, "onnx/quantize.log", "old/onnx/model.onnx", "model.onnx")
+    planned = plan(monkeypatch, model)
+    assert paths(planned) == MODEL | {"README.md"} | EXPORTS
+    assert planned.upload.left_out == ("model.onnx", "old/", "onnx/quantize.log")
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of a folder that `convert` wrote in ONNX, and its manifest."""
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("onnx") / "model"
+    mlxbert.convert(tiny_model(folder.parent / "tiny"), folder, to="onnx")
+    return folder
+
+
+@pytest.fixture
+def exported(converted: Path, tmp_path: Path) -> Path:
+    """A copy of the folder, for changes."""
+    return Path(shutil.copytree(converted, tmp_path / "exported"))
+
+
+def test_a_folder_in_onnx_is_sent_as_it_was_written(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = set(json.loads((exported / "conversion.json").read_text(encoding="utf-8"))["written"])
+    assert {"config.json", "vocab.txt", "onnx/model.onnx", "README.md"} <= written
+    (exported / "README.md").write_text("---\nlicense: mit\n---\nMine.\n", encoding="utf-8")
+    _write(exported, "LICENSE", ".env", "onnx/other.onnx")
+    planned = plan(monkeypatch, exported)
+    assert paths(planned) == written | {"LICENSE"}
+    assert planned.upload.left_out == (".env", "conversion.json", "onnx/other.onnx")
+
+
+def test_weights_next_to_an_export_are_sent_too(exported: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(model / "model.safetensors", exported)
+    assert {"model.safetensors", "onnx/model.onnx"} <= paths(plan(monkeypatch, exported))
+
+
+@pytest.mark.parametrize("name", ["onnx/model.onnx", "config.json", "vocab.txt"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_folder_in_onnx_that_is_not_whole_is_refused(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, name: str, missing: bool
+) -> None:
+    if missing:
+        (exported / name).unlink()
+    else:
+        (exported / name).write_bytes((exported / name).read_bytes()[:-4])
+    with pytest.raises(ArgumentError, match=name):
+        plan(monkeypatch, exported)
+
+
+def test_a_file_in_onnx_without_a_manifest_is_no_model(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for manifest in (None, '{"written": ["onnx/model.onnx"]}', '{"written": {"config.json": "0"}}'):
+        if manifest is None:
+            (exported / "conversion.json").unlink()
+        else:
+            (exported / "conversion.json").write_text(manifest, encoding="utf-8")
+        with pytest.raises(MlxbertError, match="safetensors"):
+            plan(monkeypatch, exported)
 
 
 def _truncated(folder: Path) -> None:

@@ -23,8 +23,8 @@ class UploadHub(FakeHub):
     Attributes:
         stored: The large files that have arrived, by their SHA-256.
         faults: Functions that may answer a request in place of the hub, by the kind of the request: `whoami`, `create`,
-            `branch`, `validate`, `preupload`, `batch`, `put`, `verify`, `commit`. They are called with the handler and
-            the body of the request, and return whether they have answered.
+            `branch`, `validate`, `preupload`, `batch`, `put`, `complete`, `verify`, `commit`. They are called with the
+            handler and the body of the request, and return whether they have answered.
         chunk: The size of the parts in which large files must be sent; `None` for whole files.
         remarks: What the hub remarks about the front matter of a card.
         messages: The messages of the commits, in order.
@@ -89,7 +89,7 @@ class _UploadHandler(HubHandler):
         if repository is None:
             return self.refuse(404, "RepoNotFound")
         if kind == "branch":
-            return self._faulty("branch", body, lambda body: self._branch(repository, revision))
+            return self._faulty("branch", body, lambda body: self._branch(repository, revision, body))
         if revision not in repository.references:
             return self.refuse(404, "RevisionNotFound")
         if kind == "preupload":
@@ -128,10 +128,11 @@ class _UploadHandler(HubHandler):
         self.hub.repositories[name].commit({".gitattributes": b"*.safetensors filter=lfs\n"})
         return self.json({"url": f"{self.hub.url}/{name}", "name": name})
 
-    def _branch(self, repository: Repository, revision: str) -> None:
+    def _branch(self, repository: Repository, revision: str, body: bytes) -> None:
         if revision in repository.references:
             return self._error(409, "Reference already exists")
-        repository.references[revision] = repository.references["main"]
+        start = json.loads(body).get("startingPoint", "main")
+        repository.references[revision] = repository.references.get(start, start)
         return self.json({})
 
     def _validate(self, body: bytes) -> None:

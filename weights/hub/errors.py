@@ -69,6 +69,9 @@ def explain_upload(problem: Exception, name: str, revision: str | None = None) -
     if isinstance(problem, ValueError):  # of huggingface_hub: the answer to a request, or the hub's check of the card
         lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
         return HubError(f"{name}: the hub refuses the upload ({' '.join(lines) or type(problem).__name__:.500})")
+    if isinstance(problem, OSError) and problem.errno is not None:  # an upload writes no file
+        what = f"{name}: a file" if problem.filename is None else f"{problem.filename}:"
+        return HubError(f"{what} cannot be read ({problem.strerror})")
     error = problem if isinstance(problem, HubError) else explain(problem, name, revision)
     if error.hint is not None and _CACHED in error.hint:
         error.hint = f"check the network and {_RESUME}"

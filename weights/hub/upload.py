@@ -7,6 +7,7 @@ that was empty before therefore never shows a part of a model.
 
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,14 +37,17 @@ class UploadTarget:
         name: The name of the repository, `NAMESPACE/NAME`.
         revision: The branch that gets the commit.
         exists: Whether the repository exists.
+        has_branch: Whether the branch exists. If not, it is created from `commit`.
         public: Whether everybody can read the repository; `None` if it does not exist.
-        commit: The newest commit of the branch; `None` if the branch does not exist.
-        listed: The files of the branch, with their sizes and hashes.
+        commit: The newest commit of the branch, or of the main branch if the branch does not exist; `None` if the
+            repository does not exist.
+        listed: The files of `commit`, with their sizes and hashes.
     """
 
     name: str
     revision: str
     exists: bool
+    has_branch: bool
     public: bool | None
     commit: str | None
     listed: Mapping[str, AnnouncedFile]
@@ -120,14 +124,16 @@ def find_target(name: str, revision: str | None) -> UploadTarget:
         except hub.errors.RepositoryNotFoundError as problem:
             if isinstance(problem, hub.errors.GatedRepoError):
                 raise
-            return UploadTarget(name, branch, exists=False, public=None, commit=None, listed={})
-        public = info.get("private") is False
+            return UploadTarget(name, branch, exists=False, has_branch=False, public=None, commit=None, listed={})
+        public, has_branch = info.get("private") is False, True
         try:
             info = info if revision is None else fetch_info(hub, name, revision)
         except hub.errors.RevisionNotFoundError:
-            return UploadTarget(name, branch, exists=True, public=public, commit=None, listed={})
+            has_branch = False
         commit, listed = listing_of(name, None, info)
-        return UploadTarget(name, branch, exists=True, public=public, commit=commit, listed=listed)
+        return UploadTarget(
+            name, branch, exists=True, has_branch=has_branch, public=public, commit=commit, listed=listed
+        )
 
 
 def _check_role(name: str, user: Any) -> None:
@@ -152,7 +158,8 @@ def send(
 
     Args:
         target: The repository (see `find_target`).
-        files: The files to send, by their path in the repository. At least one file.
+        files: The files to send, by their path in the repository. Without files there is no new commit, which is
+            possible only if `target.commit` is known.
         message: The message of the commit.
         public: Whether everybody can read a repository that is created here.
         on_progress: Called with the number of sent bytes and the total, for files in Xet in another thread.
@@ -163,41 +170,80 @@ def send(
     Raises:
         HubError: The hub refuses or cannot be reached, the repository has changed since `find_target`, or the hub has
             other content than the files.
+        Exception: `on_progress` has raised it.
     """
-    with _hub_for(target.name) as (hub, api):
-        if not target.exists:
-            api.create_repo(target.name, private=not public)
-        if target.commit is None and target.revision != _MAIN:
-            api.create_branch(target.name, branch=target.revision)
-        sending = _Sending(hub, files, on_progress or (lambda done, total: None))
-        additions = []
-        for path in files:
-            with sending.file(path) as addition:
-                # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
-                options = {"revision": target.revision, "free_memory": False, "gitignore_content": ""}
-                api.preupload_lfs_files(target.name, [addition], **options)
-            additions.append(addition)
-        with _metadata_warnings(target.name):
-            sent = api.create_commit(
-                target.name, additions, commit_message=message, revision=target.revision, parent_commit=target.commit
-            )
-        _compare(hub, target.name, sent.oid, files)
-        sending.finish()
-        return str(sent.oid)
+    try:
+        with _hub_for(target.name) as (hub, api):
+            if not target.exists:
+                api.create_repo(target.name, private=not public)
+            if not target.has_branch and target.revision != _MAIN:
+                api.create_branch(target.name, branch=target.revision, revision=target.commit)
+            if target.commit is not None and not files:
+                return target.commit
+            return _commit(hub, api, target, _Sending(hub, files, on_progress), message)
+    except _CallbackError as carrier:
+        problem = carrier.problem
+    raise problem  # here, so that its cause and its context stay as they are
+
+
+def _commit(hub: Any, api: Any, target: UploadTarget, sending: "_Sending", message: str) -> str:
+    """Sends files to a branch that exists and compares what the hub then has; returns the hash of the commit."""
+    additions = []
+    for path in sending.files:
+        with sending.file(path) as addition:
+            # An empty gitignore, since huggingface_hub silently leaves out what the repository's own one names.
+            options = {"revision": target.revision, "free_memory": False, "gitignore_content": ""}
+            api.preupload_lfs_files(target.name, [addition], **options)
+        additions.append(addition)
+    with _metadata_warnings(target.name):
+        sent = api.create_commit(
+            target.name, additions, commit_message=message, revision=target.revision, parent_commit=target.commit
+        )
+    _compare(hub, target.name, sent.oid, sending.files)
+    sending.finish()
+    return str(sent.oid)
+
+
+class _CallbackError(BaseException):
+    """Carries an exception of `on_progress` through huggingface_hub, which converts or retries after every `Exception`.
+
+    Attributes:
+        problem: The exception.
+    """
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__()
+        self.problem = problem
 
 
 class _Sending:
     """Counts the bytes of files while they are sent.
 
     Attributes:
+        files: The files, by their path in the repository.
         total: The size of all files in bytes.
     """
 
-    def __init__(self, hub: Any, files: Mapping[str, Path], listen: OnProgress) -> None:
-        self._hub, self._files, self._listen = hub, files, listen
+    def __init__(self, hub: Any, files: Mapping[str, Path], on_progress: OnProgress | None) -> None:
+        self._hub, self.files, self._on_progress = hub, files, on_progress
         self._sizes = {path: file.stat().st_size for path, file in files.items()}
         self.total, self._before = sum(self._sizes.values()), 0
-        listen(0, self.total)
+        self._thread = threading.get_ident()
+        self._problem: _CallbackError | None = None
+        self._listen(0)
+
+    def _listen(self, done: int) -> None:
+        """Calls `on_progress`; raises `_CallbackError` if the function fails.
+
+        In a thread of Xet, where nobody would see the error, it is kept for the next call in the thread of the caller.
+        """
+        if self._problem is None and self._on_progress is not None:
+            try:
+                self._on_progress(done, self.total)
+            except Exception as problem:
+                self._problem = _CallbackError(problem)
+        if self._problem is not None and threading.get_ident() == self._thread:
+            raise self._problem
 
     @contextmanager
     def file(self, path: str) -> Iterator[Any]:
@@ -205,16 +251,16 @@ class _Sending:
 
         def count(sent: int) -> None:
             done = self._before + min(sent, self._sizes[path])
-            self._listen(max(0, min(done, self.total - 1)), self.total)
+            self._listen(max(0, min(done, self.total - 1)))
 
         with _count_xet(self._hub, count):
-            yield _addition(self._hub, path, self._files[path], count)
+            yield _addition(self._hub, path, self.files[path], count)
         count(self._sizes[path])
         self._before += self._sizes[path]
 
     def finish(self) -> None:
         """Reports that everything is done."""
-        self._listen(self.total, self.total)
+        self._listen(self.total)
 
 
 @contextmanager
@@ -275,13 +321,15 @@ def _addition(hub: Any, path: str, file: Path, count: Callable[[int], None]) -> 
             with Reader(io.FileIO(file)) as opened:
                 yield opened
 
-    return Addition(path_in_repo=path, path_or_fileobj=str(file))
+    with file.open("rb"):  # for the reason if it cannot be read, which huggingface_hub does not say
+        return Addition(path_in_repo=path, path_or_fileobj=str(file))
 
 
 def _compare(hub: Any, name: str, commit: str, files: Mapping[str, Path]) -> None:
     """Raises `HubError` if the commit lacks a file, or if the hub states another size or hash than the file has."""
     _, listed = listing_of(name, commit, fetch_info(hub, name, commit))
     for path, file in files.items():
+        file.stat()  # `mismatch` takes a file that has disappeared for one of the cache
         announced = listed.get(path)
         if announced is not None and announced.hash is None:
             _LOG.warning("%s: the hub sends no hash of %s, so only its size is checked", name, path)

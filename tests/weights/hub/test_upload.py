@@ -6,8 +6,10 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ import pytest
 import mlxbert
 from mlxbert.errors import ArgumentError, HubError
 from tests.helpers.fake_hub import call_with_hub, client_settings, files_of, terminal_with_hub
-from tests.helpers.program import Outcome, command, environment, tiny_model
+from tests.helpers.program import Outcome, command, environment, tiny_model, unprivileged
 from tests.helpers.screen import Screen
 from tests.helpers.upload_hub import READ_TOKEN, TOKEN, Fault, UploadHub, serve_uploads
 
@@ -140,6 +142,38 @@ def test_a_branch_is_created(hub: UploadHub, variables: dict[str, str], model: P
     upload(variables, model, NAME, "--revision", "0" * 40).fails(2, "expected a branch")
 
 
+def test_a_new_branch_starts_from_the_main_branch(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    first = facts(upload(variables, model, NAME))
+    hub.repositories[NAME].commit(hub.content(NAME) | {"notes.txt": b"kept"})
+    main = hub.repositories[NAME].references["main"]
+    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
+    for extra in (["--dry-run"], []):
+        found = facts(upload(variables, model, NAME, "--revision", "v2", *extra))
+        changes = {file["path"]: file["change"] for file in found["files"]}
+        assert changes == dict.fromkeys(SENT, "same") | {"README.md": "changed"}
+        assert found["kept"] == [".gitattributes", "notes.txt"] and found["bytes"] == len(CARD + "More.\n")
+        assert ("v2" in hub.repositories[NAME].references) == (not extra)
+    assert arrived(hub, revision="v2") == local(model) | {"notes.txt": b"kept"}
+    (model / "README.md").write_text(CARD, encoding="utf-8")
+    same = facts(upload(variables, model, NAME, "--revision", "v3"))
+    assert same["bytes"] == 0 and same["commit"] == hub.repositories[NAME].references["v3"] == main != first["commit"]
+    assert len(hub.messages) == 2
+
+
+def test_a_new_branch_is_of_the_commit_that_was_planned(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
+    facts(upload(variables, model, NAME))
+    before = hub.content(NAME)
+    (model / "README.md").write_text(CARD + "More.\n", encoding="utf-8")
+
+    def meanwhile(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        hub.repositories[NAME].commit(before | {"later.txt": b"theirs"})
+        return False
+
+    hub.faults["branch"] = meanwhile
+    facts(upload(variables, model, NAME, "--revision", "v2"))
+    assert arrived(hub, revision="v2") == local(model)
+
+
 def test_a_dry_run_sends_nothing(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     found = facts(upload(variables, model, "tiny", "--dry-run", "--public"))
     assert found["commit"] is None and {file["path"] for file in found["files"]} == SENT
@@ -212,7 +246,7 @@ def page(handler: BaseHTTPRequestHandler, sent: bytes) -> bool:
     return status(200, Content_Type="text/html")(handler, sent)
 
 
-KINDS = ("whoami", "create", "preupload", "batch", "put", "verify", "validate", "commit")
+KINDS = ("whoami", "create", "branch", "preupload", "batch", "put", "complete", "verify", "validate", "commit")
 FAULTS: dict[str, tuple[Fault, str]] = {
     "401": (status(401), "the token"),
     "403": (status(403), "may not write"),
@@ -234,13 +268,16 @@ def test_every_failure_is_an_error_and_shows_nothing_half(
     hub: UploadHub, variables: dict[str, str], model: Path, kind: str, fault: str, quick: None
 ) -> None:
     hub.faults[kind], said = FAULTS[fault]
-    outcome = upload(variables, model, NAME)
+    hub.chunk = 7_000 if kind == "complete" else None  # a request after the parts of a file
+    branch = "v2" if kind == "branch" else "main"
+    outcome = upload(variables, model, NAME, "--revision", branch)
     outcome.fails(1, NAME, said)
     assert len([line for line in outcome.err.splitlines() if line.startswith("error: ")]) == 1
     assert NAME not in hub.repositories or arrived(hub) == {}
     assert hub.messages == []
     hub.faults.clear()
-    assert facts(upload(variables, model, NAME))["commit"] and arrived(hub) == local(model)
+    found = facts(upload(variables, model, NAME, "--revision", branch))
+    assert found["commit"] and arrived(hub, revision=branch) == local(model)
 
 
 def test_a_transfer_that_breaks_once_goes_on(
@@ -280,6 +317,56 @@ def test_a_commit_in_between_is_not_overwritten(hub: UploadHub, variables: dict[
     hub.faults["commit"] = meanwhile
     upload(variables, model, NAME).fails(1, "was changed during the upload")
     assert hub.content(NAME)["README.md"] == b"theirs"
+
+
+@pytest.mark.parametrize("problem", [ValueError("mine"), OSError(5, "mine"), HubError("mine"), StopIteration()])
+@pytest.mark.parametrize("calls", [0, 1, 4])
+def test_an_exception_of_on_progress_reaches_the_caller(
+    hub: UploadHub, variables: dict[str, str], model: Path, problem: Exception, calls: int
+) -> None:
+    seen: list[int] = []
+    problem.__cause__ = KeyError("the cause")
+
+    def stop(done: int, total: int) -> None:
+        seen.append(done)
+        if len(seen) > calls:
+            raise problem
+
+    with mock.patch.dict(os.environ, variables), client_settings(variables["HF_HOME"], hub.url, ""):
+        with pytest.raises(type(problem)) as raised:
+            mlxbert.upload(model, NAME, on_progress=stop)
+        assert raised.value is problem and isinstance(problem.__cause__, KeyError)
+        assert len(seen) == calls + 1 and hub.messages == []
+        assert mlxbert.upload(model, NAME).commit and arrived(hub) == local(model)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["create", "preupload", "commit"])
+def test_a_file_that_disappears_after_the_plan_cannot_be_read(
+    hub: UploadHub, variables: dict[str, str], model: Path, name: str, kind: str
+) -> None:
+    def remove(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        (model / name).unlink(missing_ok=True)
+        return False
+
+    hub.faults[kind] = remove
+    outcome = upload(variables, model, NAME)
+    outcome.fails(1, f"{model / name}: cannot be read")
+    assert "HF_HOME" not in outcome.err
+    assert hub.messages == [] or kind == "commit"
+
+
+def test_a_file_that_becomes_unreadable_after_the_plan_is_named(
+    hub: UploadHub, variables: dict[str, str], model: Path
+) -> None:
+    def lock(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
+        (model / "vocab.txt").chmod(0)
+        return False
+
+    hub.faults["create"] = lock
+    with unprivileged():
+        outcome = upload(variables, model, NAME)
+    outcome.fails(1, f"{model / 'vocab.txt'}: cannot be read")
 
 
 def test_tokens_are_checked_first(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
@@ -330,11 +417,14 @@ def test_python(hub: UploadHub, variables: dict[str, str], model: Path) -> None:
     assert np.array_equal(mlxbert.embed(theirs, text), mlxbert.embed(mlxbert.load(model), text))
 
 
-def test_the_progress_of_xet_is_counted_without_bars(
-    hub: UploadHub, variables: dict[str, str], model: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """With the part of Xet's library that huggingface_hub calls; it stores whole files at once."""
-    size = (model / "model.safetensors").stat().st_size
+@contextmanager
+def xet(
+    hub: UploadHub, variables: dict[str, str], size: int, call: Callable[[Callable[[], None]], None]
+) -> Iterator[None]:
+    """With the part of Xet's library that huggingface_hub calls; it stores whole files of `size` bytes at once.
+
+    `call` calls the function that reports the progress.
+    """
 
     class Commit:
         def __init__(self, progress_callback: Any, **options: Any) -> None:
@@ -345,7 +435,8 @@ def test_the_progress_of_xet_is_counted_without_bars(
 
         def __exit__(self, *problem: object) -> None:
             for sent in (size // 2, size):
-                self.report(SimpleNamespace(total_transfer_bytes_completed=sent), {})
+                progress = SimpleNamespace(total_transfer_bytes_completed=sent)
+                call(lambda progress=progress: self.report(progress, {}))  # type: ignore[misc]
 
         def start_upload_file(self, path: str, sha256: Any) -> Any:
             data = Path(path).read_bytes()
@@ -353,7 +444,6 @@ def test_the_progress_of_xet_is_counted_without_bars(
             hub.stored[hash] = data
             return SimpleNamespace(result=lambda: SimpleNamespace(xet_info=SimpleNamespace(sha256=hash)))
 
-    seen: list[int] = []
     session = SimpleNamespace(new_upload_commit=lambda **options: Commit(**options))
     with mock.patch.dict(os.environ, variables), client_settings(variables["HF_HOME"], hub.url, ""):
         from huggingface_hub import constants
@@ -363,8 +453,40 @@ def test_the_progress_of_xet_is_counted_without_bars(
             mock.patch.object(constants, "HF_HUB_DISABLE_XET", False),
             mock.patch.object(_xet, "get_xet_session", lambda *options: session),
         ):
-            mlxbert.upload(model, "tiny", on_progress=lambda done, total: seen.append(done))
+            yield
+
+
+def in_a_thread(report: Callable[[], None]) -> None:
+    """Calls a function as Xet does."""
+    thread = threading.Thread(target=report)
+    thread.start()
+    thread.join()
+
+
+def test_the_progress_of_xet_is_counted_without_bars(
+    hub: UploadHub, variables: dict[str, str], model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    size = (model / "model.safetensors").stat().st_size
+    seen: list[int] = []
+    with xet(hub, variables, size, in_a_thread):
+        mlxbert.upload(model, "tiny", on_progress=lambda done, total: seen.append(done))
     assert arrived(hub) == local(model) and hub.chunks_sent() == []
     total = sum(map(len, local(model).values()))
     assert total - size // 2 in seen and seen[-1] == total and seen == sorted(seen)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_exception_of_on_progress_in_a_thread_of_xet_reaches_the_caller(
+    hub: UploadHub, variables: dict[str, str], model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    size, problem, failed = (model / "model.safetensors").stat().st_size, ValueError("mine"), list[int]()
+
+    def stop(done: int, total: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            failed.append(done)
+            raise problem
+
+    with xet(hub, variables, size, in_a_thread), pytest.raises(ValueError, match="mine") as raised:
+        mlxbert.upload(model, "tiny", on_progress=stop)
+    assert raised.value is problem and len(failed) == 1 and hub.messages == []
     assert capfd.readouterr().err == ""
