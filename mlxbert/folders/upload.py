@@ -4,7 +4,6 @@ Only files that the model needs are sent, with its card and its licenses. Record
 everything else in the folder stay on this machine.
 """
 
-import json
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -228,7 +227,7 @@ def _exported_files(source: Path, present: list[str]) -> list[str]:
         return []
     if any(holds_weights(Path(path).name) for path in present if (source / path).parent == exported.parents[1]):
         return []
-    written = dict(json.loads((source / MANIFEST).read_text(encoding="utf-8"))["written"])
+    written = parse_json(str(source), source / MANIFEST)["written"]
     for path, hash in written.items():
         if any(map(Path(path).match, (CARD, *LICENSES))):
             continue
