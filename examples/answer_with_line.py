@@ -1,10 +1,11 @@
-"""Answer questions from a folder of files: each answer is a few words, printed with the file and line that has it.
+"""Answer questions from a folder of files: each answer is a few words, printed with its file and line.
 
     python examples/answer_with_line.py "Where is the first aid kit?"
     python examples/answer_with_line.py "Who has the key?" --folder ~/notes --model deepset/roberta-base-squad2
 
 Two models work together: the search finds passages that are about the question, and a question-answering model finds
-the answer in them, or says that they have none. The line is the one on which the answer begins.
+the answer in them, or says that they have none. The line is the one on which the answer begins; a PDF has pages
+instead of lines, and a row of a table or a message of a mailbox is named by its place.
 
 mlxbert has no built-in model that answers questions. Without `--model`, the first run trains one from 257 invented
 questions (`examples/data/questions.jsonl`; one in seven has no answer), in the folder `small-answers`. It knows only
@@ -31,6 +32,16 @@ def train(folder):
             print(f"epoch {event.epoch:g}: F1 {event.metrics['f1']:.2f} on questions that were set aside")
 
 
+def place_of(found):
+    """Says where an answer begins: `rules.md:12`, `manual.pdf, page 2`, or the row of a table."""
+    path = os.path.relpath(found.path)
+    if found.line is not None:
+        return f"{path}:{found.line}"
+    if found.page is not None:
+        return f"{path}, page {found.page}"
+    return f"{path}, {found.place}" if found.place else path  # a web page has neither
+
+
 def main():
     """Brings the index of the folder up to date, and answers the questions."""
     arguments = argparse.ArgumentParser(description="Answer questions from a folder of files.")
@@ -52,7 +63,7 @@ def main():
             if found is None or found.answer is None:
                 print("    no answer")
             else:
-                print(f"    {os.path.relpath(found.path)}:{found.line}: {found.answer}")
+                print(f"    {place_of(found)}: {found.answer}")
 
 
 if __name__ == "__main__":

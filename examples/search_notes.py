@@ -1,4 +1,4 @@
-"""Search your own notes: the passages of a folder that answer a question, each with its file and line.
+"""Search your own notes: the passages of a folder that answer a question, each with its file and line, or page.
 
     python examples/search_notes.py "who checks the boiler"
     python examples/search_notes.py "when does the train leave" ~/notes
@@ -15,6 +15,16 @@ import mlxbert
 
 NOTES = Path(__file__).parent / "data" / "notes"
 CLOSE = 0.15  # a passage with a lower relevance is probably about something else
+
+
+def place_of(hit, folder):
+    """Says where a passage begins: `house.md:3`, `manual.pdf, page 2`, or the row of a table."""
+    path = Path(hit.path).relative_to(folder)
+    if hit.start_line is not None:
+        return f"{path}:{hit.start_line}"
+    if hit.page is not None:
+        return f"{path}, page {hit.page}"
+    return f"{path}, {hit.place}" if hit.place else path  # a web page has neither
 
 
 def main():
@@ -37,8 +47,7 @@ def main():
     if not any(hit.relevance >= CLOSE for hit in hits):
         print("Nothing close was found.")
     for hit in hits:
-        place = Path(hit.path).relative_to(folder)
-        print(f"\n{place}:{hit.start_line}  relevance {hit.relevance:.0%}\n{hit.text}")
+        print(f"\n{place_of(hit, folder)}  relevance {hit.relevance:.0%}\n{hit.text}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ import importlib.util
 import json
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +73,27 @@ def test_notes_are_found_by_meaning_with_file_and_line(tmp_path: Path) -> None:
     line = (EXAMPLES / "data/notes/garden.md").read_text(encoding="utf-8").split("\n")[int(found[2]) - 1]
     assert line == "## Compost"
     assert "Nothing close was found." in run("search_notes.py", "the capital of Peru", folder=tmp_path)
+
+
+def test_places_without_a_line_are_named_by_their_page_or_row() -> None:
+    of_notes = runpy.run_path(str(EXAMPLES / "search_notes.py"))["place_of"]
+    of_answers = runpy.run_path(str(EXAMPLES / "answer_with_line.py"))["place_of"]
+    for line, page, place, shown in (
+        (3, None, "", "a.x:3"),
+        (None, 2, "", "a.x, page 2"),
+        (None, None, "line 4", "a.x, line 4"),
+        (None, None, "", "a.x"),
+    ):
+        found = SimpleNamespace(path=str(Path.cwd() / "a.x"), line=line, start_line=line, page=page, place=place)
+        assert str(of_notes(found, Path.cwd())) == shown and of_answers(found) == shown
+
+
+@pytest.mark.slow
+def test_passages_of_a_pdf_have_a_page(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    shutil.copy(EXAMPLES / "data/manual.pdf", tmp_path / "papers")
+    printed = run("search_notes.py", "which bulb does the lamp take", "papers", "--top-k", "1", folder=tmp_path)
+    assert re.search(r"^manual\.pdf, page 2  relevance \d+%$", printed, re.MULTILINE)
 
 
 @pytest.mark.slow
