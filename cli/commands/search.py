@@ -73,7 +73,7 @@ class QueryOptions:
 
     mode: Annotated[
         Literal["hybrid", "vectors", "words"],
-        Option("How to search. hybrid combines the rankings by vectors and by words."),
+        Option("By meaning (vectors), by words (words) or by both (hybrid)."),
     ] = "hybrid"
     top_k: Annotated[int, Option("Show the N best passages.", bounds=COUNT)] = 10
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False

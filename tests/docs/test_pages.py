@@ -43,7 +43,15 @@ def test_the_readme_has_the_two_commands_verbatim() -> None:
     assert MAIN in lines and TESTS in lines
 
 
-OF_OTHERS = {"--backend", "--hostfile", "--user", "--now", "--force-reinstall", "--only-binary"}  # of other programs
+OF_OTHERS = {
+    "--backend",
+    "--hostfile",
+    "--user",
+    "--now",
+    "--force-reinstall",
+    "--only-binary",
+    "--clear",
+}  # of other programs
 OF_OTHERS |= {"--embeddings", "--reranking", "--ubatch-size"}  # of llama-server
 
 
