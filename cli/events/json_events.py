@@ -4,8 +4,9 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from mlxbert.cli.views import json_lines
+from mlxbert.cli.views import console, json_lines
 from mlxbert.durable_files import identity
 from mlxbert.errors import ArgumentError
 from mlxbert.paths import open_regular
@@ -30,6 +31,22 @@ def _is_torn(path: Path, inputs: Iterable[str]) -> bool:
         return file.read() not in (b"", b"\n")
 
 
+def _line(event: Event) -> str:
+    """Returns an event as JSON; sentences for the reader name options of the command line, as in a terminal."""
+    facts = event.to_dict()
+    report, summary = (facts.get(name) or {} for name in ("report", "summary"))
+    _convert(report, "warnings")
+    _convert(summary, "advice")
+    _convert(facts, "opens")
+    return to_json(facts)
+
+
+def _convert(facts: dict[str, Any], name: str) -> None:
+    """Converts the arguments that a text, or each text of a list, names to options; a missing text stays missing."""
+    if text := facts.get(name):
+        facts[name] = console.to_options(text) if isinstance(text, str) else [*map(console.to_options, text)]
+
+
 class JsonEvents:
     """Writes events to stdout as they arrive; if `quiet`, writes only `finished`, or `started` in a `dry` run."""
 
@@ -39,7 +56,7 @@ class JsonEvents:
     def write(self, event: Event) -> None:
         """Writes the event."""
         if isinstance(event, self._kind):
-            json_lines.put_line(to_json(event.to_dict()))
+            json_lines.put_line(_line(event))
 
     def close(self) -> None:
         """Does nothing."""
@@ -58,7 +75,7 @@ class EventLog:
 
     def write(self, event: Event) -> None:
         """Appends the event."""
-        self._file.write(to_json(event.to_dict()) + "\n")
+        self._file.write(_line(event) + "\n")
         self._file.flush()
 
     def close(self) -> None:

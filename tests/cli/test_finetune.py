@@ -77,6 +77,20 @@ def test_numbers_that_json_does_not_have_are_null(library: Library) -> None:
     assert line["loss"] is None and line["seconds_left"] is None and line["step"] == 1
 
 
+def test_advice_in_json_names_options(library: Library, tmp_path: Path) -> None:
+    start, end, log = events.started(), events.finished(), tmp_path / "log.jsonl"
+    assert start.report is not None and end.summary is not None
+    warned = replace(start.report, warnings=("long texts; a smaller max_length= trains faster.",))
+    advised = replace(end.summary, advice="train longer (epochs=) or with a higher lr=")
+    opened = replace(end, summary=advised, opens="mlxbert; train with few_shot=False")
+    library.run = lambda: iter([replace(start, report=warned), opened])
+    lines = call(*TYPED, "--log", str(log)).lines
+    assert lines == [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert lines[0]["report"]["warnings"] == ["long texts; a smaller --max-length trains faster."]
+    assert lines[1]["summary"]["advice"] == "train longer (--epochs) or with a higher --lr"
+    assert lines[1]["opens"] == "mlxbert; train with --no-few-shot"
+
+
 @pytest.mark.parametrize(("task", "more", "expected"), [
     ("classify", ["--train", "more.csv"], {"train": ["train.csv", "more.csv"], "valid": None, "output": Path("model")}),
     ("classify", ["--valid", "v.csv", "--lr", "3e-5"], {"valid": ["v.csv"], "lr": 3e-5, "model": "some/model"}),
