@@ -1,5 +1,6 @@
 """A page for each command, made of the same declarations as its help."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,47 @@ from typing import Any
 from mlxbert.cli.views.help import HelpRow, panels, usage
 from tests.helpers.commands import COMMANDS, PROGRAM
 from website.markup import heading, indented, to_rst
+from website.pages import site_name
+
+# The pages of `docs/` that explain a command, keyed by its name or, for all commands of a group, by the group's.
+GUIDES = {
+    "fill-mask": ["command-line"],
+    "embed": ["embeddings"],
+    "similarity": ["embeddings"],
+    "rerank": ["embeddings", "choosing"],
+    "classify": ["command-line", "training"],
+    "tag": ["command-line", "training-tasks"],
+    "answer": ["command-line", "training-tasks"],
+    "next-sentence": ["command-line"],
+    "replaced": ["command-line"],
+    "serve": ["serve"],
+    "search": ["search"],
+    "index": ["search"],
+    "indexes": ["search"],
+    "mcp": ["search"],
+    "finetune": ["training", "training-data", "training-options"],
+    "finetune classify": ["training", "training-data", "training-options", "tutorial"],
+    "finetune tag": ["training", "training-data", "training-options", "training-tasks"],
+    "finetune answer": ["training", "training-data", "training-options", "training-tasks"],
+    "finetune rerank": ["training", "training-data", "training-options", "training-tasks"],
+    "finetune embed": ["training", "training-data", "training-options", "training-embeddings"],
+    "evaluate": ["evaluation"],
+    "evaluate mlm": ["pretraining", "evaluation"],
+    "mine": ["training-embeddings"],
+    "pretrain": ["pretraining"],
+    "distill": ["pretraining"],
+    "vocabulary": ["command-line", "pretraining"],
+    "bench": ["speed"],
+    "inspect": ["models"],
+    "tokenize": ["command-line", "models"],
+    "attention": ["command-line"],
+    "convert": ["convert-and-verify", "formats"],
+    "verify": ["convert-and-verify"],
+    "models": ["models"],
+    "doctor": ["install", "troubleshooting"],
+    "help": ["command-line"],
+}
+_PAGE = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 
 
 def write_commands(root: Path, target: Path) -> None:
@@ -36,8 +78,10 @@ def _page(name: str, command: Any, picture: str) -> Iterator[str]:
     yield from _code(f"mlxbert {name} [OPTIONS] {usage(command)}".rstrip())
     about, _, example = command.help.partition("Example: ")
     for paragraph in about.split("\n\n"):
-        yield from [to_rst(" ".join(paragraph.split())), ""]
+        yield from [_linked(" ".join(paragraph.split())), ""]
     yield from ["**Example**", "", *_code(example.strip())]
+    links = ", ".join(_link(page) for page in guides(name))
+    yield from [f"**Guides**: {links}", ""]
     if picture:
         yield from [f".. image:: /{picture}", f"   :alt: mlxbert {name} in a terminal", ""]
     yield from [f".. program:: mlxbert {name}", ""]
@@ -45,6 +89,21 @@ def _page(name: str, command: Any, picture: str) -> Iterator[str]:
         yield from heading(panel or "Arguments and options", "-")
         for row in rows:
             yield from _row(row)
+
+
+def guides(command: str) -> list[str]:
+    """The names of the pages of `docs/` that explain a command, the most important first."""
+    return GUIDES.get(command) or GUIDES[command.split()[0]]
+
+
+def _linked(text: str) -> str:
+    """A text of the help, with links in place of the names of pages."""
+    return _PAGE.sub(lambda match: rf"\ {_link(match[1])}\ ", to_rst(text))
+
+
+def _link(page: str) -> str:
+    """A link to a page of `docs/`, which shows the title of the page."""
+    return f":doc:`/{site_name(f'docs/{page}.md')}`"
 
 
 def _code(text: str) -> list[str]:
@@ -56,7 +115,7 @@ def _row(row: HelpRow) -> list[str]:
     text = row.text.rstrip(".")
     if row.name.startswith("-") and not row.metavar and "default: " not in text:
         text += " (default: off)"
-    return [f".. option:: {row.left}", "   :no-contents-entry:", "", indented(to_rst(f"{text}.")), ""]
+    return [f".. option:: {row.left}", "   :no-contents-entry:", "", indented(_linked(f"{text}.")), ""]
 
 
 def _overview() -> Iterator[str]:
@@ -70,7 +129,7 @@ def _overview() -> Iterator[str]:
         yield from heading(part, "-")
         for name in sorted(names):
             first = " ".join(COMMANDS[name].help.split("\n\n")[0].split())
-            yield from [f":doc:`mlxbert {name} <commands/{file_name(name)}>`", indented(to_rst(first)), ""]
+            yield from [f":doc:`mlxbert {name} <commands/{file_name(name)}>`", indented(_linked(first)), ""]
         yield from [
             ".. toctree::",
             "   :hidden:",

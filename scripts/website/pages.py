@@ -69,9 +69,17 @@ class Site:
         """
         for page in sorted(self.included):
             text = self._linked(page, (self.root / page).read_text(encoding="utf-8"))
+            if programs := self._programs(page, text):
+                text += _toctree("", programs)
             if page == _FRONT:
                 text += "".join(_toctree(title, pages) for title, pages in self.parts.items())
             (self.target / f"{site_name(page)}.md").write_text(text, encoding="utf-8")
+
+    def _programs(self, page: str, text: str) -> list[str]:
+        """The names on the site of the programs in the folder of a page that the page links; they stand below it."""
+        paths = sorted((self.root / page).parent.glob("*.py"))
+        names = (_source_name(path.relative_to(self.root).as_posix()) for path in paths)
+        return [name for name in names if f"]({name}.md)" in text]
 
     def _linked(self, page: str, text: str) -> str:
         """The text of a page with the links that it needs on the site; blocks of code are not changed."""
@@ -103,7 +111,7 @@ class Site:
 
     def _source(self, path: str) -> str:
         """Writes a page that shows a program or another text of the repository, or the names in a folder."""
-        name = f"{path.replace('/', '-').removesuffix('.py').lower()}.md"
+        name = f"{_source_name(path)}.md"
         file, language = self.root / path, _SHOWN[Path(path).suffix]
         names = sorted(one.name for one in file.iterdir()) if file.is_dir() else []
         text = "\n".join(names) if names else file.read_text(encoding="utf-8")
@@ -112,6 +120,12 @@ class Site:
         return name
 
 
+def _source_name(path: str) -> str:
+    """The name on the site of a program or another text that is shown as it is, without an extension."""
+    return path.replace("/", "-").removesuffix(".py").lower()
+
+
 def _toctree(title: str, pages: list[str]) -> str:
     names = [page.rstrip("/") if page.endswith("/") else site_name(page) for page in pages]
-    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *names, "```", ""])
+    caption = [f":caption: {title}"] if title else []
+    return "\n".join(["", "```{toctree}", ":hidden:", *caption, "", *names, "```", ""])

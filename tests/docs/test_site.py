@@ -12,7 +12,7 @@ from tests.helpers.commands import COMMANDS
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from website.checks import problems
-from website.commands import file_name, write_commands
+from website.commands import GUIDES, file_name, guides, write_commands
 from website.markup import to_rst
 from website.pages import NAVIGATION, Site, navigation, render, site_name
 
@@ -90,6 +90,32 @@ def test_every_command_has_a_page_with_its_options_and_its_example(pages: Path) 
         assert command.help.partition("Example: ")[2].strip() in page
         assert f"<commands/{file_name(name)}>" in overview
     assert "default: 10" in (pages / "commands" / "search.rst").read_text(encoding="utf-8")
+
+
+def test_every_command_links_the_pages_that_explain_it(pages: Path) -> None:
+    write_commands(ROOT, pages)
+    for name in COMMANDS:
+        text = (pages / "commands" / f"{file_name(name)}.rst").read_text(encoding="utf-8")
+        assert guides(name)
+        for page in guides(name):
+            assert (ROOT / "docs" / f"{page}.md").is_file(), page
+            assert f":doc:`/{site_name(f'docs/{page}.md')}`" in text, (name, page)
+    groups = {name.split()[0] for name in COMMANDS}
+    assert GUIDES.keys() <= COMMANDS.keys() | groups, "a guide of a command that does not exist"
+    serve = (pages / "commands" / "serve.rst").read_text(encoding="utf-8")
+    assert "docs/serve.md" in COMMANDS["serve"].help and "docs/serve.md" not in serve
+
+
+def test_programs_of_a_folder_stand_below_its_page(checkout: Path, pages: Path) -> None:
+    (checkout / "examples").mkdir()
+    (checkout / "examples" / "README.md").write_text("# Examples\n\n[a](a_b.py)\n")
+    for name in ("a_b.py", "unlinked.py"):
+        (checkout / "examples" / name).write_text("print()\n")
+    (checkout / NAVIGATION).write_text('[Start]\npages = ["docs/other.md", "examples/README.md", "README.md"]\n')
+    Site(checkout, pages).write()
+    text = (pages / "examples.md").read_text(encoding="utf-8")
+    assert text.endswith("```{toctree}\n:hidden:\n\nexamples-a_b\n```\n")
+    assert "toctree" not in (pages / "other.md").read_text(encoding="utf-8")
 
 
 def test_special_characters_stay_as_they_are() -> None:
