@@ -1,5 +1,6 @@
 """The examples of the documentation, run: commands print what is shown, Python prints what is shown."""
 
+import csv
 import json
 import os
 import re
@@ -30,14 +31,14 @@ def test_pages_have_examples() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")  # which a reader has in the clone
-    printed = None
+    printed, replies = None, []
     for language, text in blocks(page):
         if language == "console":
             for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
                 command, _, shown = part.partition("\n")
                 check(shown, at_terminal(command, tmp_path))
         elif language == "sh" and not installs(text):
-            run("bash", "-ec", text, folder=tmp_path)
+            replies.append(run("bash", "-ec", text, folder=tmp_path))
         elif language == "python":
             printed = run(sys.executable, "-c", text, folder=tmp_path)
         elif language == "text":
@@ -46,11 +47,15 @@ def test_the_examples_of_a_page_work_one_after_the_other(page: str, tmp_path: Pa
             printed = None
     assert not printed, f"{page} does not show what its Python prints: {printed}"
     if page == "docs/tutorial.md":
-        check_classifier(tmp_path)
+        check_classifier(tmp_path, reply=replies[-1])
 
 
-def check_classifier(folder: Path) -> None:
+def check_classifier(folder: Path, *, reply: str) -> None:
     """The classifier of the tutorial is better than chance, 0.25; its exact score depends on the machine."""
+    (result,) = json.loads(reply)["results"]
+    assert [label["label"] for label in result["labels"]] == ["sync"]
+    labels = [row["top_label"] for row in csv.DictReader((folder / "labelled.csv").open(encoding="utf-8", newline=""))]
+    assert len(labels) == 60 and set(labels) == {"login", "sync", "billing", "printing"}
     options = ("--data", "test.csv", "--model", "ticket-model", "--json", "--quiet")
     measured = json.loads(run("mlxbert", "evaluate", "classify", *options, folder=folder))
     assert measured["examples"] == 16 and measured["metrics"]["accuracy"] >= 0.6
