@@ -13,7 +13,7 @@ ENDING = ".gguf"
 
 
 def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:
-    """Writes the file, shows the report, and says what llama.cpp does not compute.
+    """Writes the file, shows the report, and says what the file does not give.
 
     Args:
         source: The model.
@@ -29,8 +29,8 @@ def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequ
     with progress.download(source) as fetched, progress.transfer(f"writing {file}") as written:
         result = convert_to_gguf(source, file, on_progress=fetched, on_written=written, **options)
     session.show_object(result.to_dict() | {"file": str(result.file)}, lambda: views.gguf_file(result), out)
-    if result.left_out:
-        console.say("note", f"left out, because llama.cpp does not compute it: {'; '.join(result.left_out)}")
+    if result.left_out and not console.draws(out.json):  # the drawn report lists what is left out
+        console.say("note", f"left out: {'; '.join(result.left_out)}")
 
 
 def check_not_meant(folder: Path) -> None:

@@ -30,14 +30,15 @@ def convert(
         Literal["safetensors", "onnx", "gguf"],
         Option("Format of the result."),
     ] = "safetensors",
-    task: Annotated[str | None, Option("Task of a file in ONNX. By default, what the model is for.", "TASK")] = None,
+    task: Annotated[str | None, Option("Task, in ONNX or GGUF. By default, what the model is for.", "TASK")] = None,
     adapter: Adapter = None,
     dtype: Annotated[
         StoredDType | None,
         Option("Dtype of the weights. Unchanged by default.", "DTYPE"),
     ] = None,
     quantize: Annotated[
-        int | None, Option("Bits per weight, in MLX's layout. transformers cannot open the result.", "4|8")
+        int | None,
+        Option("Bits per weight, in MLX's layout: transformers cannot open it. In GGUF, 8: Q8_0.", "4|8"),
     ] = None,
     group_size: Annotated[
         int | None, Option("Number of quantized weights that share a scale.", "32|64|128", "64")
@@ -59,7 +60,6 @@ def convert(
 
     if to == "gguf":
         folder_options = {
-            "--task": task is not None,
             "--group-size": group_size is not None,
             "--max-shard-size": max_shard_size != _SHARD_SIZE,
         }
@@ -68,6 +68,7 @@ def convert(
             folder,
             out,
             [name for name, given in folder_options.items() if given],
+            task=task,
             adapter=adapter,
             dtype=dtype,
             quantize=quantize,

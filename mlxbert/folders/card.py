@@ -234,7 +234,7 @@ def trained(title: str, text: str, library: str, source: str, base: Path, scores
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not Path(source).exists()
     results = scores.to_results()
     data = ModelCardData(
-        **_inherited(base), library_name=library, pipeline_tag=scores.pipeline, datasets=[*scores.datasets] or None,
+        **stated_terms(base), library_name=library, pipeline_tag=scores.pipeline, datasets=[*scores.datasets] or None,
         base_model=source if on_hub else None, tags=["mlxbert"], model_name=title if results else None,
         eval_results=results or None, ignore_metadata_errors=True,
     )  # fmt: skip
@@ -267,7 +267,7 @@ def examples(task: str | None, title: str, library: str, mask: str = "[MASK]") -
     return ["How to use it:", "", *(line for block in blocks for line in block)]
 
 
-def _inherited(base: Path) -> dict[str, Any]:
+def stated_terms(base: Path) -> dict[str, Any]:
     """Returns what the card of a model says about its license and languages; nothing if it cannot be read."""
     from huggingface_hub.repocard import metadata_load
 

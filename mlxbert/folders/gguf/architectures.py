@@ -257,7 +257,12 @@ def metadata(architecture: GgufArchitecture, config: EncoderConfig) -> dict[str,
 
 def _rotary(architecture: GgufArchitecture, positions: Rotary, head_size: int) -> dict[str, Any]:
     rotations = positions.rotations
-    wide = next((rotation for rotation in rotations if rotation.window is None), rotations[0])
+    wide = next((rotation for rotation in rotations if rotation.window is None), None)
+    if wide is None:
+        raise ConfigError(
+            "each layer attends to a window of tokens, expected a layer that attends to all tokens in a model for "
+            "llama.cpp"
+        )
     values: dict[str, Any] = {
         "rope.dimension_count": head_size,
         "rope.freq_base": wide.theta,

@@ -5,19 +5,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlxbert.config import EncoderConfig
-from mlxbert.errors import ConfigError, MlxbertError
+from mlxbert.errors import ArgumentError, ConfigError, MlxbertError
 from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.gguf.architectures import POOLINGS, RANK, GgufArchitecture
 from mlxbert.folders.gguf.tensor_table import GgufTensor, TensorTable
+from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.embedder import Dense, Embedder, Normalize
 from mlxbert.nn.heads import HEADS
 from mlxbert.nn.heads.sequence_classifier import ClassifierFacts
+from mlxbert.other_libraries import not_one_of
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.chat_template import read_prompt
 
 CLASSIFIER = "sequence_classifier"
+GGUF_TASKS = ("classify", "embed")
 _PREFIX = f"heads.{CLASSIFIER}."
 _POOLER = "encoder.pooler.dense"
 _GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
@@ -34,7 +37,7 @@ class Outputs:
         values: The metadata, without the prefix with the architecture's name.
         whole_values: The metadata by their whole names.
         tensors: The tensors after the encoder.
-        left_out: A sentence or a phrase for each thing that llama.cpp does not compute.
+        left_out: A noun phrase for each thing in the model that the file does not give.
         kept: The parts of the model that the file holds.
     """
 
@@ -46,11 +49,28 @@ class Outputs:
     kept: tuple[str, ...] = ()
 
 
-def outputs_of(model: OpenedModel, architecture: GgufArchitecture, table: TensorTable) -> Outputs:
-    """Decides what a file gives: the scores of a classifier, if llama.cpp computes it, else vectors."""
+def check_task(task: str | None) -> None:
+    """Raises `ArgumentError` for a task that no GGUF file does."""
+    if task is not None and task not in GGUF_TASKS:
+        raise not_one_of("task", task, GGUF_TASKS)
+
+
+def outputs_of(model: OpenedModel, architecture: GgufArchitecture, table: TensorTable, task: str | None) -> Outputs:
+    """Decides what a file gives.
+
+    Without a task, a file gives the scores of the model's classifier, if llama.cpp computes it, else vectors: a
+    classifier exists because somebody trained it, also in the folder of an embedding model.
+
+    Raises:
+        ArgumentError: The task is `classify`, and the model has no classifier.
+        ConfigError: llama.cpp does not compute the classifier for `classify`, or the pooling.
+    """
     config, parts = model.checkpoint.config, model.checkpoint.parts
-    embeds = any(module.kind == "Pooling" for module in (model.folder.modules if model.folder.has_modules else ()))
-    layers = _classifier_layers(architecture, config) if CLASSIFIER in parts and not embeds else None
+    layers = _classifier_layers(architecture, config) if CLASSIFIER in parts and task != "embed" else None
+    if task == "classify" and layers is None:
+        if CLASSIFIER not in parts:
+            raise ArgumentError(f"task is {task!r}, but the model has no {HEADS[CLASSIFIER].title}")
+        raise ConfigError(f"{model.folder.path}: llama.cpp does not compute the classification head of this model")
     found = _vectors(model, architecture, table) if layers is None else _scores(model, layers, table)
     for part in parts:
         if part not in found.kept:
@@ -63,8 +83,11 @@ def _classifier_layers(architecture: GgufArchitecture, config: EncoderConfig) ->
     facts = config.heads.get(CLASSIFIER)
     if not architecture.classifier or not isinstance(facts, ClassifierFacts) or facts.late:
         return None
-    if config.labels is None or config.labels.head_pooling:
+    labels = config.labels
+    if labels is None or labels.head_pooling:
         return None
+    if architecture.name == "qwen3" and labels.problem_type in (MULTI_LABEL, REGRESSION):
+        return None  # llama.cpp would apply softmax to the scores
     transform, out = facts.transform, {"cls.output": f"{_PREFIX}out"}
     dense = {"cls": f"{_PREFIX}transform.dense"}
     if architecture.name == "qwen3":
@@ -100,7 +123,18 @@ def _scores(model: OpenedModel, layers: Mapping[str, str], table: TensorTable) -
         found.whole_values = {f"{_TEMPLATE}s": ["rerank"], f"{_TEMPLATE}.rerank": text}
     if config.type_vocab_size > 1:
         found.left_out.append("the second segment: llama.cpp puts both texts of a pair into the first one")
+    if facts.pooling != "last_token":
+        found.left_out += _score_steps(labels)
     return found
+
+
+def _score_steps(labels: Labels) -> list[str]:
+    """Names what follows the logits; llama.cpp gives the logits, except for language models."""
+    if labels.problem_type == REGRESSION:
+        return []
+    function = "sigmoid" if labels.problem_type == MULTI_LABEL or len(labels) == 1 else "softmax"
+    steps = [f"the {function} of the scores: llama.cpp gives logits"]
+    return [*steps, "the thresholds of the labels"] if labels.thresholds is not None else steps
 
 
 def _vectors(model: OpenedModel, architecture: GgufArchitecture, table: TensorTable) -> Outputs:
@@ -143,11 +177,11 @@ def _settings_left_out(embedder: Embedder, tokenizer: Tokenizer) -> list[str]:
     if config.max_length is not None and config.max_length < tokenizer.max_length:
         notes.append(f"the maximum length of {config.max_length} tokens")
     if texts := [name for name, prompt in config.prompts.items() if prompt]:
-        notes.append(f"the prompts ({', '.join(texts)}): put them before your texts")
+        notes.append(f"the prompts ({', '.join(texts)}), which you put before your texts")
     if not config.include_prompt:
-        notes.append("that the tokens of a prompt are not pooled")
+        notes.append("the exclusion of a prompt from the pooling")
     if config.dimensions is not None:
-        notes.append(f"that only the first {config.dimensions} values of a vector are kept")
+        notes.append(f"the cut of vectors to their first {config.dimensions} values")
     return notes
 
 

@@ -55,7 +55,7 @@ class GgufTensor:
         name: The name in the file.
         shape: The shape.
         read: Returns the numbers in float32; called once.
-        source: The parameter that holds the numbers, for messages.
+        source: The name, and the parameters that hold the numbers, for messages.
         type: The type in the file: `F32`, `F16`, `BF16` or `Q8_0`.
     """
 
@@ -133,8 +133,9 @@ class TensorTable:
         read = lambda: mx.concatenate([self._read(name), mx.zeros((1, width))])  # noqa: E731
         return self._add(theirs, (rows + 1, width), read, name)
 
-    def _add(self, theirs: str, shape: tuple[int, ...], read: Callable[[], mx.array], source: str) -> GgufTensor:
-        tensor = GgufTensor(theirs, shape, read, f"parameter {source!r}", self._stored(theirs, shape))
+    def _add(self, theirs: str, shape: tuple[int, ...], read: Callable[[], mx.array], *names: str) -> GgufTensor:
+        source = f"tensor {theirs!r} ({', '.join(names)})"
+        tensor = GgufTensor(theirs, shape, read, source, self._stored(theirs, shape))
         self._tensors.append(tensor)
         return tensor
 
@@ -164,7 +165,7 @@ class TensorTable:
                 arrays[:2] = [_adjacent(array, self._config.head_size) for array in arrays[:2]]
             return mx.concatenate(arrays, axis=0)
 
-        self._add(f"blk.{layer}.{theirs}.{suffix}", shape, read, names[0])
+        self._add(f"blk.{layer}.{theirs}.{suffix}", shape, read, *names)
 
     def _add_experts(self, name: str, layer: str, stem: str) -> None:
         experts = self._config.experts

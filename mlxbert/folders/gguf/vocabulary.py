@@ -6,6 +6,7 @@ llama.cpp has its own tokenizers, one for each kind of vocabulary: WordPiece ("b
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,13 +30,16 @@ _WORDS = {
 }
 # Merges are not applied to a word that is a token as a whole.
 _IGNORING_MERGES = ("llama-bpe",)
+# Replacements of white space in front of Unigram vocabularies that llama.cpp makes, too: of runs, and at the ends.
+_RUNS = (" {2,}", r"\s{2,}|[\n\r\t]", r"\s+", r"\s{2,}")
+_AT_ENDS = "^ | $"
 
 
 class VocabularyReader:
     """Reads a tokenizer of mlxbert into the metadata of llama.cpp.
 
     Attributes:
-        notes: A sentence for each step of the tokenizer that llama.cpp does not have.
+        notes: A noun phrase for each step of the tokenizer that llama.cpp does not have.
     """
 
     def __init__(self, tokenizer: Tokenizer, rows: int, *, lower_case: bool) -> None:
@@ -52,10 +56,12 @@ class VocabularyReader:
         kind = self._model["type"]
         if kind not in readers:
             raise self._refused(f"the vocabulary is of type {kind}", f"one of {', '.join(readers)}")
+        if self._lower_case and kind != "WordPiece":
+            raise self._refused("texts are lower-cased before they are split", "texts in which case is kept")
         values = readers[kind]() | self._ends(word_piece=kind == "WordPiece")
         tokens = values["tokens"]
-        if len({*tokens}) < len(tokens):
-            double = next(token for number, token in enumerate(tokens) if token in tokens[:number])
+        double, times = Counter(tokens).most_common(1)[0]
+        if times > 1:
             raise self._refused(f"{double!r} would stand for two tokens", "tokens that differ")
         return {f"tokenizer.ggml.{name}": value for name, value in values.items()}
 
@@ -122,7 +128,7 @@ class VocabularyReader:
                 lower = lower or step["lowercase"]
                 strip = step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]
                 if not step["handle_chinese_chars"]:
-                    self.notes.append("llama.cpp splits Chinese texts into characters, which this tokenizer does not")
+                    self.notes.append("Chinese words as a whole: llama.cpp splits them into characters")
             elif step["type"] in ("Lowercase", "StripAccents", "NFD"):
                 lower, strip = lower or step["type"] == "Lowercase", strip or step["type"] == "StripAccents"
             else:
@@ -146,18 +152,16 @@ class VocabularyReader:
 
     def _unigram(self) -> dict[str, Any]:
         charsmap, names = b"", set()
-        for step in self._steps("normalizer"):
+        normalizers = self._steps("normalizer")
+        for step in normalizers:
             names.add(step["type"])
             if step["type"] == "Precompiled":
                 charsmap = base64.b64decode(step["precompiled_charsmap"])
         if other := names - {"Precompiled", "Replace", "Strip", "NFC", "NFKC"}:
             raise self._refused(f"texts are normalized by {min(other)}", "a table of replacements")
-        if not charsmap and names & {"NFC", "NFKC"}:
-            self.notes.append(f"llama.cpp does not apply {', '.join(sorted(names & {'NFC', 'NFKC'}))} to texts")
-        splits = self._steps("pre_tokenizer")
-        prepended = any(step["type"] == "Metaspace" and step["prepend_scheme"] != "never" for step in splits)
-        if other := {step["type"] for step in splits} - {"Metaspace", "WhitespaceSplit"}:
-            raise self._refused(f"texts are split by {min(other)}", "Metaspace")
+        if not charsmap and (forms := sorted(names & {"NFC", "NFKC"})):
+            self.notes.append(f"the normalization of texts ({', '.join(forms)})")
+        spaces = self._white_space(normalizers)
         pieces = self._model["vocab"]
         texts, types = self._tokens({text: number for number, (text, _) in enumerate(pieces)})
         scores = [score for _, score in pieces] + [_UNUSED_SCORE] * (self._rows - len(pieces))
@@ -170,10 +174,47 @@ class VocabularyReader:
             "tokens": texts,
             "scores": scores,
             "token_type": types,
-            "add_space_prefix": prepended,
-            "remove_extra_whitespaces": True,
-        }
+        } | spaces
         return values | ({"precompiled_charsmap": charsmap} if charsmap else {})
+
+    def _white_space(self, normalizers: list[dict[str, Any]]) -> dict[str, bool]:
+        """Returns what becomes of white space in front of a Unigram vocabulary.
+
+        llama.cpp either merges runs of spaces, removes those at the ends, and puts one before each word; or it keeps
+        all spaces.
+        """
+        splits = self._steps("pre_tokenizer")
+        if other := {step["type"] for step in splits} - {"Metaspace", "WhitespaceSplit"}:
+            raise self._refused(f"texts are split by {min(other)}", "Metaspace")
+        words = any(step["type"] == "WhitespaceSplit" for step in splits)
+        changes = {self._space_change(step) for step in normalizers}
+        merged, trimmed = words or "merged" in changes, words or "trimmed" in changes
+        prefix = [step["prepend_scheme"] for step in splits if step["type"] == "Metaspace"]
+        prefixed = prefix == ["always"] or (prefix == ["first"] and not words)
+        if merged and not prefixed:
+            raise self._refused("no space is put before a text, while runs of spaces are merged", "a space before it")
+        if merged and not trimmed:
+            self.notes.append("spaces at the end of a text: llama.cpp removes them")
+        if trimmed and not merged:
+            self.notes.append("the removal of spaces around a text")
+        if prefixed and not merged:
+            self.notes.append("a text that begins with a space: llama.cpp puts another one before it")
+        return {"add_space_prefix": prefixed, "remove_extra_whitespaces": merged}
+
+    def _space_change(self, step: dict[str, Any]) -> str | None:
+        """Says what a step of the normalizer does to spaces: they are `merged`, `trimmed`, or stay."""
+        if step["type"] == "Strip":
+            return "trimmed" if step["strip_right"] else None
+        if step["type"] != "Replace":
+            return None
+        pattern, content = next(iter(step["pattern"].values())), step["content"]
+        if (pattern, content) == (_AT_ENDS, ""):
+            return "trimmed"
+        if pattern in _RUNS and content in (" ", _SPACE):
+            return "merged"
+        if (pattern, content) == (" ", _SPACE):
+            return None
+        raise self._refused(f"{pattern!r} is replaced by {content!r} in texts", "replacements of spaces")
 
     def _bpe(self) -> dict[str, Any]:
         normalizers, splits = self._steps("normalizer"), self._steps("pre_tokenizer")
@@ -187,13 +228,13 @@ class VocabularyReader:
         raise self._refused(f"texts are split by {kinds}", "ByteLevel, or tokens for bytes")
 
     def _byte_level(self, normalizers: list[dict[str, Any]], splits: list[dict[str, Any]]) -> dict[str, Any]:
-        if other := {step["type"] for step in normalizers} - {"NFC"} or ({"Lowercase"} if self._lower_case else set()):
+        if other := {step["type"] for step in normalizers} - {"NFC"}:
             raise self._refused(f"texts are normalized by {min(other)}", "nothing")
         if normalizers:
-            self.notes.append("llama.cpp does not compose characters and accents (NFC)")
+            self.notes.append("the composition of letters and accents (NFC)")
         bytes_step = next(step for step in splits if step["type"] == "ByteLevel")
         if bytes_step["add_prefix_space"]:
-            self.notes.append("llama.cpp puts no space before a text, which this tokenizer does")
+            self.notes.append("the space before a text")
         patterns = [step["pattern"].get("Regex") for step in splits if step["type"] == "Split"]
         pre = _GPT2 if bytes_step["use_regex"] and not patterns else None
         if len(patterns) == 1 and not bytes_step["use_regex"] and len(splits) == 2:
@@ -202,7 +243,7 @@ class VocabularyReader:
             kinds = ", ".join(step["type"] for step in splits)
             raise self._refused(f"texts are split by {kinds} {patterns or ''}".rstrip(), "one of llama.cpp's patterns")
         if bool(self._model["ignore_merges"]) != (pre in _IGNORING_MERGES):
-            self.notes.append("llama.cpp may split a word differently that is a token as a whole")
+            self.notes.append("words that are a token as a whole: llama.cpp may split them differently")
         texts, types = self._tokens(self._model["vocab"])
         merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in self._model["merges"]]
         pre = "roberta-bpe" if pre == _GPT2 and self._separators() > 1 else pre

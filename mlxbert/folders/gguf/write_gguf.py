@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.durable_files import atomic_write, check_space, sha256, to_path, writing
-from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
+from mlxbert.folders.card import stated_terms
 from mlxbert.folders.compare.compared_model import OpenedModel, open_model
 from mlxbert.folders.gguf.architectures import architecture_of, metadata
-from mlxbert.folders.gguf.outputs import experts_bias_left_out, outputs_of
-from mlxbert.folders.gguf.tensor_table import BFLOAT16, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
+from mlxbert.folders.gguf.outputs import check_task, experts_bias_left_out, outputs_of
+from mlxbert.folders.gguf.tensor_table import BFLOAT16, BLOCK, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
 from mlxbert.folders.gguf.vocabulary import VocabularyReader
 from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
@@ -48,7 +49,7 @@ class GgufConversion(Shown):
         pooling: How llama.cpp pools hidden states: `mean`, `cls`, `last_token`, or `classifier`, which gives scores.
         type: The type of the matrices: `F32`, `F16`, `BF16` or `Q8_0`.
         tensors: The number of tensors.
-        left_out: A phrase for each thing in the model that llama.cpp does not compute.
+        left_out: A noun phrase for each thing in the model that the file does not give.
         bytes: The size of the file in bytes.
         sha256: The SHA-256 of the file.
     """
@@ -69,6 +70,7 @@ def convert_to_gguf(
     source: str | Path,
     file: str | Path,
     *,
+    task: str | None = None,
     adapter: str | Path | None = None,
     dtype: str | None = None,
     quantize: int | None = None,
@@ -80,8 +82,8 @@ def convert_to_gguf(
 ) -> GgufConversion:
     """Writes a model as a GGUF file, which llama.cpp and the programs built on it run: ollama, LM Studio and others.
 
-    A model with a classifier gives scores, if llama.cpp computes the classifier. Other models give vectors. What
-    llama.cpp does not compute is left out, and listed in the result. Needs the package `gguf`.
+    A model with a classifier gives scores, if llama.cpp computes the classifier. Other models give vectors. What the
+    file does not give is listed in the result. Needs the package `gguf`.
 
     Example:
         >>> mlxbert.convert_to_gguf("BAAI/bge-small-en-v1.5", "bge-small.gguf", dtype="float16")
@@ -89,6 +91,8 @@ def convert_to_gguf(
     Args:
         source: A name on the Hugging Face hub, the folder of a checkpoint, or `builtin`.
         file: The file to write. Its name must end in `.gguf`.
+        task: `classify` for the scores of the classifier, or `embed` for vectors; by default the first that llama.cpp
+            computes.
         adapter: An adapter that is merged into the weights (see `mlxbert.load`).
         dtype: The dtype of matrices: `float32`, `float16` or `bfloat16`; by default that of the source. Vectors and
             tables of positions and segments are always written in float32.
@@ -104,19 +108,21 @@ def convert_to_gguf(
 
     Raises:
         ArgumentError: An argument is invalid, or the file exists.
-        ConfigError: llama.cpp does not run the family, or does not have the model's pooling.
+        ConfigError: llama.cpp does not run the family, or does not have the model's pooling or classifier.
         TokenizerError: llama.cpp does not have the model's tokenizer.
         MlxbertError: The source cannot be read (see `mlxbert.load`), a number is too large for `dtype`, or the file
             cannot be written.
     """
+    check_task(task)
     type_ = _type(dtype, quantize)
     target = _check_target(file, overwrite=overwrite)
     _check_installed()
     devices.use()
     files = find_model(ModelRef(source, adapter, revision, offline), on_progress)
     model = open_model(str(files.path), files)
-    name = str(source) if local_folder(str(source)) is None or source == BUILTIN else files.own.resolve().name
-    plan = _plan(name, model, type_ or _stored_type(model))
+    on_hub = local_folder(str(source)) is None
+    name = str(source) if on_hub or source == BUILTIN else files.own.resolve().name
+    plan = _plan(model, _origin(name, model.folder.path, on_hub=on_hub), type_ or _stored_type(model), task)
     with writing(target):
         check_space(target, plan.bytes)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +221,7 @@ def _stored_type(model: OpenedModel) -> str:
     return stored if stored in _FILE_TYPES else FLOAT16
 
 
-def _plan(name: str, model: OpenedModel, type_: str) -> _GgufPlan:
+def _plan(model: OpenedModel, origin: Mapping[str, Any], type_: str, task: str | None) -> _GgufPlan:
     checkpoint = model.checkpoint
     problem = build.first_problem(checkpoint, ())
     if problem is not None:
@@ -228,13 +234,13 @@ def _plan(name: str, model: OpenedModel, type_: str) -> _GgufPlan:
         shapes |= {f"embedder.{name}": array.shape for name, array in later.items()}
     table = TensorTable(architecture, config, shapes, ours, type_)
     tensors = table.encoder()
-    outputs = outputs_of(model, architecture, table)
+    outputs = outputs_of(model, architecture, table, task)
     lower_case = isinstance(model.embedder, Embedder) and model.embedder.config.lower_case
     reader = VocabularyReader(model.tokenizer, config.vocab_size, lower_case=lower_case)
     values = metadata(architecture, config) | {"pooling_type": outputs.pooling} | outputs.values
     whole = {
         "general.type": "model",
-        "general.name": name,
+        **origin,
         "general.file_type": _FILE_TYPES[type_],
         "general.quantization_version": 2,
         **{f"{architecture.name}.{key}": value for key, value in values.items()},
@@ -244,6 +250,19 @@ def _plan(name: str, model: OpenedModel, type_: str) -> _GgufPlan:
     }
     left_out = (*outputs.left_out, *reader.notes, *experts_bias_left_out(model))
     return _GgufPlan(architecture.name, outputs.pooling, type_, whole, tuple(tensors), left_out)
+
+
+def _origin(name: str, folder: Path, *, on_hub: bool) -> dict[str, Any]:
+    """Returns the model's name, its page on the hub, and the license and the languages that its card states."""
+    terms = stated_terms(folder)
+    keys = {"license": "license", "license_name": "license.name", "license_link": "license.link"}
+    values: dict[str, Any] = {"general.name": name}
+    values |= {f"general.{key}": terms[ours] for ours, key in keys.items() if isinstance(terms.get(ours), str)}
+    if languages := terms.get("language"):
+        values["general.languages"] = languages if isinstance(languages, list) else [languages]
+    if on_hub:
+        values["general.source.url"] = f"https://huggingface.co/{name}"
+    return values
 
 
 def _write(plan: _GgufPlan, file: Any, on_written: OnProgress | None) -> None:
@@ -291,12 +310,35 @@ def _add(header: Any, key: str, value: Any) -> None:
         header.add_array(key, value)
 
 
+def _check_scales(source: str, numbers: "np.ndarray") -> None:
+    """Raises `CheckpointError` for a matrix that Q8_0 cannot hold: the scale of each block is a float16.
+
+    A block of numbers below 4e-6 becomes zeros, as small numbers do in float16. That is an error if they are more than
+    a ten-thousandth of the largest number in the matrix, because such blocks matter.
+    """
+    import numpy as np
+
+    hint = "dtype='float32' writes the numbers unchanged"
+    largest = np.abs(numbers.reshape(-1, BLOCK)).max(axis=1)
+    if not np.isfinite(largest).all():
+        raise CheckpointError(f"{source} holds numbers that are not finite, which Q8_0 cannot hold")
+    with np.errstate(over="ignore"):
+        scales = (largest / 127).astype(np.float16)
+    if np.isinf(scales).any():
+        raise CheckpointError(f"{source} holds {largest.max():g}, more than Q8_0 can hold", hint=hint)
+    lost = largest[scales == 0].max(initial=0.0)
+    if lost > 1e-4 * largest.max():
+        raise CheckpointError(f"{source} holds {lost:g}, which would be 0 in Q8_0", hint=hint)
+
+
 def _packed(tensor: GgufTensor) -> "np.ndarray":
     """Returns the bytes of a tensor in its type; raises `CheckpointError` if a number is too large for the type."""
     import numpy as np
     from gguf import GGMLQuantizationType, quants
 
     if tensor.type == Q8_0:
-        return quants.quantize(np.array(tensor.read()), GGMLQuantizationType.Q8_0)
+        numbers = np.array(tensor.read())
+        _check_scales(tensor.source, numbers)
+        return quants.quantize(numbers, GGMLQuantizationType.Q8_0)
     array = converted(tensor.source, tensor.read(), tensor.type)
     return np.array(array.view(mx.uint16) if tensor.type == BFLOAT16 else array)

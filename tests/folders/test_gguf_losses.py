@@ -1,0 +1,225 @@
+"""GGUF files: numbers, texts and outputs that a file cannot give are errors, or are listed as left out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+
+import mlxbert
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, TokenizerError
+from mlxbert.folders.gguf.write_gguf import _origin
+from mlxbert.labels.labels import Labels
+from mlxbert.machine.device import mx, nn
+from mlxbert.weights.build import parameters
+from tests.folders.test_gguf import read
+from tests.helpers.gguf_models import write_model, write_pooling
+from tests.helpers.vocabularies import put, trained
+
+pytest.importorskip("gguf", reason="the package gguf is not installed")
+UP = "encoder.layers.0.feed_forward.up.weight"
+HEAD = "sequence_classifier"
+
+
+def changed(folder: Path, change: Callable[[mx.array], mx.array], *, name: str = UP, model: str = "bert") -> Path:
+    """Writes a model in which one tensor is another."""
+    made = write_model(folder.with_name(folder.name + "-before"), model)
+    made.network.update(nn.utils.tree_unflatten([(name, change(parameters(made.network)[name]))]))
+    mlxbert.save(made, folder)
+    return folder
+
+
+def small_block(array: mx.array) -> mx.array:
+    array[0, :32] = 1e-7
+    return array
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda array: array * 1e8, r"ffn_up.*more than Q8_0"),
+        (lambda array: array * 1e-7, r"ffn_up.*would be 0 in Q8_0"),
+        (lambda array: small_block(array * 1e-3), r"ffn_up.*1e-07.*would be 0"),
+        (lambda array: array * mx.array(np.inf), r"ffn_up.*not finite"),
+    ],
+)
+def test_numbers_that_q8_0_cannot_hold_are_errors(
+    tmp_path: Path, change: Callable[[mx.array], mx.array], message: str
+) -> None:
+    folder = changed(tmp_path / "model", change)
+    with pytest.raises(CheckpointError, match=message):
+        mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf", quantize=8)
+    assert not list(tmp_path.glob("a.gguf*"))
+
+
+def test_a_block_that_does_not_matter_becomes_zero_in_q8_0(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "model", small_block)
+    mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf", quantize=8)
+    ours = np.array(parameters(mlxbert.load(folder, dtype="float32").network)[UP])
+    theirs = read(tmp_path / "a.gguf")[1]["blk.0.ffn_up.weight"]
+    assert not theirs[0, :32].any() and ours[0, :32].all()
+    assert np.abs(theirs - ours).max() < 1e-2 * np.abs(ours).max()
+
+
+def test_a_number_that_float16_cannot_hold_is_found_in_a_tensor_made_of_several(tmp_path: Path) -> None:
+    key = "encoder.layers.0.attention.key.weight"
+    folder = changed(tmp_path / "model", lambda array: array * 1e8, name=key, model="modern-bert")
+    with pytest.raises(CheckpointError, match=r"blk\.0\.attn_qkv\.weight.*attention\.key\.weight"):
+        mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf", dtype="float16")
+
+
+def unigram(folder: Path, change: Callable[[Tokenizer], None]) -> Path:
+    """Writes a model with a Unigram vocabulary and other steps in front of it."""
+    write_model(folder, "bert, counted")
+    (folder / "vocab.txt").unlink()
+    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
+    put(folder, {"sentencepiece.bpe.model": trained(size=50), "tokenizer_config.json": settings})
+    library = mlxbert.load(folder).tokenizer.files.tokenizer
+    change(library)
+    library.save(str(folder / "tokenizer.json"))
+    ends = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    return put(folder, {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"} | ends})
+
+
+def steps(*before: normalizers.Normalizer, prefix: str = "always", words: bool = False) -> Callable[[Tokenizer], None]:
+    def change(library: Tokenizer) -> None:
+        library.normalizer = normalizers.Sequence([library.normalizer, *before])
+        space = pre_tokenizers.Metaspace(prepend_scheme=prefix)
+        library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space]) if words else space
+
+    return change
+
+
+RUNS, TRIM = normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "prefix", "merged", "notes"),
+    [
+        (steps(words=True), True, True, 0),
+        (steps(RUNS, TRIM), True, True, 0),
+        (steps(RUNS, normalizers.Replace(Regex("^ | $"), "")), True, True, 0),
+        (steps(RUNS), True, True, 1),
+        (steps(), True, False, 1),
+        (steps(prefix="never"), False, False, 0),
+        (steps(TRIM, prefix="never"), False, False, 1),
+    ],
+)
+def test_spaces_before_a_unigram_vocabulary(
+    tmp_path: Path, change: Callable[[Tokenizer], None], prefix: bool, merged: bool, notes: int
+) -> None:
+    report = mlxbert.convert_to_gguf(unigram(tmp_path / "model", change), tmp_path / "a.gguf")
+    values = read(tmp_path / "a.gguf")[0]
+    names = ("add_space_prefix", "remove_extra_whitespaces")
+    assert [values[f"tokenizer.ggml.{name}"] for name in names] == [prefix, merged]
+    assert len([note for note in report.left_out if "space" in note]) == notes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (steps(normalizers.Replace("``", '"')), "``"),
+        (steps(RUNS, TRIM, prefix="never"), "no space"),
+        (steps(words=True, prefix="first"), "no space"),
+        (steps(normalizers.Lowercase()), "Lowercase"),
+    ],
+)
+def test_steps_that_llama_cpp_does_not_have_before_a_unigram_vocabulary(
+    tmp_path: Path, change: Callable[[Tokenizer], None], message: str
+) -> None:
+    folder = unigram(tmp_path / "model", change)
+    with pytest.raises(TokenizerError, match=message):
+        mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+
+
+def test_texts_are_lower_cased_only_before_word_pieces(tmp_path: Path) -> None:
+    folder = unigram(tmp_path / "model", steps(words=True))
+    write_pooling(folder, pooling_mode_mean_tokens=True)
+    put(folder, {"sentence_bert_config.json": {"max_seq_length": 64, "do_lower_case": True}})
+    with pytest.raises(TokenizerError, match="lower-cased"):
+        mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+    folder = tmp_path / "pieces"
+    write_model(folder, "bert")
+    put(folder, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": False}})
+    write_pooling(folder, pooling_mode_mean_tokens=True)
+    put(folder, {"sentence_bert_config.json": {"max_seq_length": 64, "do_lower_case": True}})
+    mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+    assert read(tmp_path / "a.gguf")[0]["tokenizer.ggml.normalizer.lowercase"] is True
+
+
+MULTI, REGRESSION = "multi_label_classification", "regression"
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "kept", "left_out"),
+    [
+        ("bert", Labels(("a", "b")), True, ["softmax"]),
+        ("bert", Labels(("a",)), True, ["sigmoid"]),
+        ("bert", Labels(("a",), REGRESSION), True, []),
+        ("bert", Labels(("a", "b"), MULTI), True, ["sigmoid"]),
+        ("bert", Labels(("a", "b"), MULTI, thresholds=(0.2, 0.4)), True, ["sigmoid", "thresholds"]),
+        ("qwen3", Labels(("a", "b")), True, []),
+        ("qwen3", Labels(("a",)), True, []),
+        ("qwen3", Labels(("a",), REGRESSION), False, ["classification head"]),
+        ("qwen3", Labels(("a", "b"), MULTI), False, ["classification head"]),
+    ],
+)
+def test_what_follows_the_logits_of_a_classifier(
+    tmp_path: Path, name: str, labels: Labels, kept: bool, left_out: list[str]
+) -> None:
+    write_model(tmp_path / "model", name, {HEAD: labels})
+    report = mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "a.gguf")
+    assert (report.pooling == "classifier") is kept
+    words = ("softmax", "sigmoid", "thresholds", "classification head")
+    assert [word for word in words for phrase in report.left_out if word in phrase] == left_out
+    names = read(tmp_path / "a.gguf")[0].get(f"{name}.classifier.output_labels")
+    expected = ["yes", "no"] if name == "qwen3" and len(labels) == 1 else list(labels.names)
+    assert names == (expected if kept else None)
+
+
+def test_a_classifier_in_the_folder_of_an_embedding_model_and_tasks(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, "bert", {HEAD: Labels(("a", "b"))})
+    write_pooling(folder, pooling_mode_mean_tokens=True)
+    for task, pooling in ((None, "classifier"), ("classify", "classifier"), ("embed", "mean")):
+        report = mlxbert.convert_to_gguf(folder, tmp_path / f"{task}.gguf", task=task)
+        assert report.pooling == pooling
+        assert ("classification head" in report.left_out) is (task == "embed")
+    with pytest.raises(ArgumentError, match=r"'answer', expected one of classify, embed"):
+        mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf", task="answer")
+    write_model(tmp_path / "plain", "bert")
+    with pytest.raises(ArgumentError, match="no classification head"):
+        mlxbert.convert_to_gguf(tmp_path / "plain", tmp_path / "a.gguf", task="classify")
+    write_model(tmp_path / "eurobert", "eurobert", {HEAD: Labels(("a", "b"))})
+    with pytest.raises(ConfigError, match="classification head"):
+        mlxbert.convert_to_gguf(tmp_path / "eurobert", tmp_path / "a.gguf", task="classify")
+
+
+@pytest.mark.parametrize("name", ["modern-bert", "gemma-embedding"])
+def test_a_model_in_which_no_layer_attends_to_all_tokens(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path / "model", name)
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    config["layer_types"] = ["sliding_attention"] * config["num_hidden_layers"]
+    config = {key: value for key, value in config.items() if key != "global_attn_every_n_layers"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="all tokens"):
+        mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "a.gguf")
+
+
+def test_the_license_and_the_languages_of_the_card_are_in_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, "bert")
+    card = "---\nlicense: other\nlicense_name: mine\nlicense_link: LICENSE\nlanguage: [en, no]\n---\nA model.\n"
+    put(folder, {"README.md": card})
+    mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+    values = read(tmp_path / "a.gguf")[0]
+    general: dict[str, Any] = {key: value for key, value in values.items() if key.startswith("general.")}
+    assert [general[f"general.license{end}"] for end in ("", ".name", ".link")] == ["other", "mine", "LICENSE"]
+    assert general["general.languages"] == ["en", "no"] and general["general.name"] == "model"
+    assert "general.source.url" not in general
+    there = _origin("some/where", folder, on_hub=True)
+    assert there["general.source.url"] == "https://huggingface.co/some/where"
