@@ -9,7 +9,7 @@ from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, convert as views, progress
 from mlxbert.errors import ArgumentError
 
-ENDING = ".gguf"
+ENDING = ".gguf"  # `mlxbert.folders.gguf.write_gguf` has it, too, and is imported only when a file is written
 
 
 def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:

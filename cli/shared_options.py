@@ -190,7 +190,7 @@ def flatten(command: Callable[..., None], prepare: Callable[[TalkOptions], None]
         values = {name: _checked(declared[name], value) for name, value in values.items()}
         for name, mark in marks.items():
             if values[name] is not None:
-                check_written(None if name in arguments else name, values[name], mark.kind_of(values[name]))
+                check_written(None if name in arguments else name, values[name], mark.kind_of(values[name], values))
         filled = {}
         for name, group in groups.items():
             typed = {field.name: values[field.name] for field in dataclasses.fields(group)}

@@ -6,6 +6,7 @@ names another index than PyPI. The home page is the repository of `GITHUB_SERVER
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,9 @@ from typing import Any
 from packaging import tags
 from packaging.utils import parse_wheel_filename
 
+sys.path.insert(0, str(Path(__file__).parent))
+from prepare_release import repository
+
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "packaging" / "homebrew" / "mlxbert.rb.in"
 PYTHON, MACOS = (3, 13), (14, 0)  # the oldest system with MLX
@@ -23,7 +27,13 @@ _SPELLED = ".".join(map(str, PYTHON))
 
 
 def resolved(version: str) -> dict[str, Any]:
-    """What a Mac installs for a version of mlxbert, and what building its wheel needs, as a lock file (PEP 751)."""
+    """What a Mac installs for a version of mlxbert, and what building its wheel needs, as a lock file (PEP 751).
+
+    Raises:
+        SystemExit: There is no `uv`, or it cannot resolve the version.
+    """
+    if shutil.which("uv") is None:
+        raise SystemExit("uv is not installed: pip install uv")
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     command = ["uv", "pip", "compile", "-", "--format", "pylock.toml", "--quiet", "--no-header"]
     command += ["--python-platform", "aarch64-apple-darwin", "--python-version", _SPELLED]
@@ -80,5 +90,5 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit(__doc__.splitlines()[0])
     version = sys.argv[1].removeprefix("v")
-    address = "/".join(os.environ[name].rstrip("/") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY"))
+    address = repository(os.environ)
     print(formula(version, resolved(version), address), end="")

@@ -473,6 +473,15 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("a model on a disk that is not there is forgotten", "mlxbert/folders/written_models.py",
      "if not unmounted:", "if True:",
      "tests/cli/test_written_models.py::test_a_model_on_a_disk_that_is_not_there_is_not_forgotten"),
+    ("the answer no comes before yes in a GGUF file", "mlxbert/folders/gguf/tensor_table.py",
+     "[self._read(name), mx.zeros((1, width))]", "[mx.zeros((1, width)), self._read(name)]",
+     "tests/folders/test_gguf_losses.py::test_the_second_row_of_a_reranker_is_zero"),
+    ("the positions in a GGUF file begin with those of padding", "mlxbert/folders/gguf/tensor_table.py",
+     "self._read(name)[first:]", "self._read(name)[: rows - first]",
+     "tests/folders/test_gguf.py::test_what_is_computed_from_our_tensors[bert, counted]"),
+    ("a softmax in ONNX runs over the queries", "mlxbert/folders/exports/onnx_operators.py",
+     "w.value(op.inputs[0]), axis=-1)", "w.value(op.inputs[0]), axis=-2)",
+     "tests/folders/exports/test_onnx.py::test_outputs_equal_those_of_the_model"),
 ))
 # fmt: on
 

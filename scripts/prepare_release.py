@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:)([^)\s]+)\)")  # a picture or link without a scheme
+_LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")  # a picture or link to a file
 _README = 'readme = "README.md"\n'
 _ON_PYPI = {  # what the README says in a clone, and what it says on PyPI
     " In a clone of this repository:\n": "\n",
@@ -52,11 +52,23 @@ def readme_for_pypi(text: str, address: str, tag: str) -> str:
     """
     for here, there in _ON_PYPI.items():
         if text.count(here) != 1:
-            raise SystemExit(f"README.md has {text.count(here)} times {here.strip()!r}, expected once")
+            raise SystemExit(f"README.md has {here.strip()!r} {text.count(here)} times, expected once")
         text = text.replace(here, there)
     return _LINK.sub(
         lambda link: f"{link[1]}[{link[2]}]({address}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})", text
     )
+
+
+def repository(environment: Mapping[str, str]) -> str:
+    """The address of the repository.
+
+    Raises:
+        SystemExit: The environment does not name it.
+    """
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")
+    if missing := [name for name in names if not environment.get(name)]:
+        raise SystemExit(f"{' and '.join(missing)} must be set: the address of the repository")
+    return "/".join(environment[name].rstrip("/") for name in names)
 
 
 def urls(address: str, tag: str, documentation: str | None) -> dict[str, str]:
@@ -77,9 +89,7 @@ def prepare(tag: str, root: Path, environment: Mapping[str, str]) -> None:
         SystemExit: The tag is refused, the address is unknown, or `pyproject.toml` has addresses already.
     """
     check_tag(tag, root)
-    if missing := [name for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY") if not environment.get(name)]:
-        raise SystemExit(f"{' and '.join(missing)} must be set: the address of the repository")
-    address = f"{environment['GITHUB_SERVER_URL'].rstrip('/')}/{environment['GITHUB_REPOSITORY']}"
+    address = repository(environment)
     path = root / "pyproject.toml"
     text = path.read_text(encoding="utf-8")
     if "urls" in tomllib.loads(text)["project"]:

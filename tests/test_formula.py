@@ -4,6 +4,7 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,14 @@ def test_another_version_and_a_release_without_an_sdist_are_refused() -> None:
     del lock["packages"][0]["sdist"]
     with pytest.raises(SystemExit, match="sdist"):
         SCRIPT["formula"](__version__, lock, HOME)
+
+
+@pytest.mark.slow
+def test_without_an_address_or_uv_the_script_says_what_is_missing(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "homebrew_formula.py"), f"v{__version__}"]
+    addresses = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "some/where"}
+    for variables, message in (({}, "GITHUB_SERVER_URL and GITHUB_REPOSITORY"), (addresses, "uv is not installed")):
+        done = subprocess.run(
+            script, env={"PATH": str(tmp_path), **variables}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr

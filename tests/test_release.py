@@ -136,3 +136,11 @@ def test_classifiers_are_those_that_pypi_knows_and_name_the_pythons_that_are_tes
         for tested in re.findall(r"python: \[(.*)\]", workflow.read_text(encoding="utf-8")):
             assert set(re.findall(r"[\d.]+", tested)) == pythons
     assert f">={min(pythons, key=lambda version: int(version[2:]))}" == project["requires-python"]
+
+
+def test_links_into_the_readme_itself_stay_and_a_changed_line_is_counted(checkout: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = SCRIPT["readme_for_pypi"](f"{text}\n[here](#install) [there](docs/install.md#a)\n", ADDRESS, TAG)
+    assert page.endswith(f"[here](#install) [there]({ADDRESS}/blob/{TAG}/docs/install.md#a)\n")
+    with pytest.raises(SystemExit, match=r"README\.md has '.*' 2 times"):
+        SCRIPT["readme_for_pypi"](text + text, ADDRESS, TAG)

@@ -24,7 +24,7 @@ def convert(
     folder: Annotated[
         Path,
         typer.Argument(metavar="DIR", help="Output folder, new or empty. With --to gguf, a file."),
-        Written("folder", file_ending=ENDING),
+        Written("folder", file_ending=ENDING, file_if=("to", "gguf")),
     ],
     to: Annotated[
         Literal["safetensors", "onnx", "gguf"],

@@ -372,10 +372,19 @@ def test_options_that_a_gguf_file_does_not_take(a: Path, tmp_path: Path, options
 
 def test_a_name_like_that_of_a_gguf_file_needs_the_option(a: Path, tmp_path: Path) -> None:
     call("convert", str(a), str(tmp_path / "a.gguf")).fails(2, "expected a folder", "--to gguf")
-    call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "ends in .gguf")
+    call("convert", str(a), str(tmp_path / "b"), "--to", "gguf").fails(2, "does not end in .gguf", "b.gguf")
+    call("convert", str(a), "/dev/null", "--to", "gguf").fails(2, "not a regular file")
+    call("convert", str(a), str(tmp_path), "--to", "gguf").fails(2, "expected a file")
+
+
+def test_a_gguf_file_for_another_task(a: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    done = call("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf", "--task", "embed")
+    assert done.status == 0 and done.lines[0]["pooling"] == "mean"
+    call("convert", str(a), str(tmp_path / "b.gguf"), "--to", "gguf", "--task", "tag").fails(2, "classify, embed")
 
 
 def test_a_gguf_file_in_a_terminal(a: Path, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     done, shown = terminal("convert", str(a), str(tmp_path / "a.gguf"), "--to", "gguf")
-    assert done.status == 0 and "runs as" in shown and "masked-LM head" in shown
+    assert done.status == 0 and "runs as" in shown and shown.count("masked-LM head") == 1

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Regex, normalizers
 
 import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.weights.build import parameters
 from tests.folders.test_gguf import read
+from tests.folders.test_gguf_losses import RUNS, TRIM, steps, unigram
 from tests.helpers import published
 from tests.helpers.gguf_models import CONFIGS, write_model
 from tests.helpers.llama import NO_POOLING, RANK, LlamaCpp
-from tests.helpers.tiny import VOCAB
 from tests.helpers.vocabularies import SENTENCES, byte_files, put, trained
 from tests.tasks.test_reranker import language_model
 
@@ -103,7 +104,6 @@ def test_ids_of_word_piece(tmp_path: Path, opened: Any) -> None:
         put(folder, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}})
         mlxbert.convert_to_gguf(folder, tmp_path / f"{lower}.gguf")
         same_ids(folder, opened(tmp_path / f"{lower}.gguf"))
-    assert len(VOCAB) > 40
 
 
 def test_ids_of_other_vocabularies(tmp_path: Path, opened: Any) -> None:
@@ -119,6 +119,22 @@ def test_ids_of_other_vocabularies(tmp_path: Path, opened: Any) -> None:
         put(folder, files | {"tokenizer_config.json": {"tokenizer_class": kind}})
         mlxbert.convert_to_gguf(folder, tmp_path / f"{kind}.gguf")
         same_ids(folder, opened(tmp_path / f"{kind}.gguf"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        steps(words=True),
+        steps(RUNS, TRIM),
+        steps(RUNS, normalizers.Replace(Regex("^ | $"), "")),
+        steps(prefix="never"),
+    ],
+)
+def test_ids_of_unigram_vocabularies_with_other_spaces(tmp_path: Path, opened: Any, change: Any) -> None:
+    folder = unigram(tmp_path / "model", change)
+    report = mlxbert.convert_to_gguf(folder, tmp_path / "a.gguf")
+    assert not any("space" in note for note in report.left_out)
+    same_ids(folder, opened(tmp_path / "a.gguf"))
 
 
 @pytest.mark.parametrize("write", [published.eurobert, published.qwen3, published.gemma, published.modernbert])

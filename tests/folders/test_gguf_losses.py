@@ -1,5 +1,6 @@
 """GGUF files: numbers, texts and outputs that a file cannot give are errors, or are listed as left out."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx, nn
 from mlxbert.weights.build import parameters
 from tests.folders.test_gguf import read
-from tests.helpers.gguf_models import write_model, write_pooling
+from tests.helpers import tiny
+from tests.helpers.gguf_models import CONFIGS, write_model, write_pooling
 from tests.helpers.vocabularies import put, trained
 
 pytest.importorskip("gguf", reason="the package gguf is not installed")
@@ -180,6 +182,14 @@ def test_what_follows_the_logits_of_a_classifier(
     assert names == (expected if kept else None)
 
 
+def test_the_second_row_of_a_reranker_is_zero(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "qwen3", {HEAD: Labels(("a",))})
+    convert(tmp_path / "model")
+    rows = read(tmp_path / "model.gguf")[1]["cls.output.weight"]
+    ours = np.array(parameters(model.network)[f"heads.{HEAD}.out.weight"])
+    np.testing.assert_array_equal(rows, np.concatenate([ours, np.zeros_like(ours)]))
+
+
 def test_a_classifier_in_the_folder_of_an_embedding_model_and_tasks(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write_model(folder, "bert", {HEAD: Labels(("a", "b"))})
@@ -223,3 +233,77 @@ def test_the_license_and_the_languages_of_the_card_are_in_the_file(tmp_path: Pat
     assert "general.source.url" not in general
     there = _origin("some/where", folder, on_hub=True)
     assert there["general.source.url"] == "https://huggingface.co/some/where"
+
+
+def test_nothing_stays_of_a_file_that_is_not_finished(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "model", lambda array: array * 1e8)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(CheckpointError, match="float16"):
+        mlxbert.convert_to_gguf(folder, tmp_path / "mine" / "b" / "c" / "a.gguf", dtype="float16")
+    assert (tmp_path / "mine").is_dir() and not list((tmp_path / "mine").iterdir())
+
+
+def test_progress_counts_the_header_and_every_tensor(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", "bert")
+    calls: list[tuple[int, int | None]] = []
+    report = mlxbert.convert_to_gguf(
+        tmp_path / "model", tmp_path / "a.gguf", on_written=lambda done, total: calls.append((done, total))
+    )
+    (total,) = {total for _, total in calls}
+    assert len(calls) == report.tensors and calls == sorted(calls) and calls[-1][0] == total
+    assert total is not None and report.bytes - 32 * (report.tensors + 1) <= total <= report.bytes
+    assert report.sha256 == hashlib.sha256((tmp_path / "a.gguf").read_bytes()).hexdigest()
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", "bert")
+    (tmp_path / "b.gguf").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"b\.gguf is a file, expected a folder"):
+        mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "b.gguf" / "a.gguf")
+
+
+def test_the_bias_of_experts_is_reported_unless_it_is_zero(tmp_path: Path) -> None:
+    name = "encoder.layers.1.feed_forward.bias"
+    other = "encoder.layers.3.feed_forward.bias"
+    folder = changed(tmp_path / "one", mx.zeros_like, name=name, model="nomic-bert-moe")
+    assert any("bias of the experts in 1 layer" in note for note in convert(folder).left_out)
+    model = mlxbert.load(folder, dtype="float32")
+    model.network.update(nn.utils.tree_unflatten([(other, mx.zeros((64,)))]))
+    mlxbert.save(model, tmp_path / "none")
+    assert not any("bias" in note for note in convert(tmp_path / "none").left_out)
+
+
+def convert(folder: Path) -> mlxbert.GgufConversion:
+    return mlxbert.convert_to_gguf(folder, folder.with_name(folder.name + ".gguf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bert", {"hidden_act": "relu"}, r"hidden_act is relu, expected gelu or"),
+        ("bert", {"model_type": "electra", "embedding_size": 32}, r"width of embeddings is 32, expected the width of"),
+        ("modern-bert", {"mlp_bias": True}, r"layers with a bias are up, down, expected none"),
+        ("eurobert", {"mlp_bias": True}, r"layers with a bias are up, down, norm, expected norm"),
+        ("nomic-bert", {"hidden_act": "gelu"}, r"hidden_act is gelu, expected silu"),
+        ("qwen3", {"model_type": "qwen2"}, r"mlxbert does not write Qwen2 models for llama\.cpp"),
+    ],
+)
+def test_settings_that_llama_cpp_does_not_compute(
+    tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    words = put(tmp_path / "words", {"vocab.txt": "\n".join(tiny.VOCAB) + "\n"})
+    put(words, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer"}})
+    mlxbert.new_model(CONFIGS[name] | changes, words, dtype="float32").save(tmp_path / "model")
+    with pytest.raises(ConfigError, match=message):
+        mlxbert.convert_to_gguf(tmp_path / "model", tmp_path / "a.gguf")
+
+
+def test_layers_with_a_window_in_no_pattern_are_listed_one_by_one(tmp_path: Path) -> None:
+    words = put(tmp_path / "words", {"vocab.txt": "\n".join(tiny.VOCAB) + "\n"})
+    put(words, {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer"}})
+    kinds = ["full_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    config = {key: value for key, value in CONFIGS["modern-bert"].items() if key != "global_attn_every_n_layers"}
+    mlxbert.new_model(config | {"layer_types": kinds}, words, dtype="float32").save(tmp_path / "model")
+    convert(tmp_path / "model")
+    pattern = read(tmp_path / "model.gguf")[0]["modern-bert.attention.sliding_window_pattern"]
+    assert pattern == [False, False, True, False, True]

@@ -6,25 +6,65 @@ Which architecture runs a model is decided by its configuration, not by its fami
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from mlxbert.config import Absolute, Alibi, Biases, EncoderConfig, PostNorm, PreNorm, Rotary
+from mlxbert.config import (
+    Absolute,
+    Alibi,
+    Biases,
+    Convolution,
+    Disentangled,
+    EncoderConfig,
+    PostNorm,
+    PreNorm,
+    RelativeBias,
+    Rotary,
+)
 from mlxbert.errors import ConfigError
 from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.frozen_dict import FrozenDict
 
-NONE, MEAN, CLS, LAST, RANK = range(5)  # how llama.cpp pools the hidden states of an input
+# How llama.cpp pools the hidden states of an input: the numbers in a file, and our names for them.
+NONE, MEAN, CLS, LAST, RANK = range(5)
 POOLINGS = {"mean": MEAN, "cls": CLS, "last_token": LAST}
+POOLING_NAMES = {number: name for name, number in POOLINGS.items()} | {RANK: "classifier"}
 ALIBI_BIAS = 8.0  # 2 ** -8 is the smallest slope if the number of heads is a power of 2
 
-_GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
+_WIDTH = "the width of the model"
+GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
 _NO_BIASES = Biases(attention=False, attention_output=False, up=False, down=False)
 # What a setting is unless an architecture says otherwise.
 _USUAL: Mapping[str, Any] = FrozenDict({
     "norm": "layer", "gated": False, "experts": False, "causal": False, "windows": False, "query_key_norm": (None,),
-    "embedding_norm": True, "embedding_scale": None, "attention_scale": None, "embedding_size": "hidden_size",
+    "embedding_norm": True, "embedding_scale": None, "attention_scale": None, "embedding_size": _WIDTH,
     "convolution": None, "shared_layers": False, "wavelength_scale": (1.0,), "grouped_heads": False,
     "own_head_size": False,
+})  # fmt: skip
+
+
+# How messages name the settings, and what they are.
+_NOUNS: Mapping[str, str] = FrozenDict({
+    "block": "the order of norms is", "positions": "the kind of positions is", "biases": "the layers with a bias are",
+    "norm": "the kind of norm is", "gated": "the gate of feed-forward layers is", "experts": "a mixture of experts is",
+    "causal": "a causal mask is", "windows": "a window of attention is",
+    "query_key_norm": "the norm of queries and keys is",
+    "embedding_norm": "the norm of embeddings is", "embedding_scale": "the scale of embeddings is",
+    "attention_scale": "the scale of attention is", "embedding_size": "the width of embeddings is",
+    "convolution": "a convolution is", "shared_layers": "sharing of weights between layers is",
+    "wavelength_scale": "the scale of wavelengths is", "grouped_heads": "sharing of keys between heads is",
+    "own_head_size": "a width of heads of its own is", "adjacent": "rotation of adjacent elements is",
+    "hidden_act": "hidden_act is",
+})  # fmt: skip
+_VALUES: Mapping[Any, str] = MappingProxyType({
+    PostNorm(): "norms after the sums",
+    PostNorm(adds_input_twice=True): "norms after the sums, with the input added twice",
+    PreNorm(): "norms before the layers", PreNorm(first_norm=False): "norms before the layers except the first",
+    PreNorm(output_norms=True): "norms before and after the layers",
+    Absolute: "absolute", Rotary: "rotary", Alibi: "ALiBi",
+    RelativeBias: "relative", Disentangled: "disentangled", None: "missing", True: "present", False: "missing",
+    "layer": "LayerNorm", "rms": "RMSNorm", "rms_plus_one": "RMSNorm with a weight around 0",
+    "head": "one of each head", "all": "one of all heads",
 })  # fmt: skip
 
 
@@ -55,7 +95,7 @@ ARCHITECTURES = (
     GgufArchitecture(
         "bert",
         ("BERT", "RoBERTa, XLM-RoBERTa, CamemBERT", "DistilBERT", "ELECTRA"),
-        _GELU,
+        GELU,
         {"block": PostNorm(), "positions": Absolute, "biases": Biases()},
         classifier=True,
     ),
@@ -68,19 +108,19 @@ ARCHITECTURES = (
     GgufArchitecture(
         "nomic-bert-moe",
         ("NomicBERT",),
-        _GELU,
+        GELU,
         {"block": PostNorm(), "positions": Rotary, "biases": Biases(), "experts": True},
     ),
     GgufArchitecture(
         "jina-bert-v3",
         ("Jina's XLM-RoBERTa",),
-        _GELU,
+        GELU,
         {"block": PostNorm(), "positions": Rotary, "biases": Biases()},
     ),
     GgufArchitecture(
         "jina-bert-v2",
         ("JinaBERT", "JinaBERT, queries and keys normed"),
-        _GELU,
+        GELU,
         {
             "block": (PostNorm(), PostNorm(adds_input_twice=True)),
             "positions": Alibi,
@@ -188,12 +228,13 @@ def architecture_of(model: OpenedModel) -> GgufArchitecture:
             name = wrong[0] if wrong else "hidden_act"
             value = expected[name] if wrong else architecture.activations
             actual = found[name] if wrong else config.hidden_act
-            near.append((architecture, f"{name} is {_text(actual)}, expected {_text(value)}"))
+            near.append((architecture, f"{_NOUNS[name]} {_text(actual)}, expected {_text(value)}"))
     if near:
         raise ConfigError(f"{path}: {near[0][1]} in a model for llama.cpp ({near[0][0].name})")
     titles = dict.fromkeys(title for architecture in ARCHITECTURES for title in architecture.titles)
     raise ConfigError(
-        f"{path}: llama.cpp does not run {checkpoint.family.title} models, expected one of {'; '.join(titles)}"
+        f"{path}: mlxbert does not write {checkpoint.family.title} models for llama.cpp, expected one of "
+        f"{'; '.join(titles)}"
     )
 
 
@@ -210,7 +251,7 @@ def _found(config: EncoderConfig) -> dict[str, Any]:
         "wavelength_scale": max((rotation.wavelength_scale for rotation in rotations), default=1.0),
         "embedding_scale": _named(config.embedding_scale, math.sqrt(config.hidden_size), "sqrt(hidden_size)"),
         "attention_scale": _named(config.attention_scale, config.head_size**-0.5, "1 / sqrt(head size)"),
-        "embedding_size": "hidden_size" if config.embedding_size == config.hidden_size else config.embedding_size,
+        "embedding_size": _WIDTH if config.embedding_size == config.hidden_size else config.embedding_size,
         "shared_layers": config.layer_schedule != tuple(range(config.num_stored_layers)),
         "grouped_heads": config.num_key_value_heads not in (None, config.num_attention_heads),
         "own_head_size": config.head_size * config.num_attention_heads != config.hidden_size,
@@ -227,7 +268,18 @@ def _is(value: Any, expected: Any) -> bool:
 
 def _text(value: Any) -> str:
     choices = value if isinstance(value, tuple) else (value,)
-    return " or ".join(choice.__name__ if isinstance(choice, type) else repr(choice) for choice in choices)
+    return " or ".join(
+        _other(choice) if isinstance(choice, float) else _VALUES.get(choice) or _other(choice) for choice in choices
+    )
+
+
+def _other(value: Any) -> str:
+    """Returns the text of a value without a phrase of its own."""
+    if isinstance(value, Biases):
+        return ", ".join(name.replace("_", " ") for name, has in vars(value).items() if has) or "none"
+    if isinstance(value, PostNorm | PreNorm | Convolution):
+        return "another one"
+    return str(value)
 
 
 def metadata(architecture: GgufArchitecture, config: EncoderConfig) -> dict[str, Any]:

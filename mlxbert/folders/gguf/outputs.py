@@ -7,7 +7,7 @@ from typing import Any
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, ConfigError, MlxbertError
 from mlxbert.folders.compare.compared_model import OpenedModel
-from mlxbert.folders.gguf.architectures import POOLINGS, RANK, GgufArchitecture
+from mlxbert.folders.gguf.architectures import GELU, POOLINGS, RANK, GgufArchitecture
 from mlxbert.folders.gguf.tensor_table import GgufTensor, TensorTable
 from mlxbert.labels.labels import MULTI_LABEL, REGRESSION, Labels
 from mlxbert.machine.device import mx
@@ -23,7 +23,6 @@ CLASSIFIER = "sequence_classifier"
 GGUF_TASKS = ("classify", "embed")
 _PREFIX = f"heads.{CLASSIFIER}."
 _POOLER = "encoder.pooler.dense"
-_GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
 _ANSWERS = ("yes", "no")
 _TEMPLATE = "tokenizer.chat_template"
 
@@ -93,7 +92,7 @@ def _classifier_layers(architecture: GgufArchitecture, config: EncoderConfig) ->
     if architecture.name == "qwen3":
         return out if transform is None and facts.pooling == "last_token" and not facts.bias else None
     if architecture.name == "modern-bert":
-        suits = transform is not None and transform.activation in _GELU and transform.norm and not transform.bias
+        suits = transform is not None and transform.activation in GELU and transform.norm and not transform.bias
         return dense | {"cls.norm": f"{_PREFIX}transform.norm"} | out if suits else None
     if transform is None and facts.pooling is None:
         return {"cls": _POOLER} | out

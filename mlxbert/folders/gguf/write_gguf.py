@@ -3,16 +3,18 @@
 The names of tensors and the metadata are in the other files of this package. The package `gguf` writes the header.
 """
 
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mlxbert.durable_files import atomic_write, check_space, sha256, to_path, writing
+from mlxbert.durable_files import atomic_write, check_space, remove_empty, to_path, writing
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
 from mlxbert.folders.card import stated_terms
 from mlxbert.folders.compare.compared_model import OpenedModel, open_model
-from mlxbert.folders.gguf.architectures import architecture_of, metadata
+from mlxbert.folders.gguf.architectures import POOLING_NAMES, architecture_of, metadata
 from mlxbert.folders.gguf.outputs import check_task, experts_bias_left_out, outputs_of
 from mlxbert.folders.gguf.tensor_table import BFLOAT16, BLOCK, FLOAT16, FLOAT32, Q8_0, GgufTensor, TensorTable
 from mlxbert.folders.gguf.vocabulary import VocabularyReader
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIX, _MAGIC, _ALIGNMENT = ".gguf", b"GGUF", 32
-_POOLING_NAMES = ("none", "mean", "cls", "last_token", "classifier")
 _FILE_TYPES = {FLOAT32: 0, FLOAT16: 1, Q8_0: 7, BFLOAT16: 32}
 
 
@@ -123,22 +124,22 @@ def convert_to_gguf(
     on_hub = local_folder(str(source)) is None
     name = str(source) if on_hub or source == BUILTIN else files.own.resolve().name
     plan = _plan(model, _origin(name, model.folder.path, on_hub=on_hub), type_ or _stored_type(model), task)
-    with writing(target):
-        check_space(target, plan.bytes)
-        target.parent.mkdir(parents=True, exist_ok=True)
+    header = _header(plan)
+    with writing(target), _parents_of(target):
+        check_space(target, len(header) + plan.bytes)
         with atomic_write(target) as opened:
-            _write(plan, opened, on_written)
+            _write(plan, header, opened, on_written)
     return GgufConversion(
         target,
         name,
         model.checkpoint.family_name,
         plan.architecture,
-        _POOLING_NAMES[plan.pooling],
+        POOLING_NAMES[plan.pooling],
         plan.type,
         len(plan.tensors),
         plan.left_out,
         target.stat().st_size,
-        sha256(target),
+        opened.sha256,
     )
 
 
@@ -189,7 +190,10 @@ def _check_target(file: str | Path, *, overwrite: bool) -> Path:
         raise ArgumentError(f"file is {file!r:.60}, expected the path of a file to write")
     target = to_path(file, "file")
     if target.suffix.lower() != SUFFIX:
-        raise ArgumentError(f"{target}: is the path to write, expected a file name that ends in {SUFFIX}")
+        raise ArgumentError(f"{target}: the name does not end in {SUFFIX}", hint=f"{target.name}{SUFFIX}")
+    parent = next(path for path in target.absolute().parents if path.exists())
+    if not parent.is_dir():
+        raise ArgumentError(f"{target}: cannot be written, because {parent.name} is a file, expected a folder")
     if target.is_dir():
         raise ArgumentError(f"{target}: is a folder, expected a file that does not exist yet")
     if target.exists():
@@ -265,23 +269,45 @@ def _origin(name: str, folder: Path, *, on_hub: bool) -> dict[str, Any]:
     return values
 
 
-def _write(plan: _GgufPlan, file: Any, on_written: OnProgress | None) -> None:
-    """Writes the header, then one tensor at a time, so that only one tensor is in memory."""
+@contextmanager
+def _parents_of(target: Path) -> Iterator[None]:
+    """Makes the folders above a file; if the block fails, removes those that it made."""
+    missing = [folder for folder in target.parents if not folder.exists()]  # the innermost first
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in missing:
+            remove_empty(folder)
+        raise
+
+
+def _header(plan: _GgufPlan) -> bytes:
+    """Returns what stands in the file before the tensors: the metadata, and the names, shapes and types of tensors."""
     import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.gguf_writer import WriterState
 
-    header = GGUFWriter(None, plan.architecture)
+    header: Any = GGUFWriter(None, plan.architecture)
     for key, value in plan.values.items():
         _add(header, key, value)
     for tensor in plan.tensors:
         kind = GGMLQuantizationType[tensor.type]
         header.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.bytes, kind)
-    header.fout, header.state = [file], WriterState.EMPTY
+    written = io.BytesIO()
+    header.fout, header.state = [written], WriterState.EMPTY
     header.write_header_to_file()
     header.write_kv_data_to_file()
     header.write_ti_data_to_file()
-    place, done = file.tell(), 0
+    return written.getvalue()
+
+
+def _write(plan: _GgufPlan, header: bytes, file: BinaryIO, on_written: OnProgress | None) -> None:
+    """Writes the header, then one tensor at a time, so that only one tensor is in memory."""
+    import numpy as np
+
+    file.write(header)
+    place = done = len(header)
     for tensor in plan.tensors:
         file.write(b"\0" * (-place % _ALIGNMENT))
         data = np.ascontiguousarray(_packed(tensor))
@@ -291,7 +317,7 @@ def _write(plan: _GgufPlan, file: Any, on_written: OnProgress | None) -> None:
         done += data.nbytes
         mx.clear_cache()
         if on_written is not None:
-            on_written(done, plan.bytes)
+            on_written(done, len(header) + plan.bytes)
     file.write(b"\0" * (-place % _ALIGNMENT))
 
 
