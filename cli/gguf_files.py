@@ -8,8 +8,9 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, convert as views, progress
 from mlxbert.errors import ArgumentError
+from mlxbert.weights.formats.file_names import GGUF
 
-ENDING = ".gguf"  # `mlxbert.folders.gguf.write_gguf` has it, too, and is imported only when a file is written
+ENDING = GGUF
 
 
 def write_gguf(source: str, file: Path, out: OutputOptions, folder_options: Sequence[str], **options: Any) -> None:

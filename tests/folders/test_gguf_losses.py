@@ -152,6 +152,19 @@ def test_texts_are_lower_cased_only_before_word_pieces(tmp_path: Path) -> None:
     assert read(tmp_path / "a.gguf")[0]["tokenizer.ggml.normalizer.lowercase"] is True
 
 
+def test_word_pieces_with_control_characters(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, "bert")
+    assert not any("control" in note for note in convert(folder).left_out)
+    library = mlxbert.load(folder).tokenizer.files.tokenizer
+    library.normalizer = normalizers.BertNormalizer(clean_text=False)
+    (folder / "vocab.txt").unlink(missing_ok=True)
+    library.save(str(folder / "tokenizer.json"))
+    put(folder, {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}})
+    report = mlxbert.convert_to_gguf(folder, tmp_path / "b.gguf")
+    assert any("control" in note for note in report.left_out)
+
+
 MULTI, REGRESSION = "multi_label_classification", "regression"
 
 

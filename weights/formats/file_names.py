@@ -24,6 +24,7 @@ NOT_READ = {
     ".pt": ("a torch file with a non-standard name", "if this file holds a state dict, rename it to pytorch_model.bin"),
     ".ckpt": ("a training checkpoint", "save only the model, as safetensors"),
 }
+GGUF = ".gguf"  # the ending of the files of llama.cpp, which mlxbert only writes
 ONNX = "onnx/model.onnx"  # in the folder of an encoder, where other programs look for it
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|npz|index|data-\d{5}-of-\d{5})", re.DOTALL)
 

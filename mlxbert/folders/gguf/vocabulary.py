@@ -127,6 +127,8 @@ class VocabularyReader:
             if step["type"] == "BertNormalizer":
                 lower = lower or step["lowercase"]
                 strip = step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]
+                if not step["clean_text"]:
+                    self.notes.append("control characters: llama.cpp removes them")
                 if not step["handle_chinese_chars"]:
                     self.notes.append("Chinese words as a whole: llama.cpp splits them into characters")
             elif step["type"] in ("Lowercase", "StripAccents", "NFD"):

@@ -28,13 +28,14 @@ from mlxbert.results.notebook import Shown
 from mlxbert.weights import build
 from mlxbert.weights.families.keymap import pairs
 from mlxbert.weights.find_model import find_model
+from mlxbert.weights.formats.file_names import GGUF
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 from mlxbert.weights.save import DTYPES, converted
 
 if TYPE_CHECKING:
     import numpy as np
 
-SUFFIX, _MAGIC, _ALIGNMENT = ".gguf", b"GGUF", 32
+_MAGIC, _ALIGNMENT = b"GGUF", 32
 _FILE_TYPES = {FLOAT32: 0, FLOAT16: 1, Q8_0: 7, BFLOAT16: 32}
 
 
@@ -189,8 +190,8 @@ def _check_target(file: str | Path, *, overwrite: bool) -> Path:
     if not isinstance(file, str | Path):
         raise ArgumentError(f"file is {file!r:.60}, expected the path of a file to write")
     target = to_path(file, "file")
-    if target.suffix.lower() != SUFFIX:
-        raise ArgumentError(f"{target}: the name does not end in {SUFFIX}", hint=f"{target.name}{SUFFIX}")
+    if target.suffix.lower() != GGUF:
+        raise ArgumentError(f"{target}: the name does not end in {GGUF}", hint=f"{target.name}{GGUF}")
     parent = next(path for path in target.absolute().parents if path.exists())
     if not parent.is_dir():
         raise ArgumentError(f"{target}: cannot be written, because {parent.name} is a file, expected a folder")
