@@ -90,16 +90,16 @@ def main() -> None:
         for name, options in FILES.items():
             written = mlxbert.convert_to_gguf(args.model, Path(temporary, f"{name}.gguf"), **options)
             length = LONGEST + 4
-            file = Llama(
+            llama = Llama(
                 str(written.file), embedding=True, n_ctx=length, n_batch=length, n_ubatch=length, verbose=False
             )
-            sts, near, far = (np.array(file.embed(texts, normalize=True)) for texts in (pairs, short, long))
+            sts, near, far = (np.array(llama.embed(texts, normalize=True)) for texts in (pairs, short, long))
             print(
                 f"| {name} | {written.bytes / 1e6:.1f} | {spearman(sts[:half], sts[half:], scores):.2f} "
                 f"| {cosines(near, ours[1])} | {cosines(far, ours[3])} | {cosines(far, ours[2])} |",
                 flush=True,
             )
-            file.close()
+            llama.close()
 
 
 if __name__ == "__main__":
