@@ -3,7 +3,7 @@
 `python benchmarks/gguf_files.py MODEL STSB_CSV TEXTS`: MODEL is the folder of an embedding model; it is written in
 float32, float16 and 8 bits. STSB_CSV has a pair of sentences and a score per line. TEXTS has a paragraph per line, and
 may be compressed (`.xz`): 200 texts are the first 250 characters of paragraphs, and 200 are pieces of 1,300 to 1,460
-characters that have more tokens than MODEL's maximum length. mlxbert computes these both whole and cut. Needs
+characters that have 263 to 510 tokens. mlxbert computes these both whole and cut. Needs
 `llama-cpp-python`.
 """
 
@@ -29,14 +29,15 @@ FILES: dict[str, dict[str, Any]] = {
     "float16": {"dtype": "float16"},
     "8": {"quantize": 8},
 }
-SENTENCES, LONGEST, COUNT, SHORT = "sentence_bert_config.json", 508, 200, 250
+SENTENCES, LENGTH, COUNT, SHORT = "sentence_bert_config.json", 512, 200, 250
+LONG = range(263, 511)  # tokens
 
 
 def whole(source: Path, folder: Path) -> mlxbert.Model:
     """The model without the maximum length that is shorter than the network's own."""
     shutil.copytree(source, folder)
     settings = json.loads((folder / SENTENCES).read_text(encoding="utf-8"))
-    (folder / SENTENCES).write_text(json.dumps(settings | {"max_seq_length": LONGEST + 4}), encoding="utf-8")
+    (folder / SENTENCES).write_text(json.dumps(settings | {"max_seq_length": LENGTH}), encoding="utf-8")
     return mlxbert.load(folder, dtype="float32")
 
 
@@ -47,8 +48,7 @@ def passages(model: mlxbert.Model, path: Path) -> tuple[list[str], list[str]]:
     paragraphs = [line for line in text.split("\n") if len(line) > COUNT]
     joined = " ".join(paragraphs)
     pieces = (joined[at : at + 1300 + at // 5000 % 5 * 40] for at in range(0, len(joined) - 2000, 5000))
-    least = model.embedder.config.max_length or 0
-    long = [piece for piece in pieces if least < tokens(model, piece) <= LONGEST]
+    long = [piece for piece in pieces if tokens(model, piece) in LONG]
     return [text[:SHORT] for text in paragraphs[:COUNT]], long[:COUNT]
 
 
@@ -89,9 +89,8 @@ def main() -> None:
         print(f"| mlxbert | - | {spearman(ours[0][:half], ours[0][half:], scores):.2f} | - | - | - |")
         for name, options in FILES.items():
             written = mlxbert.convert_to_gguf(args.model, Path(temporary, f"{name}.gguf"), **options)
-            length = LONGEST + 4
             llama = Llama(
-                str(written.file), embedding=True, n_ctx=length, n_batch=length, n_ubatch=length, verbose=False
+                str(written.file), embedding=True, n_ctx=LENGTH, n_batch=LENGTH, n_ubatch=LENGTH, verbose=False
             )
             sts, near, far = (np.array(llama.embed(texts, normalize=True)) for texts in (pairs, short, long))
             print(
