@@ -168,6 +168,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "doctor": {}, "models list": {}, "indexes list": {},
     }  # fmt: skip
     values |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
+    values["models upload"] = {"folder": words, "name": ["org/name"]}
     values["indexes show"], values["indexes remove"] = {"index": texts}, {"indexes": texts, "yes": [""]}
     values["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):

@@ -29,8 +29,8 @@ onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'mlxbert[onnx
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'mlxbert[onnx]'")
 
 SAID = {
-    "bad": ["This is broken.", "It does not work.", "I want my money back.", "Very slow.", "Too loud.", "It leaks."],
-    "good": ["I love it.", "Works well.", "What a lovely thing.", "Very nice.", "So quiet.", "It is great."],
+    "animal": ["the cat sat", "a dog", "the dog sat on the mat", "cat", "he is a dog", "a cat , a dog"],
+    "city": ["paris", "tokyo is a city", "the largest city", "he went to paris", "in tokyo", "city of paris"],
 }
 BOUND = 1e-5  # as a share of the largest value
 # One model for each way of encoding positions and each kind of block; the others are slow.
@@ -319,16 +319,18 @@ def test_an_export_of_another_model_is_an_error_about_it(source: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_classifier_of_few_examples_becomes_its_classes(tmp_path: Path) -> None:
+def test_a_classifier_of_few_examples_becomes_its_classes(source: Path, tmp_path: Path) -> None:
     rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    for _ in mlxbert.finetune("classify", train=tmp_path / "train.jsonl", output=tmp_path / "few", few_shot=True):
+    for _ in mlxbert.finetune(
+        "classify", train=tmp_path / "train.jsonl", output=tmp_path / "few", model=source, few_shot=True
+    ):
         pass
     mlxbert.convert(tmp_path / "few", tmp_path / "onnx", to="onnx")
     config = json.loads((tmp_path / "onnx" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"] and [*config["id2label"].values()] == [*SAID]
     model = mlxbert.load(tmp_path / "few")
-    for text in ("What a lovely day.", "This is broken."):
+    for text in ("the cat sat", "he went to the store"):
         ids = model.tokenizer.encode(text).ids
         inputs = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
         best = int(_run(tmp_path / "onnx", **inputs)["logits"].argmax())
@@ -339,12 +341,12 @@ def test_a_classifier_of_few_examples_becomes_its_classes(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_an_adapter_is_merged_and_named(tmp_path: Path) -> None:
+def test_an_adapter_is_merged_and_named(source: Path, tmp_path: Path) -> None:
     rows = [{"text": text, "label": label} for label, texts in SAID.items() for text in texts]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    options: dict[str, Any] = {"lora": 4, "few_shot": False, "epochs": 1}
+    options: dict[str, Any] = {"model": source, "lora": 4, "few_shot": False, "epochs": 1}
     for _ in mlxbert.finetune("classify", train=tmp_path / "train.jsonl", output=tmp_path / "adapter", **options):
         pass
-    conversion = mlxbert.convert("builtin", tmp_path / "onnx", to="onnx", adapter=tmp_path / "adapter")
+    conversion = mlxbert.convert(source, tmp_path / "onnx", to="onnx", adapter=tmp_path / "adapter")
     assert any("adapter" in sentence for sentence in conversion.changed)
     assert [*conversion.difference.outputs.heads] == ["sequence_classifier"]
