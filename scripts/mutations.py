@@ -479,9 +479,9 @@ MUTATIONS = tuple(Mutation(*row) for row in (
     ("the positions in a GGUF file begin with those of padding", "mlxbert/folders/gguf/tensor_table.py",
      "self._read(name)[first:]", "self._read(name)[: rows - first]",
      "tests/folders/test_gguf.py::test_what_is_computed_from_our_tensors[bert, counted]"),
-    ("a softmax in ONNX runs over the queries", "mlxbert/folders/exports/onnx_operators.py",
+    ("a softmax in ONNX runs over the queries", "mlxbert/folders/onnx/onnx_operators.py",
      "w.value(op.inputs[0]), axis=-1)", "w.value(op.inputs[0]), axis=-2)",
-     "tests/folders/exports/test_onnx.py::test_outputs_equal_those_of_the_model"),
+     "tests/folders/onnx/test_onnx.py::test_outputs_equal_those_of_the_model"),
 ))
 # fmt: on
 

@@ -202,9 +202,7 @@ def test_layers_do_not_know_the_heads_on_them() -> None:
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
     for module, path in MODULES.items():
-        heavy = module.startswith(
-            ("mlxbert.training", "mlxbert.pretraining", "mlxbert.bench", "mlxbert.folders.exports.")
-        )
+        heavy = module.startswith(("mlxbert.training", "mlxbert.pretraining", "mlxbert.bench", "mlxbert.folders.onnx."))
         slow = {"huggingface_hub", "pyarrow", "rich"} | (set() if heavy else {"numpy"})
         for node in _tree(path).body:
             if isinstance(node, ast.Import | ast.ImportFrom):

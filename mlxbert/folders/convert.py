@@ -34,7 +34,7 @@ from mlxbert.weights.hub.needed_files import CONFIG
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
-    from mlxbert.folders.exports.onnx_export import OnnxExport
+    from mlxbert.folders.onnx.onnx_export import OnnxExport
 
 _SHARD_SIZE = "5GB"
 _LOG = logging.getLogger("mlxbert")
@@ -206,7 +206,7 @@ def _write_manifest(
 
 
 def _export(source: OpenedModel, task: str | None) -> "OnnxExport":
-    from mlxbert.folders.exports.onnx_export import OnnxExport, choose_task
+    from mlxbert.folders.onnx.onnx_export import OnnxExport, choose_task
 
     return OnnxExport(source, choose_task(source, task))
 

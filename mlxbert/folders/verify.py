@@ -30,7 +30,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef, check_source, local_folder
 
 if TYPE_CHECKING:
-    from mlxbert.folders.exports.onnx_export import OnnxExport
+    from mlxbert.folders.onnx.onnx_export import OnnxExport
 
 # Allowed differences of outputs if tensors are equal once rounded to a dtype; there is no bound for quantized weights.
 TOLERANCES = {"F32": 1e-4, "F16": 2e-2, "BF16": 0.2}
@@ -78,7 +78,7 @@ def verify(
         TOLERANCE.check_number("tolerance", tolerance)
     devices.use(device)
     if (exported := _exported_file(a, b)) is not None:
-        from mlxbert.folders.exports.onnx_export import OnnxExport, choose_task, task_of
+        from mlxbert.folders.onnx.onnx_export import OnnxExport, choose_task, task_of
 
         model = _open(a, offline, on_progress)
         try:

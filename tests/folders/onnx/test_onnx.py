@@ -13,7 +13,7 @@ from mlxbert.bench.device_check import golden_outputs
 from mlxbert.bench.device_check.golden_outputs import Case, difference, golden_models, load_network, make_cases
 from mlxbert.config import Disentangled, EncoderConfig, RelativeBias
 from mlxbert.errors import ArgumentError, CheckpointError, MlxbertError
-from mlxbert.folders.exports import onnx_export
+from mlxbert.folders.onnx import onnx_export
 from mlxbert.folders.verify import exported_file
 from mlxbert.machine.cores import inference
 from mlxbert.machine.device import mx
@@ -49,7 +49,7 @@ class _File:
     """A network as a file in ONNX that has all outputs of the network."""
 
     def __init__(self, network: Network, embedder: Embedder | None = None) -> None:
-        from mlxbert.folders.exports import graphs, onnx_operators
+        from mlxbert.folders.onnx import graphs, onnx_operators
 
         self.network, self.embedder, config = network, embedder, network.encoder.config
         self.segments = config.type_vocab_size > 1
@@ -208,7 +208,7 @@ def test_another_configuration_does_not_agree(name: str, source: Path, exported:
 
 
 def test_a_wrong_translation_writes_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlxbert.folders.exports import onnx_operators
+    from mlxbert.folders.onnx import onnx_operators
 
     def half(writer: Any, operation: Any) -> str:
         weights = writer.add("Softmax", writer.value(operation.inputs[0]), axis=-1)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from mlxbert.errors import MlxbertError
-from mlxbert.folders.exports.graphs import Constant, Graph, Number, Operation, Shape, Size
+from mlxbert.folders.onnx.graphs import Constant, Graph, Number, Operation, Shape, Size
 from mlxbert.machine.device import mx
 
 OPSET, _IR = 20, 9  # the first with GELU, and the version of the file format that came with it

@@ -37,7 +37,7 @@ _TASK = "mlxbert_task"  # the key of the task in the file
 Arrays = dict[str, NDArray[Any]]
 
 
-def imported(name: str) -> Any:
+def import_package(name: str) -> Any:
     """Imports a package that the exports need; raises an error that says how to install it."""
     import importlib
 
@@ -158,8 +158,8 @@ class OnnxExport:
 
     def write(self, path: Path) -> None:
         """Writes the file; its weights are in a second file next to it if they are too large for one."""
-        onnx = imported("onnx")
-        from mlxbert.folders.exports import graphs, onnx_operators
+        onnx = import_package("onnx")
+        from mlxbert.folders.onnx import graphs, onnx_operators
 
         config = self.model.config
         tables = isinstance(config.positions, Disentangled | RelativeBias)
@@ -240,7 +240,7 @@ def _largest(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def open_session(path: Path) -> Any:
     """Opens a file in onnxruntime, on a CPU."""
-    onnxruntime = imported("onnxruntime")
+    onnxruntime = import_package("onnxruntime")
     check_regular(path, path.stat().st_mode)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import MlxbertError
-from mlxbert.folders.exports.graphs import Constant, Size, record
+from mlxbert.folders.onnx.graphs import Constant, Size, record
 from mlxbert.machine.device import in_plain_graphs, mx, on_gpu, plain_graphs
 
 

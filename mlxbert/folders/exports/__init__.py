@@ -1,1 +1,0 @@
-"""Writes models for other programs."""

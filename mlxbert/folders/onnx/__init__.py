@@ -1,0 +1,1 @@
+"""Writes models in ONNX, for onnxruntime."""
