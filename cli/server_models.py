@@ -154,14 +154,14 @@ class RemoteModel:
         embedder: The properties of the model as an embedder; it has the attributes of a local model's embedder.
     """
 
-    def __init__(self, url: str, name: str, task: str) -> None:
+    def __init__(self, url: str, name: str, task: str, instead: Sequence[str] = ()) -> None:
         self._server = Server(url)
         try:
-            self._choose(name, task)
+            self._choose(name, task, instead)
         except (KeyError, TypeError, AttributeError):
             raise _foreign(url, "unexpected facts about a model") from None
 
-    def _choose(self, name: str, task: str) -> None:
+    def _choose(self, name: str, task: str, instead: Sequence[str]) -> None:
         try:
             reply = self._server.ask("/api/models")
         except ArgumentError:  # the address has another path
@@ -170,7 +170,7 @@ class RemoteModel:
         if name not in models and name != BUILTIN:
             raise ArgumentError(f"--model is {name!r:.100}, but the server has only the models {', '.join(models)}")
         named = [models[name]] if name in models else sorted(models.values(), key=lambda model: model["main"] != task)
-        capable = [model for model in named if task in model["tasks"]]
+        capable = [model for other in (task, *instead) for model in named if other in model["tasks"]]
         if not capable:
             tasks = "; ".join(f"{model['name']} ({', '.join(model['tasks'])})" for model in models.values())
             subject = f"the model {name} cannot" if name in models else "no model of the server can"

@@ -69,10 +69,16 @@ def set_up_notes(options: TalkOptions) -> None:
     _QUEUED_NOTES.clear()
 
 
-def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
-    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`."""
+def load_or_ask(task: str, options: ServedOptions, chosen: TaskOptions | None = None) -> "Model | RemoteModel":
+    """Returns the model that the options name, loaded for a task; if they name a server, returns a `RemoteModel`.
+
+    Args:
+        task: The name of the task.
+        options: The options of the model.
+        chosen: The options of the task, on which it may depend what the model needs.
+    """
     if options.server is None:
-        return load(task, options)
+        return load(task, options, chosen=chosen)
     for field in dataclasses.fields(options):
         if field.name not in ("model", "server") and getattr(options, field.name) != field.default:
             raise ArgumentError(
@@ -80,7 +86,7 @@ def load_or_ask(task: str, options: ServedOptions) -> "Model | RemoteModel":
             )
     from mlxbert.cli.server_models import RemoteModel
 
-    return RemoteModel(options.server, options.model, task)
+    return RemoteModel(options.server, options.model, task, find_task(task).instead(chosen))
 
 
 def results(
@@ -109,23 +115,33 @@ def is_remote(model: object) -> "TypeIs[RemoteModel]":
     return type(model).__name__ == "RemoteModel"  # does not import the HTTP client
 
 
-def load(task: str | None, options: ComputingOptions, heads: Sequence[str] | None = None) -> "Model":
+def load(
+    task: str | None,
+    options: ComputingOptions,
+    heads: Sequence[str] | None = None,
+    chosen: TaskOptions | None = None,
+) -> "Model":
     """Loads the model that the options name.
 
-    The model gets the heads that the task needs, or the named heads; if both are `None`, it gets all heads.
+    The model gets the heads that the task with the options `chosen` needs, or the named heads; if both are `None`, it
+    gets all heads.
     """
     from mlxbert.loading import load as load_model
 
     note_builtin(task, options.model)
     entry = None if task is None else find_task(task)
     with progress.download(options.model) as update:
-        try:
-            needed = None if entry is None else entry.needs or entry.name
-            model = load_model(options.ref, task=needed, heads=heads, on_progress=update)
-        except MissingHeadError as problem:
-            if entry is not None:
-                problem.hint = entry.hint or problem.hint
-            raise
+        names = [None] if entry is None else [entry.needs or entry.name, *entry.instead(chosen)]
+        for name in names:
+            try:
+                model = load_model(options.ref, task=name, heads=heads, on_progress=update)
+                break
+            except MissingHeadError as problem:
+                if name != names[-1]:
+                    continue
+                if entry is not None:
+                    problem.hint = entry.hint or problem.hint
+                raise
     hint_emulated(options.dtype)
     keep(model)
     return model

@@ -6,7 +6,8 @@
 The training data are 280 invented sentences, `examples/data/contract_sentences.jsonl`: a text, and spans with labels
 PARTY, OTHER (those who are named but not parties: witnesses, banks, notaries), DATE and AMOUNT. No name in the
 contracts occurs in them: a tagger that has seen the names would only recall them. The folder `--model` is made by the
-first run.
+first run. For the names of persons and organisations in general, take a model from the hub:
+`mlxbert tag --input contract.txt --model dslim/bert-base-NER`.
 
 A tagger reads best what it was trained on. The sentences have no headings and no line ends, so a contract is read
 paragraph by paragraph, without its headings. The built-in model does not see capital letters. For contracts of your

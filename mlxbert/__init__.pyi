@@ -191,24 +191,27 @@ def classify(  # type: ignore[overload-overlap]
     top_k: int | None = None, labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
 ) -> Classification | Regression:
-    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
+    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels without training.
 
     Example:
         >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
         >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
     The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
-    cover the longer text, and each has the other text in full. With `labels` there are no windows, and the hypothesis
-    is never truncated.
+    cover the longer text, and each has the other text in full. With `labels`, an NLI model judges whether the text
+    implies the hypothesis; there are no windows then, and the hypothesis is never truncated. An embedding model (the
+    built-in one is one) compares the vector of the text with those of the hypotheses.
 
     Args:
-        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
+        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference, or an
+            embedding model.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); window averages the scores of
-            windows (not in zero-shot classification); error refuses the text. Default: `truncate`.
+            windows (not with an NLI model and labels); error refuses the text. Default: `truncate`.
         top_k: Number of labels per text. Default: all, or 5 in a terminal. From 1 to 10,000,000.
-        labels: Labels to choose from. Needs an NLI model.
-        hypothesis: Sentence for a label. {} stands for the label. Default: This example is {}.
+        labels: Labels to choose from. Needs an NLI model or an embedding model.
+        hypothesis: Sentence for a label. {} stands for the label. By default, 'This example is {}.' for an NLI model,
+            and 'This text is about {}.' for an embedding model.
         multi: Score each label on its own. Several may be right. Default: False.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
             16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.

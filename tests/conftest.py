@@ -22,8 +22,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import mlxbert
 from mlxbert.folders import verify
-from mlxbert.folders.sample_texts import sample
 from mlxbert.machine import cores, device
+from mlxbert.text.sample_texts import sample
 from tests.helpers.cases import ALL
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
 from tests.helpers.tiny import save

@@ -185,7 +185,7 @@ def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:
     check_output(out.output, out.overwrite, sources=typed.source.input)
     special.check(typed)
     records = typed.items.open(typed.source)
-    loaded = session.load_or_ask(entry.name, typed.model)
+    loaded = session.load_or_ask(entry.name, typed.model, typed.chosen)
     results = session.results(entry, loaded, records, typed.chosen)
     remembered = {name: getattr(typed.items, name) for name in typed.items.remembered}
     manifest = session.OutputManifest(entry.name, loaded, typed.model, typed.chosen.deciding() | remembered)

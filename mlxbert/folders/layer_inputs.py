@@ -1,13 +1,13 @@
-"""Measures which inputs the matrices of a network get for the texts of `mlxbert.folders.sample_texts`."""
+"""Measures which inputs the matrices of a network get for the texts of `mlxbert.text.sample_texts`."""
 
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlxbert.folders.compare.compared_model import OpenedModel
-from mlxbert.folders.sample_texts import sample
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
+from mlxbert.text.sample_texts import sample
 from mlxbert.weights.build import build_network
 from mlxbert.weights.formats.quantized import quantizable
 

@@ -635,8 +635,8 @@ def unrelated_scores(model: Model, prompts: tuple[str, str], similarity: str) ->
     """
     import numpy as np
 
-    from mlxbert.folders.sample_texts import sample
     from mlxbert.tasks.query_ranking import nearest
+    from mlxbert.text.sample_texts import sample
 
     texts = [*sample()][::_SAMPLE]
     sides = []

@@ -127,18 +127,21 @@ class Service:
         self.engine.watch(on_change)
 
     def find(self, name: str | None, *tasks: str) -> str:
-        """Finds the model of a request: the named one, or the first that can do one of the tasks.
+        """Finds the model of a request: the named one, or the first that can do the first of the tasks that any can do.
 
-        A model whose main task is one of the tasks is preferred.
+        A model whose main task is that task is preferred.
         """
         if name is not None and name not in self.facts:
             raise RequestError(
                 "not_found", f"model is {name!r:.100}, expected one of {', '.join(self.facts)}", param="model"
             )
         candidates = [self.facts[name]] if name is not None else [*self.facts.values()]
-        for facts in sorted(candidates, key=lambda facts: facts.main not in tasks):
-            if not tasks or set(tasks) & set(facts.tasks):
-                return facts.name
+        if not tasks:
+            return candidates[0].name
+        for task in tasks:
+            capable = [facts for facts in candidates if task in facts.tasks]
+            if capable:
+                return min(capable, key=lambda facts: facts.main != task).name
         for facts in candidates:
             if len(facts.labels) > 1 and any(CATALOGUE[task].items.ranked for task in tasks):
                 raise RequestError(

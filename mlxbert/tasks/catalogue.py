@@ -33,6 +33,8 @@ class TaskEntry:
         about: The help of the command: a sentence, paragraphs, and an example. `None` if an option of another command
             chooses the task.
         needs: The name of the required head in `mlxbert.load`, if it differs from the name of the task.
+        needs_with_labels: What a model without that head must be loaded for, if the options have `labels`; `None` if
+            labels change nothing.
         hint: The hint in the error for a model without the required head.
         pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
     """
@@ -45,8 +47,14 @@ class TaskEntry:
     summary: str
     about: str | None = None
     needs: str | None = None
+    needs_with_labels: str | None = None
     hint: str | None = None
     pipeline: str | None = None
+
+    def instead(self, options: task_options.TaskOptions | None) -> tuple[str, ...]:
+        """Returns the names of other tasks; with these options, a model that can do one of them can do this task."""
+        labels = getattr(options, "labels", None)
+        return () if labels is None or self.needs_with_labels is None else (self.needs_with_labels,)
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""
@@ -99,12 +107,12 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
             items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
-            summary="Classes of texts or pairs of texts", pipeline="text-classification",
+            summary="Classes of texts or pairs of texts", pipeline="text-classification", needs_with_labels="embed",
             about="""Classify texts or pairs of texts: with a fine-tuned model, or texts by any --labels.
 
-            The model decides what is printed: labels with their probabilities, or a number. --labels needs no training,
-            but a model trained on natural language inference (NLI), which judges whether the text implies the
-            hypothesis made from a label.
+            The model decides what is printed: labels with their probabilities, or a number. --labels needs no training:
+            a model trained on natural language inference (NLI) judges whether the text implies the hypothesis made from
+            a label, and an embedding model, such as the built-in one, compares the text with the hypothesis.
 
             Example: mlxbert classify "I loved it." --model distilbert/distilbert-base-uncased-finetuned-sst-2-english
             """,

@@ -22,6 +22,7 @@ from mlxbert.results.classify import Classification, Regression
 from mlxbert.results.result import Failure
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD, THRESHOLD, Item, is_item, labels_bytes, ranked
+from mlxbert.tasks.label_similarity import LabelSimilarityTask
 from mlxbert.tasks.options import ClassifyOptions
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.tasks.zero_shot import ZeroShotTask
@@ -128,28 +129,34 @@ class ClassifyLogitsTask(ClassifyTask):
 def make_task(
     model: Model, options: ClassifyOptions, *, usage: Usage | None = None
 ) -> Task[Item, Any, Any, Classification | Regression]:
-    """Makes the task that the options select: zero-shot classification if they have labels."""
-    if options.labels is not None:
-        return ZeroShotTask(model, options, usage=usage)
-    return ClassifyTask(model, options, usage=usage)
+    """Makes the task that the options select: zero-shot classification if they have labels.
+
+    With labels, a model without a sequence classifier is used as an embedding model.
+    """
+    if options.labels is None:
+        return ClassifyTask(model, options, usage=usage)
+    zero_shot = ZeroShotTask if HEAD in model.network.heads else LabelSimilarityTask
+    return zero_shot(model, options, usage=usage)
 
 
 @takes_keywords
 def classify(
     model: Model, texts: Item | Iterable[Item | InputError], *, options: ClassifyOptions, call: CallOptions
 ) -> Classification | Regression | Iterator[Classification | Regression | Failure]:
-    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels through an NLI model.
+    """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels without training.
 
     Example:
         >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
         >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
     The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
-    cover the longer text, and each has the other text in full. With `labels` there are no windows, and the hypothesis
-    is never truncated.
+    cover the longer text, and each has the other text in full. With `labels`, an NLI model judges whether the text
+    implies the hypothesis; there are no windows then, and the hypothesis is never truncated. An embedding model (the
+    built-in one is one) compares the vector of the text with those of the hypotheses.
 
     Args:
-        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference.
+        model: A model with a sequence classifier; with `labels`, a model trained on natural language inference, or an
+            embedding model.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
         options: See `ClassifyOptions`.
         call: See `CallOptions`.

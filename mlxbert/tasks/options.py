@@ -164,7 +164,7 @@ class ClassifyOptions(TruncatingOptions):
     overflow: Annotated[
         Truncating,
         _truncated(
-            "averages the scores of windows (not in zero-shot classification)",
+            "averages the scores of windows (not with an NLI model and labels)",
             end="the end (of a pair: of the longer text)",
         ),
     ] = "truncate"
@@ -173,12 +173,16 @@ class ClassifyOptions(TruncatingOptions):
     ] = None
     labels: Annotated[
         tuple[str, ...] | None,
-        Option("Labels to choose from. Needs an NLI model.", panel="Zero-shot"),
+        Option("Labels to choose from. Needs an NLI model or an embedding model.", panel="Zero-shot"),
     ] = None
     hypothesis: Annotated[
         str | None,
         Option(
-            "Sentence for a label. {} stands for the label.", "TEXT", usual="This example is {}.", panel="Zero-shot"
+            "Sentence for a label. {} stands for the label. By default, 'This example is {}.' for an NLI model, and "
+            "'This text is about {}.' for an embedding model.",
+            "TEXT",
+            usual="depends on the model",
+            panel="Zero-shot",
         ),
     ] = None
     multi: Annotated[bool, Option("Score each label on its own. Several may be right.", panel="Zero-shot")] = False

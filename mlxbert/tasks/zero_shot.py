@@ -24,6 +24,7 @@ from mlxbert.text.usage import Usage
 
 HYPOTHESIS = "This example is {}."  # as in transformers
 SLOT = "{}"  # stands for the label
+ONE_TEXT = "give single texts, because labels= scores the labels of one text"
 
 Logits = tuple[float, float]  # the logits of entailment and of contradiction
 
@@ -65,8 +66,7 @@ class ZeroShotTask(Task[Item, PreparedItem[str], Logits, Classification | Regres
     def prepare(self, item: Item) -> PreparedItem[str]:
         """Tokenizes a text with each hypothesis; only the text is truncated."""
         if not isinstance(item, str):
-            hint = "give single texts, because with labels= the second text is the hypothesis of each label"
-            raise InputError(f"expected a text, found {item!r:.60}", hint=hint)
+            raise InputError(f"expected a text, found {item!r:.60}", hint=ONE_TEXT)
         encodings = self.model.tokenizer.encode_each(item, self.hypotheses, overflow=self.options.overflow)
         return PreparedItem(item, encodings, any(encoding.truncated for encoding in encodings))
 

@@ -81,6 +81,18 @@ def test_a_request_says_itself_what_it_wants(client: TestClient, folders: dict[s
     assert post(client, None, "the [MASK] sat", model="fill-mask") == post(client, "fill-mask", "the [MASK] sat")
 
 
+def test_an_embedding_model_scores_candidate_labels(client: TestClient, folders: dict[str, Path]) -> None:
+    expected = mlxbert.classify(mlxbert.load(folders["embed"]), TEXTS[0], labels=LABELS["candidate_labels"])
+    assert isinstance(expected, mlxbert.Classification)
+    wanted = [label.score for label in expected.labels]
+    reply = post(client, "embed", TEXTS[0], parameters=LABELS)
+    assert [one["score"] for one in reply] == pytest.approx(wanted, abs=1e-5)
+    body = {"texts": TEXTS[:1], "labels": LABELS["candidate_labels"], "model": "embed"}
+    (result,) = client.post("/api/classify", json=body).json()["results"]
+    assert [label["score"] for label in result["labels"]] == pytest.approx(wanted, abs=1e-5)
+    assert client.post("/api/classify", json=body | {"labels": None}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("model", "inputs", "given"),
     [

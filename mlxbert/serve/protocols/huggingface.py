@@ -274,7 +274,8 @@ def _choose(service: Service, body: PipelineBody) -> tuple[str, _Pipeline]:
     keys = {*first, *(body.parameters or ())} if isinstance(first, dict) else {*(body.parameters or ())}
     for key, pipeline in {"question": _ANSWERS, "candidate_labels": _ZERO_SHOT}.items():
         if key in keys:
-            return service.find(body.model, pipeline.entry.name), pipeline
+            instead = (EMBED.name,) if pipeline is _ZERO_SHOT else ()
+            return service.find(body.model, pipeline.entry.name, *instead), pipeline
     model = service.find(body.model)
     return model, _PIPELINES[service.facts[model].main]
 

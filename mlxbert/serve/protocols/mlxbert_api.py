@@ -262,8 +262,9 @@ def _to_dict(result: Any) -> dict[str, Any]:
 
 async def answer(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Returns the result of each item, in order."""
-    model = service.find(body.model, entry.name)
-    answered = await service.run(model, entry, body.items(), read_options(entry, body), body.on_error)
+    options = read_options(entry, body)
+    model = service.find(body.model, entry.name, *entry.instead(options))
+    answered = await service.run(model, entry, body.items(), options, body.on_error)
     return _reply(model, answered, answered.results)
 
 

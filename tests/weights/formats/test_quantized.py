@@ -15,9 +15,9 @@ from mlxbert.bench.device_check.golden_outputs import outputs
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, MlxbertError
 from mlxbert.folders.compare.compared_model import open_model
 from mlxbert.folders.layer_inputs import LayerInputs
-from mlxbert.folders.sample_texts import sample
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import HEADS, Network
+from mlxbert.text.sample_texts import sample
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.families.registry import family_of

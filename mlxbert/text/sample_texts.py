@@ -1,4 +1,4 @@
-"""Short texts on which `convert` measures the inputs of the layers: plain sentences on many subjects.
+"""Short texts on many subjects, on which `convert` measures the inputs of layers, and zero-shot classification labels.
 
 They are not the texts on which models are compared (see `mlxbert.folders.compare.fixed_texts`).
 """
@@ -193,6 +193,11 @@ _COUNT = 150  # combined sentences
 def sample() -> list[str]:
     """Returns about 300 texts of about 12 tokens each."""
     return [*_SENTENCES, *_LANGUAGES, *_combined()]
+
+
+def english() -> tuple[str, ...]:
+    """Returns about 100 English sentences on as many subjects."""
+    return _SENTENCES
 
 
 def _combined() -> Iterator[str]:
