@@ -53,6 +53,7 @@ from mlxbert.results.answer import Answer as Answer, Span as Span
 from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
 from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVector as WordVector
+from mlxbert.results.explain import Explanation as Explanation, Share as Share
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.result import Failure as Failure
@@ -409,6 +410,36 @@ def embed_words(
     overflow: Literal["truncate", "window", "error"] = "truncate", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Words | Failure]: ...
+
+# from mlxbert.tasks.explain import explain as explain
+def explain(
+    model: Model, text: str, pair: str | None = None, *,
+    task: Literal["classify", "tag", "fill-mask", "similarity", "rerank"] | None = None, target: str | None = None,
+    at: str | None = None, method: Literal["gradients", "occlusion"] = "gradients", steps: int = 50
+) -> Explanation:
+    """Explains a result by the tokens and words that decided it.
+
+    Example:
+        >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english")
+        >>> result = mlxbert.explain(model, "A dull plot, but a wonderful cast.")
+        >>> [(word.token, round(word.score, 2)) for word in result.words]
+
+    Args:
+        model: A model with the head of the task, or any model for `similarity`.
+        text: The text; for `rerank` the query.
+        pair: The second text: of a pair to classify, to compare, or to rank.
+        task: The task whose result is explained. One of `classify`, `tag`, `fill-mask`, `similarity`, `rerank`.
+            Default: the first that the model can do.
+        target: The label to explain. For fill-mask it is a word. Default: the one that the model chooses.
+        at: The word of the text whose tag is explained.
+        method: How to find out. gradients are integrated; occlusion hides one word after another. Default: `gradients`.
+        steps: Points at which gradients are computed. More of them are slower and more exact. Default: 50. From 2 to
+            1,000.
+
+    Raises:
+        InputError: The text is unusable.
+        ArgumentError: An argument has an invalid value, or the model cannot do the task.
+    """
 
 # from mlxbert.tasks.fill_mask import fill_mask as fill_mask
 @overload

@@ -93,6 +93,7 @@ class Model(Brief):
     embed = functions.embed
     embed_stream = functions.embed_stream
     embed_words = functions.embed_words
+    explain = functions.explain
     fill_mask = functions.fill_mask
     mine = functions.mine
     next_sentence = functions.next_sentence

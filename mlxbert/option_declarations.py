@@ -52,6 +52,7 @@ SHARE = Bounds(SMALLEST, 0.99)  # of the data
 TOLERANCE = Bounds(0, 1_000_000)
 CANDIDATES = Bounds(1, 100_000)  # of a search, which are reranked
 ROUNDS = Bounds(1, 1000)  # of a measurement
+POINTS = Bounds(2, 1000)  # at which an integral is sampled
 MAX_LISTED = 1000  # numbers or names in one option
 TEXTS = tuple[str, ...]  # the type of an option that takes several texts
 

@@ -155,6 +155,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "convert": {"source": words, "folder": out},
         "distill": {"corpus": texts, "teacher": words, **short},
         "evaluate mlm": {"data": texts, "model": words, "length": ["16"], "examples": ["4"]},
+        "explain": {"text": ["the cat [MASK]"], "model": words, "steps": ["2"]},
         "help": {"words": ["embed"]},
         "inspect": {"model": words},
         "mine": {"pairs": data["embed"], "output": ["out.jsonl"], "model": words},

@@ -120,7 +120,9 @@ def declaration(function: Callable[..., Any]) -> str:
         lines += ["@overload"] * (len(variants) > 1)
         lines += [f"def {name}(" + "  # type: ignore[overload-overlap]" * overlaps]
         joined = ", ".join(parameter.replace(" ", _SPACE) for parameter in parameters)
-        wrapped = textwrap.wrap(joined, _WIDTH, initial_indent=4 * " ", subsequent_indent=4 * " ")
+        wrapped = textwrap.wrap(
+            joined, _WIDTH, initial_indent=4 * " ", subsequent_indent=4 * " ", break_on_hyphens=False
+        )
         lines += [line.replace(_SPACE, " ") for line in wrapped]
         lines += [f") -> {result}:" + " ..." * (number > 0)]
         if number == 0:

@@ -20,10 +20,15 @@ _EXTENSIONS = (".html", ".json", ".npz")
 
 def check(path: Path | None, overwrite: bool) -> None:
     """Raises an error if the path cannot be written; called before a model is loaded."""
+    check_ending(path, overwrite, _EXTENSIONS)
+
+
+def check_ending(path: Path | None, overwrite: bool, endings: tuple[str, ...]) -> None:
+    """Raises an error if the path has another ending, or cannot be written."""
     if path is None:
         return
-    if path.suffix not in _EXTENSIONS:
-        raise ArgumentError(f"--output {path} does not end in {', '.join(_EXTENSIONS[:-1])} or {_EXTENSIONS[-1]}")
+    if path.suffix not in endings:
+        raise ArgumentError(f"--output {path} does not end in {', '.join(endings[:-1])} or {endings[-1]}")
     check_path(path, overwrite)
 
 

@@ -11,7 +11,7 @@ Shapes: B batch, L length, E embedding size, N points on the line.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx, nn
@@ -19,11 +19,12 @@ from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.encoder import EncoderOutput
-from mlxbert.option_declarations import Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.explain import Explanation, Share
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import choose_prompt
+from mlxbert.tasks.keywords import takes_keywords
+from mlxbert.tasks.options import ExplainOptions
 from mlxbert.tasks.task import check_finite
 from mlxbert.text.encoding import Encoding
 
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-TASKS = ("classify", "tag", "fill-mask", "similarity", "rerank")
-METHODS = ("gradients", "occlusion")
-STEPS = Bounds(2, 1000)
 _ROWS_TOKENS = 2048  # tokens per batch of points: gradients keep the arrays of all layers
-Method = Literal["gradients", "occlusion"]
 _Score = Callable[[EncoderOutput], mx.array]  # output for B rows → the scores (B,)
 
 
@@ -92,17 +89,8 @@ class _Explained:
         return [*words.values()]
 
 
-def explain(
-    model: Model,
-    text: str,
-    pair: str | None = None,
-    *,
-    task: str | None = None,
-    target: str | None = None,
-    at: str | None = None,
-    method: Method = "gradients",
-    steps: int = 50,
-) -> Explanation:
+@takes_keywords
+def explain(model: Model, text: str, pair: str | None = None, *, options: ExplainOptions) -> Explanation:
     """Explains a result by the tokens and words that decided it.
 
     Example:
@@ -114,11 +102,7 @@ def explain(
         model: A model with the head of the task, or any model for `similarity`.
         text: The text; for `rerank` the query.
         pair: The second text: of a pair to classify, to compare, or to rank.
-        task: What is explained, one of `TASKS`; `None` for the first one that the model can do with these texts.
-        target: The label for `classify` and `tag`, the word for `fill-mask`; `None` for the one that the model chooses.
-        at: The word of the text whose tag is explained, for `tag`.
-        method: `gradients` or `occlusion`.
-        steps: The number of points at which gradients are computed. More of them make the gap smaller.
+        options: See `ExplainOptions`.
 
     Raises:
         InputError: The text is unusable.
@@ -128,17 +112,12 @@ def explain(
     for name, value in (("text", text), ("pair", pair)):
         if not isinstance(value, str) and (name == "text" or value is not None):
             raise InputError(f"{name} is {value!r:.60}, expected a text")
-    if method not in METHODS:
-        raise not_one_of("method", method, METHODS)
-    STEPS.check_whole("steps", steps)
-    name = _task_of(model, pair) if task is None else task
-    if name not in TASKS:
-        raise not_one_of("task", name, TASKS)
+    name = _task_of(model, pair) if options.task is None else options.task
     model.require("embed" if name == "similarity" else "classify" if name == "rerank" else name)
     with _evaluating(model), device_errors():
-        explained = _FINDERS[name](model, text, pair, target, at)
-        parts = [_attribute(model, one, method, steps) for one in explained]
-    return _result(model, (text, pair), explained, parts, method)
+        explained = _FINDERS[name](model, text, pair, options)
+        parts = [_attribute(model, one, options) for one in explained]
+    return _result(model, (text, pair), explained, parts, options.method)
 
 
 def _task_of(model: Model, pair: str | None) -> str:
@@ -153,7 +132,7 @@ def _task_of(model: Model, pair: str | None) -> str:
 
 @contextlib.contextmanager
 def _evaluating(model: Model) -> Iterator[None]:
-    """Puts the network into evaluation mode, with its operations that have gradients, and keeps batches in one piece."""
+    """Puts the network into evaluation mode, with operations that have gradients, and keeps batches in one piece."""
     network = model.network
     training, divisible = network.training, network.encoder.divisible
     network.eval()
@@ -190,16 +169,16 @@ def _label(names: Sequence[str], target: str | None, logits: mx.array) -> int:
     return list(names).index(target)
 
 
-def _find_classify(model: Model, text: str, pair: str | None, target: str | None, at: str | None) -> list[_Explained]:
+def _find_classify(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """A label of a text or pair."""
     assert model.labels is not None  # a model with the head has labels
     encoding = _one_input(model, text, pair)
     names = model.labels.names
-    number = _label(names, target, model.network.logits("sequence_classifier", _run(model, encoding))[0])
+    number = _label(names, options.target, model.network.logits("sequence_classifier", _run(model, encoding))[0])
     return [_Explained(encoding, _head_score(model, "sequence_classifier", number), names[number])]
 
 
-def _find_rerank(model: Model, text: str, pair: str | None, target: str | None, at: str | None) -> list[_Explained]:
+def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The relevance of the second text to the first, which is the query."""
     if pair is None:
         raise ArgumentError("pair is None, expected the text that is ranked for the query")
@@ -207,27 +186,28 @@ def _find_rerank(model: Model, text: str, pair: str | None, target: str | None, 
     return [_Explained(_one_input(model, text, pair), score, "relevance")]
 
 
-def _find_tag(model: Model, text: str, pair: str | None, target: str | None, at: str | None) -> list[_Explained]:
+def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The tag of a word."""
     assert model.labels is not None  # a model with the head has labels
-    encoding, start = _one_input(model, text, None), -1 if at is None else text.find(at)
+    encoding, at = _one_input(model, text, None), options.at
+    start = -1 if at is None else text.find(at)
     if start < 0:
         raise ArgumentError(f"at is {at!r:.60}, expected a word of the text")
     token = next((number for number, span in enumerate(encoding.offsets) if span[0] <= start < span[1]), None)
     if token is None:
         raise ArgumentError(f"at is {at!r:.60}, which is beyond the tokens that the model reads")
     logits = model.network.logits("token_classifier", _run(model, encoding))[0, token]
-    number = _label(model.labels.names, target, logits)
+    number = _label(model.labels.names, options.target, logits)
     return [_Explained(encoding, _head_score(model, "token_classifier", number, token), model.labels.names[number])]
 
 
-def _find_fill_mask(model: Model, text: str, pair: str | None, target: str | None, at: str | None) -> list[_Explained]:
+def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """A word in the place of the first mask."""
     tokenizer, encoding = model.tokenizer, _one_input(model, text, None)
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
     if mask is None or mask not in encoding.ids:
         raise InputError(f"the text {text!r:.60} has no {tokenizer.mask_token or 'mask token'}")
-    token = encoding.ids.index(mask)
+    token, target = encoding.ids.index(mask), options.target
     if target is None:
         output = _run(model, encoding).select(mx.array([0]), mx.array([token]))
         number = cast(int, mx.argmax(model.network.logits("masked_lm", output)[0]).item())
@@ -239,7 +219,7 @@ def _find_fill_mask(model: Model, text: str, pair: str | None, target: str | Non
     return [_Explained(encoding, _head_score(model, "masked_lm", number, token), tokenizer.token(number))]
 
 
-def _find_similarity(model: Model, text: str, pair: str | None, target: str | None, at: str | None) -> list[_Explained]:
+def _find_similarity(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The cosine of two texts: each is explained while the other stays as it is."""
     if pair is None:
         raise ArgumentError("pair is None, expected the text to compare with")
@@ -260,7 +240,7 @@ def _find_similarity(model: Model, text: str, pair: str | None, target: str | No
     ]
 
 
-_FINDERS: dict[str, Callable[[Model, str, str | None, str | None, str | None], list[_Explained]]] = {
+_FINDERS: dict[str, Callable[[Model, str, str | None, ExplainOptions], list[_Explained]]] = {
     "classify": _find_classify,
     "tag": _find_tag,
     "fill-mask": _find_fill_mask,
@@ -297,17 +277,17 @@ class _Attributed:
     baseline: float
 
 
-def _attribute(model: Model, explained: _Explained, method: Method, steps: int) -> _Attributed:
+def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> _Attributed:
     """Computes the shares of the tokens with one of the methods."""
     table, encoding = model.network.encoder.embeddings.word, explained.encoding
     mask = model.tokenizer.token_id(model.tokenizer.mask_token or "")
-    neutral = model.config.pad_token_id if method == "gradients" or mask is None else mask
+    neutral = model.config.pad_token_id if options.method == "gradients" or mask is None else mask
     kept = [not own or id == mask for own, id in zip(explained.own, encoding.ids, strict=True)]
     ids = mx.array([encoding.ids])
     here, there = table(ids), table(mx.where(mx.array([kept]), ids, neutral))
     ends = _scores(model, explained, mx.concatenate([here, there]))
-    attribute = _integrated if method == "gradients" else _occluded
-    return _Attributed(attribute(model, explained, here, there, steps), *ends)
+    attribute = _integrated if options.method == "gradients" else _occluded
+    return _Attributed(attribute(model, explained, here, there, options.steps), *ends)
 
 
 def _scores(model: Model, explained: _Explained, vectors: mx.array) -> list[float]:
@@ -365,7 +345,7 @@ def _result(
     texts: tuple[str, str | None],
     explained: Sequence[_Explained],
     parts: Sequence[_Attributed],
-    method: Method,
+    method: str,
 ) -> Explanation:
     """Makes the result from the shares of one input, or of the inputs of two texts."""
     tokens: list[Share] = []

@@ -4,12 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, cast
 
-from mlxbert.option_declarations import COUNT, LENGTH, OVERLAP, POOLINGS, Bounds, Option, check_fields, declared_options
+from mlxbert.option_declarations import (
+    COUNT,
+    LENGTH,
+    OVERLAP,
+    POINTS,
+    POOLINGS,
+    Bounds,
+    Option,
+    check_fields,
+    declared_options,
+)
 
 Kind = Literal["query", "document"]
 OutputDType = Literal["float32", "int8", "binary"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]  # as transformers calls them
 
+Explained = Literal["classify", "tag", "fill-mask", "similarity", "rerank"]
 Truncating = Literal["truncate", "window", "error"]
 
 
@@ -285,6 +296,35 @@ class TokenizeOptions:
 
     pair: Annotated[str | None, Option("A second text, in segment B.", "TEXT")] = None
     overflow: Annotated[Literal["error", "truncate"], _UNWINDOWED] = "error"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """Options of `explain`."""
+
+    task: Annotated[
+        Explained | None,
+        Option("The task whose result is explained.", usual="the first that the model can do"),
+    ] = None
+    target: Annotated[
+        str | None,
+        Option(
+            "The label to explain. For fill-mask it is a word.",
+            "TEXT",
+            usual="the one that the model chooses",
+        ),
+    ] = None
+    at: Annotated[str | None, Option("The word of the text whose tag is explained.", "WORD")] = None
+    method: Annotated[
+        Literal["gradients", "occlusion"],
+        Option("How to find out. gradients are integrated; occlusion hides one word after another."),
+    ] = "gradients"
+    steps: Annotated[
+        int, Option("Points at which gradients are computed. More of them are slower and more exact.", bounds=POINTS)
+    ] = 50
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -43,6 +43,7 @@ GUIDES = {
     "inspect": ["models"],
     "tokenize": ["command-line", "models"],
     "attention": ["command-line"],
+    "explain": ["command-line"],
     "convert": ["convert-and-verify", "formats"],
     "verify": ["convert-and-verify"],
     "models": ["models"],

@@ -1,0 +1,158 @@
+"""explain: shares of words add up to what they should, and name what was asked for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError
+from tests.helpers.classifiers import SENTIMENT, save_classifier
+from tests.helpers.program import call, terminal
+
+TEXT, PAIR = "How do I get my money back?", "You can return any item for a full refund."
+MASKED = "Tokyo is the largest city in [MASK]."
+
+
+@pytest.fixture(scope="module")
+def model() -> mlxbert.Model:
+    return mlxbert.load(dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    return mlxbert.load(save_classifier(tmp_path_factory.mktemp("explained") / "model", SENTIMENT), dtype="float32")
+
+
+def assert_adds_up(found: mlxbert.Explanation, inputs: int = 1) -> None:
+    total = sum(token.score for token in found.tokens)
+    assert found.gap is not None
+    assert total + found.gap == pytest.approx(inputs * (found.score - found.baseline_score), abs=1e-4)
+    assert abs(found.gap) <= 0.01 * abs(found.score - found.baseline_score)
+    assert sum(word.score for word in found.words) == pytest.approx(total, abs=1e-5)  # special tokens have no share
+
+
+def test_shares_of_gradients_add_up_to_the_difference_of_the_scores(model: mlxbert.Model) -> None:
+    found = mlxbert.explain(model, MASKED)
+    assert found.target == "japan" and found.method == "gradients"
+    assert_adds_up(found)
+    assert max(found.words, key=lambda word: word.score).token == "Tokyo"
+    masked = next(word for word in found.words if word.token == "[MASK]")
+    assert masked.score == 0  # the mask stays in the baseline
+
+
+def test_both_texts_of_a_similarity_are_explained(model: mlxbert.Model) -> None:
+    found = mlxbert.explain(model, TEXT, PAIR)
+    vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
+    assert found.target == "similarity" and found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
+    assert_adds_up(found, inputs=2)
+    for word in found.words:
+        assert (TEXT, PAIR)[word.text][word.start : word.end] == word.token
+    swapped = mlxbert.explain(model, PAIR, TEXT)
+    assert {(word.token, 1 - word.text) for word in swapped.words} == {(word.token, word.text) for word in found.words}
+    assert swapped.score == pytest.approx(found.score, abs=1e-6)
+
+
+def test_a_prompt_is_not_explained_and_moves_no_offset(tmp_path: Path) -> None:
+    mlxbert.save(mlxbert.load(), tmp_path / "prompted")
+    settings = tmp_path / "prompted/config_sentence_transformers.json"
+    values = json.loads(settings.read_text()) if settings.exists() else {}
+    settings.write_text(json.dumps(values | {"prompts": {"query": "query: "}, "default_prompt_name": "query"}))
+    model = mlxbert.load(tmp_path / "prompted", dtype="float32")
+    found = mlxbert.explain(model, TEXT, PAIR)
+    vectors = mlxbert.embed(model, [TEXT, PAIR], normalize=True)
+    assert found.score == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
+    assert [word.token for word in found.words if word.text == 0] == [
+        "How",
+        "do",
+        "I",
+        "get",
+        "my",
+        "money",
+        "back",
+        "?",
+    ]
+
+
+def test_each_label_can_be_the_target(classifier: mlxbert.Model) -> None:
+    assert classifier.labels is not None
+    text = "the cat sat on the mat"
+    best: Any = mlxbert.classify(classifier, text)
+    assert mlxbert.explain(classifier, text).target == best.labels[0].label
+    for label in best.labels:
+        found = mlxbert.explain(classifier, text, target=label.label)
+        assert_adds_up(found)
+    scores = [mlxbert.explain(classifier, text, target=label.label, steps=2).score for label in best.labels]
+    powers = np.exp(np.array(scores) - max(scores))
+    assert powers / powers.sum() == pytest.approx([label.score for label in best.labels], abs=1e-5)
+
+
+def test_occlusion_is_the_fall_of_the_score_without_a_word(model: mlxbert.Model) -> None:
+    found = mlxbert.explain(model, MASKED, method="occlusion", target="japan")
+    assert found.gap is None
+    word = next(word for word in found.words if word.token == "largest")
+    hidden = mlxbert.explain(model, MASKED.replace("largest", "[MASK]"), method="occlusion", target="japan", steps=2)
+    first = mlxbert.fill_mask(model, MASKED.replace("largest", "[MASK]"))
+    assert len(first.masks) == 2  # type: ignore[union-attr]
+    # The first mask is then the hidden word; the score of the last mask is looked up through the network.
+    tokens = model.tokenizer.encode(MASKED.replace("largest", "[MASK]"), None)
+    from mlxbert.text.batch import make_batch
+
+    logits = model.network.logits("masked_lm", make_batch([tokens], model.config))
+    mask = model.tokenizer.token_id("[MASK]")
+    assert mask is not None
+    place = len(tokens.ids) - 1 - tokens.ids[::-1].index(mask)
+    (japan,) = model.tokenizer.pieces("japan")
+    score = float(np.array(logits[0, place, japan]))
+    assert word.score == pytest.approx(found.score - score, abs=1e-3)
+    assert hidden.target == "japan"
+
+
+def test_the_network_is_as_it_was(model: mlxbert.Model) -> None:
+    before, table = mlxbert.embed(model, TEXT), model.network.encoder.embeddings.word
+    mlxbert.explain(model, TEXT, PAIR, steps=2)
+    with pytest.raises(ArgumentError):
+        mlxbert.explain(model, MASKED, target="no such words")
+    assert model.network.encoder.embeddings.word is table and model.network.encoder.divisible
+    np.testing.assert_array_equal(mlxbert.embed(model, TEXT), before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"text": "no mask"}, InputError),
+        ({"text": 3}, InputError),
+        ({"text": MASKED, "pair": 3}, InputError),
+        ({"text": MASKED, "task": "tag"}, MissingHeadError),
+        ({"text": MASKED, "task": "nonsense"}, ArgumentError),
+        ({"text": MASKED, "task": "similarity"}, ArgumentError),
+        ({"text": MASKED, "method": "guess"}, ArgumentError),
+        ({"text": MASKED, "steps": 1}, ArgumentError),
+        ({"text": MASKED, "target": "two words"}, ArgumentError),
+    ],
+)
+def test_bad_arguments_are_refused(model: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        mlxbert.explain(model, **arguments)
+
+
+def test_an_unknown_label_or_word_is_refused(classifier: mlxbert.Model) -> None:
+    with pytest.raises(ArgumentError, match="target"):
+        mlxbert.explain(classifier, TEXT, target="nonsense")
+
+
+def test_the_command_shows_words_and_writes_pages(tmp_path: Path) -> None:
+    done = call("explain", MASKED, "--quiet", "--steps", "4")
+    assert json.loads(done.out)["target"] == "japan"
+    _, shown = terminal("explain", MASKED, "--quiet", "--steps", "4")
+    assert "Tokyo" in shown and "largest" in shown
+    page, numbers = tmp_path / "page.html", tmp_path / "page.json"
+    text = "Tokyo is <b>the</b> [MASK]."
+    for path in (page, numbers):
+        assert call("explain", text, "--steps", "2", "-o", str(path)).status == 0
+    assert "<b>the" not in page.read_text() and "&lt;" in page.read_text()
+    assert json.loads(numbers.read_text())["text"] == text
+    assert call("explain", text, "-o", str(page)).status == 1
+    assert call("explain", text, "-o", str(tmp_path / "page.txt")).status != 0
