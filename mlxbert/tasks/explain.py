@@ -74,7 +74,7 @@ class _Explained:
 
     @property
     def own(self) -> list[bool]:
-        """Whether each token belongs to a text: not to a prompt, and it is no special token (L,)."""
+        """Whether each token belongs to a text, and neither to a prompt nor to the special tokens (L,)."""
         spans = zip(self.encoding.sequence_ids, self.encoding.offsets, strict=True)
         return [text is not None and end > self.prompt for text, (_, end) in spans]
 

@@ -96,7 +96,7 @@ def test_occlusion_is_the_fall_of_the_score_without_a_word(model: mlxbert.Model)
     hidden = mlxbert.explain(model, MASKED.replace("largest", "[MASK]"), method="occlusion", target="japan", steps=2)
     first = mlxbert.fill_mask(model, MASKED.replace("largest", "[MASK]"))
     assert len(first.masks) == 2
-    # The first mask is then the hidden word; the score of the last mask is looked up through the network.
+    # The first mask is then the word that was hidden; the score of the last mask is looked up through the network.
     tokens = model.tokenizer.encode(MASKED.replace("largest", "[MASK]"), None)
     from mlxbert.text.batch import make_batch
 
