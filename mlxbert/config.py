@@ -131,6 +131,18 @@ class Disentangled:
 
 
 @dataclass(frozen=True)
+class Unordered:
+    """No positions: the order of tokens has no influence (static models).
+
+    Attributes:
+        max_length: Maximum input length in tokens, special tokens included.
+    """
+
+    max_length: int
+    table: None = None
+
+
+@dataclass(frozen=True)
 class PostNorm:
     """Attention, add, norm, feed-forward, add, norm: the block of "Attention Is All You Need" (arXiv:1706.03762).
 
@@ -155,7 +167,7 @@ class PreNorm:
     output_norms: bool = False
 
 
-Positions = Absolute | RelativeBias | Rotary | Alibi | Disentangled
+Positions = Absolute | RelativeBias | Rotary | Alibi | Disentangled | Unordered
 Block = PostNorm | PreNorm
 
 
@@ -287,7 +299,8 @@ class EncoderConfig:
     Attributes:
         embedding_size: Width of the embedding tables; smaller than `hidden_size` where the model projects them up.
         projection: The projection of embeddings to `hidden_size`; `None` if there is none.
-        layer_schedule: The stored layer that runs at each step: `(0, 1, 2)`, or `(0, 0, 0)` if steps share a layer.
+        layer_schedule: The stored layer that runs at each step: `(0, 1, 2)`, or `(0, 0, 0)` if steps share a layer. It
+            is empty for a static model.
         num_key_value_heads: Number of heads of keys and values, each shared by equally many query heads
             (arXiv:2305.13245); `None` if there are as many as query heads.
         own_head_size: Width of an attention head if it differs from `hidden_size / num_attention_heads`.
@@ -345,7 +358,12 @@ class EncoderConfig:
     @property
     def num_stored_layers(self) -> int:
         """The number of layers with their own weights."""
-        return max(self.layer_schedule) + 1
+        return max(self.layer_schedule, default=-1) + 1
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the encoder is only a table with a vector for each token, without layers."""
+        return not self.layer_schedule
 
     @property
     def head_size(self) -> int:

@@ -326,6 +326,8 @@ def new_model(
 
 def _choose_dtype(ref: ModelRef, config: EncoderConfig) -> mx.Dtype:
     """Chooses the dtype to compute in, and warns if it cannot hold the values of the model."""
+    if ref.dtype == "auto" and config.is_static:  # there is no arithmetic that half precision would speed up
+        return mx.float32
     dtype = devices.choose_dtype(ref.dtype, wide_range=config.wide_range)
     if dtype == mx.float16 and config.wide_range:
         _LOG.warning("%s: float16 cannot hold the values of this model, so results may be NaN", ref.source)

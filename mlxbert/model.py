@@ -116,7 +116,8 @@ class Model(Brief):
     def dtype(self) -> str:
         """What the model computes in: `float32`, `float16`, `bfloat16` or `int8`."""
         encoder = self.network.encoder
-        return "int8" if encoder.int8 else dtype_name(encoder.embeddings.norm.weight.dtype)
+        word = encoder.embeddings.word
+        return "int8" if encoder.int8 else dtype_name((word.scales if "scales" in word else word.weight).dtype)
 
     @property
     def embedder(self) -> Embedder:

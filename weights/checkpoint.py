@@ -20,7 +20,7 @@ from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.registry import Architecture, family_of
-from mlxbert.weights.formats import int8_rows
+from mlxbert.weights.formats import int8_rows, static_table
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
@@ -28,6 +28,7 @@ from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.static_folder import MODEL_TYPES
 
 if TYPE_CHECKING:
     from mlxbert.weights.adapters.peft_adapter import Adapter
@@ -108,6 +109,8 @@ def _plain_name(name: str, family: Family) -> str:
 
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
     """Returns the format in which the matrices are stored; `None` for plain floats."""
+    if config_json.get("model_type") in MODEL_TYPES:
+        return static_table.read_storage(weights.tensors)
     formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
     if formats - {int8_rows.STORAGE}:
         raise CheckpointError(

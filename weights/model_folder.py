@@ -12,12 +12,13 @@ from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
+from mlxbert.weights.static_folder import KIND, MODEL2VEC, MODEL_TYPES, static_config
 
 SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 _NAMESPACE = "sentence_transformers."
 CUSTOM = "custom_st.Transformer"  # Jina's class, which also chooses the adapter
-_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore")
+_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore", KIND)
 _RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
 _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
 
@@ -100,14 +101,22 @@ class ModelFolder:
             )
         return self.path if holds_checkpoint else inner
 
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is static: a table of token vectors (see `mlxbert.weights.static_folder`)."""
+        if self._config is not None and self._config.get("model_type") is not None:
+            return self._config.get("model_type") in MODEL_TYPES
+        return self.has_modules and self.modules[0].kind == KIND
+
     @cached_property
     def config_json(self) -> ConfigJson:
         """The `config.json` of the checkpoint, or the file that Google's releases have in its place."""
         if self.described_by is not None:
             return self.described_by
-        if self._config is not None and self.transformer == self.path:
-            return self._config
-        return read_config(self.transformer)
+        stated = self._config if self.transformer == self.path else None
+        if stated is None and (not self.is_static or (self.transformer / CONFIG).is_file()):
+            stated = read_config(self.transformer)
+        return static_config(self.transformer, stated, self.headers) if self.is_static else stated
 
     @cached_property
     def settings(self) -> ConfigJson:
@@ -127,9 +136,17 @@ class ModelFolder:
     @cached_property
     def _modules(self) -> tuple[Module, ...] | ConfigError:
         try:
-            return _read_modules(self.path)
+            modules = _read_modules(self.path)
         except ConfigError as problem:
             return problem
+        if self._config is None or self._config.get("model_type") != MODEL2VEC:
+            return modules
+        if any(module.kind in WITH_WEIGHTS for module in modules):
+            return modules
+        # model2vec reads only this key; some folders of model2vec have no modules.json.
+        ends = [Module("Normalize", self.path)] if self._config.get("normalize", False) is True else []
+        place = modules[0].folder if modules else self.path
+        return (Module(KIND, place), Module("Pooling", place), *ends)
 
 
 def open_folder(folder: Path | ModelFolder) -> ModelFolder:
@@ -166,7 +183,9 @@ def _read_modules(folder: Path) -> tuple[Module, ...]:
                 f"{path}: a module has path {inner!r:.80}… of {len(inner)} characters, expected a shorter path"
             )
         modules.append(Module(name, folder / inner))
-    kinds = [module.kind for module in modules]
+    if modules and modules[0].kind == KIND:  # its vectors are the mean of the tokens' vectors
+        modules.insert(1, Module("Pooling", modules[0].folder))
+    kinds = ["Transformer" if module.kind == KIND else module.kind for module in modules]
     leading = {"Transformer", "Pooling", "LogitScore"}
     if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or leading & {*kinds[2:]}):
         raise unknown_modules(path, kinds)

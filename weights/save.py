@@ -222,7 +222,7 @@ def _quantized(
 def _widest(checkpoint: Checkpoint) -> str:
     """Returns the widest float dtype in a checkpoint, for matrices that are stored packed."""
     dtypes = {info.dtype for info in checkpoint.tensors.values()}
-    return next(dtype for dtype in FLOATS if dtype in dtypes)
+    return next((dtype for dtype in FLOATS if dtype in dtypes), "F32")
 
 
 def is_untied(architecture: Architecture, parts: Iterable[str]) -> bool:

@@ -59,7 +59,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         _check_adapter(folder)
     elif modules and modules[-1].kind in ("Transformer", "LogitScore"):
         raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
-    elif modules:
+    elif modules and not folder.is_static:
         config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
     config = _with_settings(config, folder)
 

@@ -20,7 +20,7 @@ def _cls(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
 
 
 def _mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    return (hidden * real).sum(axis=1) / real.sum(axis=1)
+    return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)  # texts of static models may be empty
 
 
 def _max(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 
-from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation, Unordered
 from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import ops
 
@@ -65,7 +65,7 @@ class Context:
 
 
 class EmbeddedPositions(nn.Module):
-    """Positions that are encoded in the embeddings only."""
+    """Positions that are encoded in the embeddings only, or not at all."""
 
     def __call__(self, base: Context, length: int, dtype: mx.Dtype) -> Context:
         """The context of a forward pass over inputs of `length` tokens in `dtype`."""
@@ -191,7 +191,7 @@ def build_positions(
 ) -> EmbeddedPositions | BiasTable | RotaryTables | AlibiSlopes | DistanceTable:
     """Builds the module that computes the context of a forward pass; `config.positions` chooses the class."""
     match config.positions:
-        case Absolute():
+        case Absolute() | Unordered():
             return EmbeddedPositions()
         case RelativeBias():
             return BiasTable(config.positions, config.num_attention_heads)

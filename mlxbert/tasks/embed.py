@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mlxbert.errors import ArgumentError, InputError, shown
@@ -18,6 +19,7 @@ from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.runner import check_on_error
+from mlxbert.tasks.static_vectors import StaticVectors
 from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
@@ -60,6 +62,9 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         self.prompt = choose_prompt(model, options.prompt, options.prompt_name, options.kind)
         self.model = model.for_prompt(options.prompt_name, self.prompt)
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
+        whole = self.embedder.config.include_prompt or not self.prompt
+        fast = whole and StaticVectors.suit(self.model, self.embedder)
+        self._static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
         limit = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= limit - 1:
             raise ArgumentError(
@@ -90,11 +95,25 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
             windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
             unknown, only = self.tokenizer.unknown(windows, before)
             return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
-        encoding = self.encode(self.prompt + item)
+        encoding = self._encoding(self.prompt + item)
         if self.prompt and len(encoding) <= self.prompt_length:
             raise InputError(f"the prompt and the text {item!r:.60} together have fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
+
+    def _encoding(self, text: str) -> Encoding:
+        ready = None if self._static is None or self.options.overflow != "truncate" else self._static.encoding(text)
+        return self.encode(text) if ready is None else ready
+
+    @contextmanager
+    def together(self, items: Sequence[str]) -> Iterator[None]:
+        """See `Task.together`."""
+        if self._static is None or self.options.overflow != "truncate":
+            with super().together(items):
+                yield
+            return
+        with self._static.together(self.prompt + item for item in items if isinstance(item, str)):
+            yield
 
     def texts(self, item: str) -> list[str]:
         """Returns the text with its prompt, and the prompt alone, since splitting into windows tokenizes both."""
@@ -102,8 +121,18 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
         """Yields the vectors of each job's encodings. If processes share the jobs, they first exchange all vectors."""
-        vectors = super().outputs(jobs)
+        vectors = super().outputs(jobs) if self._static is None else self._means(self._static, jobs)
         return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
+
+    def _means(self, static: StaticVectors, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
+        """Yields the vectors of a static model."""
+        self.model.require(self.name)
+        encodings = [encoding for job in jobs for encoding in job.encodings]
+        if self.usage is not None and encodings:
+            self.usage.add([*map(len, encodings)], 1, sum(map(len, encodings)))  # without padding
+        vectors = iter(check_finite(static.compute(encodings), "vectors"))
+        for job in jobs:
+            yield [next(vectors) for _ in job.encodings]
 
     def _gathered(
         self, jobs: Sequence[PreparedItem[str]], vectors: Iterator[Sequence["Vector"]]

@@ -1,7 +1,7 @@
 """A model input, as lists with one item per token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # The special tokens around texts: (id, segment) of each special token, (None, segment) in place of each text.
 Template = list[tuple[int | None, int]]
@@ -20,6 +20,7 @@ class Encoding:
         positions: The index that each token would have if nothing were truncated. If a truncated text has more than
             16,384 code points, the positions of the tokens after it count only the beginning of the text.
         truncated: Whether the text continues after this input.
+        dropped: The number of unknown tokens that were left out (see `without`).
     """
 
     ids: list[int]
@@ -29,9 +30,19 @@ class Encoding:
     sequence_ids: list[int | None]
     positions: list[int]
     truncated: bool
+    dropped: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def without(self, number: int) -> "Encoding":
+        """Leaves out all tokens with the id `number`; the other tokens keep their positions."""
+        kept = [place for place, token in enumerate(self.ids) if token != number]
+        if len(kept) == len(self.ids):
+            return self
+        lists = ("ids", "token_type_ids", "offsets", "word_ids", "sequence_ids", "positions")
+        values = {name: [getattr(self, name)[place] for place in kept] for name in lists}
+        return replace(self, **values, dropped=len(self.ids) - len(kept))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ complete input.
 import copy
 import functools
 import logging
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_a
 from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt
 from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.static_folder import MODEL2VEC
 from mlxbert.weights.tokenizers.library_guards import guarded, largest_id
 from mlxbert.weights.tokenizers.text_growth import check_size, growth_of
 from mlxbert.weights.tokenizers.tokenizer_files import (
@@ -81,8 +83,10 @@ class Tokenizer:
         self._plain: Plain | None = None
         mask = files.special.get("mask", "")
         with guarded("the vocabulary"):
-            self._single, self._pair = self.templates = self._template(pair=False), self._template(pair=True)
+            self._single, self._pair = self.templates = self._templates()
             separate, joined = (self._encode(text).ids for text in (f"a {mask}", f"a{mask}"))
+        drops = files.static == MODEL2VEC and "unk" in files.special
+        self._dropped = files.tokenizer.token_to_id(files.special["unk"]) if drops else None
         if files.segments is None and any(segment for _, segment in self._pair):
             self._warnings.append(_SEGMENTS_KEPT)
         self._mask_hides_space = separate == joined
@@ -99,6 +103,12 @@ class Tokenizer:
                 f"the tokenizer has {self.vocab_size} tokens{gaps}, but the model has {self._rows} word embeddings, "
                 "so the tokenizer belongs to a different model"
             )
+
+    def _templates(self) -> tuple[Template, Template]:
+        """Returns the special tokens around one text, and around a pair; static models have none."""
+        if self.files.static is not None:
+            return [(None, 0)], [(None, 0), (None, 0)]
+        return self._template(pair=False), self._template(pair=True)
 
     def _template(self, *, pair: bool) -> Template:
         """Finds the special tokens that the tokenizer's post-processor adds, by encoding texts of a single token."""
@@ -270,6 +280,11 @@ class Tokenizer:
         The text is given as one or more inputs, which may overlap. The first `before` tokens of each input, such as a
         prompt, are not counted.
         """
+        if self.files.static is not None:  # its encodings may have nothing but ids, and do not overlap
+            number = self.token_id(self.special["unk"]) if "unk" in self.special else None
+            ids = [token for encoding in encodings for token in encoding.ids[before:]]
+            count = ids.count(number) if number is not None else 0
+            return count + sum(encoding.dropped for encoding in encodings), count == len(ids)
         if all(owner is None for encoding in encodings for owner in encoding.sequence_ids[before:]):
             return 0, True  # an empty text
         number = self.token_id(self.special["unk"]) if "unk" in self.special else None
@@ -381,7 +396,9 @@ class Tokenizer:
         if len(texts) == 2 and self._warnings:
             with suppress(IndexError):  # another thread has logged it
                 _LOG.warning(self._warnings.pop())
-        if not encoding.ids:
+        if self._dropped is not None:
+            encoding = encoding.without(self._dropped)
+        if not encoding.ids and self.files.static is None:
             raise InputError(
                 "the text has no tokens, because the tokenizer drops all its characters and adds no special tokens"
             )
@@ -407,6 +424,10 @@ class Tokenizer:
         _check_overflow(overflow)
         inputs = [text] if pair is None else [*self.inside(text, pair)]
         room = self.room(len(inputs))
+        if overflow == "truncate" and any(len(part) > self._most_characters(part) for part in inputs):
+            inputs = [part[: self._most_characters(part)] for part in inputs]
+            texts = [self.split(part) for part in inputs]
+            return self.assemble([part.slice(0, room // len(texts)) for part in texts], truncated=True)
         texts = [beginning(self.split, part, room) for part in inputs]
         total, long = sum(map(len, texts)), any(len(part) > SIZE for part in inputs)
         if total <= room:
@@ -420,6 +441,40 @@ class Tokenizer:
         longer = len(texts[0]) > len(texts[1]) if counts_suffice else has_more_tokens(self.split, *inputs)
         first = room - shorter if longer else shorter
         return self.assemble([self._truncate(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
+
+    def _most_characters(self, text: str) -> int:
+        """The number of characters to which a text is truncated before it is tokenized, as in model2vec."""
+        if self.files.static != MODEL2VEC or not isinstance(text, str) or len(text) <= self.max_length:
+            return len(text)
+        return self.max_length * self._median
+
+    @functools.cached_property
+    def _median(self) -> int:
+        """The median length of all tokens, in characters."""
+        return int(statistics.median(map(len, self._tokenizer.get_vocab())))
+
+    def truncated_ids(self, texts: Iterable[str]) -> dict[str, Encoding]:
+        """Truncates and tokenizes texts on all cores; of each encoding, only the ids are set.
+
+        Raises:
+            InputError: A text is too long for the tokenizer.
+            TypeError: A text is not valid Unicode.
+        """
+        ready: dict[str, Encoding] = {}
+        for batch in _batches(texts, least=1):
+            with guarded("texts", text=True):
+                parts = [text[: self._most_characters(text)] for text in batch]
+                for text in parts:
+                    check_size(self._tokenizer, self.growth, text)
+                raw = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+            for text, part, encoded in zip(batch, parts, raw, strict=True):
+                self._check(text, ids := encoded.ids)
+                truncated = len(ids) > self.max_length or len(part) < len(text)
+                ids = kept = ids[: self.max_length] if truncated else ids
+                if self._dropped is not None and self._dropped in ids:
+                    kept = [token for token in ids if token != self._dropped]
+                ready[text] = Encoding(kept, [], [], [], [], [], truncated, len(ids) - len(kept))
+        return ready
 
     def _truncate(self, first: Pieces, count: int) -> Pieces:
         """Truncates the first text of a pair to `count` tokens, but keeps the part of the prompt after the text."""
@@ -526,10 +581,10 @@ class Tokenizer:
         return inputs, indices
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def _batches(texts: Iterable[str], least: int = 2) -> Iterator[list[str]]:
     """Groups texts, so that the library's results for a group take limited memory.
 
-    A last group of a single text is left out, because it gains nothing from being split in advance.
+    A last group with fewer than `least` texts is left out: a single text gains nothing from being split in advance.
     """
     batch, length = list[str](), 0
     for text in texts:
@@ -538,7 +593,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         if length > _BATCH_SIZE:
             yield batch
             batch, length = [], 0
-    if len(batch) > 1:
+    if len(batch) >= least:
         yield batch
 
 

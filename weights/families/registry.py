@@ -23,11 +23,12 @@ from mlxbert.weights.families.nomic import NOMIC
 from mlxbert.weights.families.qwen2 import QWEN2
 from mlxbert.weights.families.qwen3 import QWEN3
 from mlxbert.weights.families.roberta import ROBERTA
+from mlxbert.weights.families.static import STATIC
 from mlxbert.weights.formats.config_json import ConfigJson
 
 _BY_TYPE = (
     *(BERT, ROBERTA, DISTILBERT, ALBERT, ELECTRA, MPNET, MODERNBERT, NOMIC, GTE, DEBERTA, EUROBERT),
-    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO),
+    *(QWEN2, QWEN3, GEMMA3, NEOBERT, JINA_V3, JINA_V5_NANO, STATIC),
 )
 _ALIKE = (JINA_NORMED, JINA, JINA_V5_SMALL)  # families that share a `model_type`, the most specific first
 ALL = *_BY_TYPE, *_ALIKE

@@ -17,6 +17,7 @@ from mlxbert.weights.formats import rounding
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 from mlxbert.weights.formats.int8_rows import Int8Rows
+from mlxbert.weights.formats.static_table import StaticTable
 
 if TYPE_CHECKING:
     from mlxbert.weights.formats.rounding import Floats
@@ -155,7 +156,7 @@ class Quantization:
         return matrix.astype(dtype)  # rounded once, not twice
 
 
-Storage = Quantization | Int8Rows  # packed layouts, in which several stored tensors represent one matrix
+Storage = Quantization | Int8Rows | StaticTable  # packed layouts, in which several stored tensors represent one matrix
 
 
 def read_quantization(config: ConfigJson) -> Quantization | None:

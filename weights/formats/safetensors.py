@@ -142,10 +142,29 @@ def load_arrays(path: Path, header: Header) -> Mapping[str, mx.array]:
 
     def read(name: str) -> mx.array:
         if name not in fresh:
-            fresh.update(_open(path))
+            has_doubles = any(info.dtype == "F64" for info in header.tensors.values())
+            fresh.update(_open_doubles(path) if has_doubles else _open(path))
         return fresh.pop(name)
 
     return LazyArrays(header.tensors, read)
+
+
+def _open_doubles(path: Path) -> dict[str, mx.array]:
+    """Reads a file with float64 tensors, which MLX refuses; these tensors are rounded to float32."""
+    import numpy as np
+
+    data = np.memmap(path, np.uint8, "r")
+    start = 8 + int(data[:8].view("<u8")[0])
+    entries = from_json(data[8:start].tobytes().decode("utf-8"))
+    arrays = {}
+    for name, entry in entries.items():
+        if name != "__metadata__":
+            first, last = entry["data_offsets"]
+            raw, shape = data[start + first : start + last], entry["shape"]
+            double = entry["dtype"] == "F64"
+            rounded = np.frombuffer(raw.tobytes(), "<f8").astype(np.float32) if double else None
+            arrays[name] = from_bytes(raw, entry["dtype"], shape) if rounded is None else mx.array(rounded.reshape(shape))
+    return arrays
 
 
 def _open(path: Path) -> dict[str, mx.array]:

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from mlxbert.durable_files import is_system_file
 from mlxbert.errors import TokenizerError
 from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.static_folder import MODULE
 from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
 from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizers.special_tokens import NO_ENDS, Ends, effect, other_ids
@@ -78,6 +79,7 @@ class TokenizerFiles:
         max_length: The maximum input length in tokens, if the files state one.
         segments: Whether transformers passes segments (`token_type_ids`) to the model; `None` if version 4 does, but
             version 5 does not.
+        static: The `model_type` of a static model (see `mlxbert.weights.static_folder`); `None` for other models.
     """
 
     tokenizer: Tokenizer
@@ -85,6 +87,7 @@ class TokenizerFiles:
     spelling: Spelling
     max_length: int | None
     segments: bool | None = True
+    static: str | None = None
 
     @property
     def lower_cases(self) -> bool:
@@ -171,6 +174,15 @@ def _from_vocabulary(
 
 
 def _read_json(path: Path) -> Tokenizer:
+    tokenizer = _read_file(path)
+    tokenizer.no_truncation()  # some training runs save truncation and padding; here the caller decides both
+    tokenizer.no_padding()
+    _disable_dropout(path, tokenizer)
+    return tokenizer
+
+
+def _read_file(path: Path) -> Tokenizer:
+    """Reads a `tokenizer.json` as it is."""
     try:
         data = read_checked(path)
         with guarded(str(path)):
@@ -182,9 +194,6 @@ def _read_json(path: Path) -> Tokenizer:
         raise
     except Exception as problem:
         raise TokenizerError(f"{path}: the file is damaged ({problem})", hint="download the file again") from None
-    tokenizer.no_truncation()  # some training runs save truncation and padding; here the caller decides both
-    tokenizer.no_padding()
-    _disable_dropout(path, tokenizer)
     return tokenizer
 
 
@@ -397,7 +406,28 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _read_static(folder: Path, model_type: str) -> TokenizerFiles:
+    """Reads the tokenizer of a static model, which consists of a `tokenizer.json` and adds no special tokens."""
+    path = folder / TOKENIZER_JSON
+    if not path.is_file():
+        raise TokenizerError(
+            f"{folder}: the folder of a static model has no tokenizer.json",
+            hint="copy the tokenizer.json of the model into the folder",
+        )
+    limit = (_read_file(path).truncation or {}).get("max_length") if model_type == MODULE else None
+    tokenizer = _read_json(path)
+    tokenizer.post_processor = NO_ENDS
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if isinstance(tokenizer.model, models.Unigram):
+        stated = re.search(rb'"unk_id"\s*:\s*(\d+)', path.read_bytes())
+        unknown = tokenizer.id_to_token(int(stated[1])) if stated else None
+    special = {"unk": unknown} if unknown is not None and tokenizer.token_to_id(unknown) is not None else {}
+    return TokenizerFiles(tokenizer, special, _spelling(tokenizer), limit, segments=False, static=model_type)
+
+
 def _read(folder: Path, model_folder: ModelFolder) -> TokenizerFiles:
+    if model_folder.is_static:
+        return _read_static(folder, model_folder.config_json.string("model_type"))
     settings = read_settings(folder)
     name, model_type, generic = declared_class(model_folder, settings)
     kind = _choose(folder, name, model_type)

@@ -1,0 +1,40 @@
+"""The configuration of a static model, which its files state only in part: the rest comes from its table.
+
+model2vec writes a `config.json` with `model_type` model2vec. The module StaticEmbedding of sentence-transformers has no
+configuration at all. It differs in two ways: it keeps unknown tokens, and it truncates no texts unless its
+`tokenizer.json` says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.formats.static_table import sizes
+from mlxbert.weights.formats.weight_files import open_weights
+
+MODEL2VEC, MODULE = "model2vec", "static-embedding"
+MODEL_TYPES = (MODEL2VEC, MODULE)
+KIND = "StaticEmbedding"  # the class in sentence-transformers
+UNLIMITED = 10**6  # tokens
+
+
+def static_config(folder: Path, stated: ConfigJson | None, headers: Mapping[Path, Header]) -> ConfigJson:
+    """Returns the complete configuration of a static model.
+
+    Args:
+        folder: The folder of the table.
+        stated: The `config.json`; `None` if there is none.
+        headers: Headers of weights that are not in the folder.
+
+    Raises:
+        CheckpointError: The folder has no table, or its tensors do not fit together.
+    """
+    rows, width = sizes(folder, open_weights(folder, elsewhere=headers).tensors)
+    size = {"vocab_size": rows, "hidden_size": width}
+    if stated is not None:
+        return replace(stated, values=stated.values | size)
+    values: dict[str, Any] = {"model_type": MODULE, "normalize": False, "max_length": None}
+    return ConfigJson(folder / "config.json", values | size, added=tuple(values))
