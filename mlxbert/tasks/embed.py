@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mlxbert.errors import ArgumentError, InputError, shown
@@ -43,6 +43,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
         prompt: The text that is put before each text; may be empty.
         prompt_length: The number of tokens before the text, the first special token included.
+        static: Computes the vectors, if the model is static and the options allow it.
     """
 
     name = "embed"
@@ -64,7 +65,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         whole = self.embedder.config.include_prompt or not self.prompt
         fast = whole and StaticVectors.suit(self.model, self.embedder)
-        self._static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
+        self.static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
         limit = self.tokenizer.max_length
         if self.prompt and self.prompt_length >= limit - 1:
             raise ArgumentError(
@@ -102,17 +103,17 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
 
     def _encoding(self, text: str) -> Encoding:
-        ready = None if self._static is None or self.options.overflow != "truncate" else self._static.encoding(text)
+        ready = None if self.static is None or self.options.overflow != "truncate" else self.static.encoding(text)
         return self.encode(text) if ready is None else ready
 
     @contextmanager
     def together(self, items: Sequence[str]) -> Iterator[None]:
         """See `Task.together`."""
-        if self._static is None or self.options.overflow != "truncate":
+        if self.static is None or self.options.overflow != "truncate":
             with super().together(items):
                 yield
             return
-        with self._static.together(self.prompt + item for item in items if isinstance(item, str)):
+        with self.static.together(self.prompt + item for item in items if isinstance(item, str)):
             yield
 
     def texts(self, item: str) -> list[str]:
@@ -121,7 +122,7 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
         """Yields the vectors of each job's encodings. If processes share the jobs, they first exchange all vectors."""
-        vectors = super().outputs(jobs) if self._static is None else self._means(self._static, jobs)
+        vectors = super().outputs(jobs) if self.static is None else self._means(self.static, jobs)
         return vectors if self._turns.group.size == 1 else self._gathered(jobs, vectors)
 
     def _means(self, static: StaticVectors, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
@@ -130,9 +131,34 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         encodings = [encoding for job in jobs for encoding in job.encodings]
         if self.usage is not None and encodings:
             self.usage.add([*map(len, encodings)], 1, sum(map(len, encodings)))  # without padding
-        vectors = iter(check_finite(static.compute(encodings), "vectors"))
+        vectors = iter(check_finite(static.compute([encoding.ids for encoding in encodings], static.table()), "vectors"))
         for job in jobs:
             yield [next(vectors) for _ in job.encodings]
+
+    def at_once(self, static: StaticVectors, texts: Sequence[str], on_progress: OnProgress | None) -> "Vector":
+        """Returns the vectors of N texts, (N, W), by a static model, without a result for each text.
+
+        Raises:
+            InputError: A text is unusable; the message does not say which one.
+        """
+        import numpy as np
+
+        vectors, counted, done = np.empty((len(texts), self.embedder.size), np.float32), Usage(), 0
+        prompted = [self.prompt + text for text in texts if isinstance(text, str)] if self.prompt else texts
+        for tokenized, part in static.batches(prompted):
+            vectors[done : done + len(part)] = check_finite(part, "vectors")
+            done += len(part)
+            if self.usage is not None:
+                lengths = [len(ids) for ids, _, _ in tokenized]
+                counted.add(lengths, 1, sum(lengths))
+                counted.texts += len(tokenized)
+                counted.truncated += sum(truncated for _, _, truncated in tokenized)
+                counted.only_unknown += sum(self.tokenizer.are_unknown(ids) for ids, _, _ in tokenized)
+            if on_progress is not None:
+                on_progress(done, len(texts))
+        if self.usage is not None:
+            self.usage.include(counted)
+        return vectors
 
     def _gathered(
         self, jobs: Sequence[PreparedItem[str]], vectors: Iterator[Sequence["Vector"]]
@@ -237,6 +263,9 @@ def stacked(task: EmbedTask, texts: Sequence[str], on_error: str, on_progress: O
     import numpy as np
 
     dtype = task.options.output_dtype
+    if task.static is not None and dtype == "float32" and task.options.overflow == "truncate":
+        with suppress(InputError):  # below, the message says which text is unusable
+            return task.at_once(task.static, texts, on_progress)
     shape = len(texts), stored_width(dtype, task.embedder.size)
     vectors: Any = np.full(shape, np.nan, np.float32) if dtype == "float32" else np.zeros(shape, np.int8)
     for number, result in enumerate(task.run(texts, on_error, early=False)):

@@ -1,7 +1,7 @@
 """Counts inputs, tokens and batches of tasks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass
@@ -30,6 +30,11 @@ class Usage:
     def padding(self) -> float:
         """The share of padding among `padded_tokens`, 0 to 1."""
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+    def include(self, other: "Usage") -> None:
+        """Adds the counts of another `Usage`."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def add(self, lengths: Sequence[int], padded: int, rows: int | None = None) -> None:
         """Counts a batch: inputs of these lengths, padded to `padded` tokens each, and to `rows` rows if it is set."""
