@@ -35,13 +35,14 @@ _COMMANDS = {
     "Use a model": (_TASKS[0], "similarity", *_TASKS[1:]),
     "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
-    "Train a model": ("finetune", "evaluate", "pretrain", "distill", "vocabulary", "mine"),
+    "Train a model": ("finetune", "evaluate", "pretrain", "distill", "distill-static", "vocabulary", "mine"),
     "Look inside": ("inspect", "tokenize", "attention", "explain", "verify"),
     "Models and machine": ("models", "convert", "doctor", "bench", "help"),
 }
 _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
 _MODULES = {  # where a command's module has another name
-    "index": "search", "distill": "pretrain", "vocabulary": "pretrain", "doctor": "machine", "bench": "machine",
+    "distill-static": "distill_static", "index": "search", "distill": "pretrain", "vocabulary": "pretrain",
+    "doctor": "machine", "bench": "machine",
 }  # fmt: skip
 _SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
 _GROUPS = {  # groups of commands; their modules define `COMMANDS`
@@ -85,7 +86,7 @@ def make_app(first: str | None = None) -> typer.Typer:
         elif name in _TASKS and name not in _SEPARATE:
             _add(app, name, _module("tasks").task_command(name), _PANELS[name])
         elif name != "help":
-            _add(app, name, getattr(_module(_MODULES.get(name, name)), name), _PANELS[name])
+            _add(app, name, getattr(_module(_MODULES.get(name, name)), name.replace("-", "_")), _PANELS[name])
     app.command("help", cls=Command, rich_help_panel=_PANELS["help"])(explained)
     return app
 

@@ -48,6 +48,10 @@ from mlxbert.model import Model as Model
 from mlxbert.pretraining.distill import distill as distill
 from mlxbert.pretraining.evaluate_words import WordEvaluation as WordEvaluation, evaluate_words as evaluate_words
 from mlxbert.pretraining.pretrain import pretrain as pretrain
+from mlxbert.pretraining.static_distillation import (
+    StaticDistillation as StaticDistillation,
+    distill_static as distill_static,
+)
 from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary as vocabulary
 from mlxbert.results.answer import Answer as Answer, Span as Span
 from mlxbert.results.attention import Attention as Attention

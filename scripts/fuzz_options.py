@@ -154,6 +154,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "bench": {"model": words, "rounds": ["1"]},
         "convert": {"source": words, "folder": out},
         "distill": {"corpus": texts, "teacher": words, **short},
+        "distill-static": {"teacher": words, "output": out, "dimensions": ["4"]},
         "evaluate mlm": {"data": texts, "model": words, "length": ["16"], "examples": ["4"]},
         "explain": {"text": ["the cat [MASK]"], "model": words, "steps": ["2"]},
         "help": {"words": ["embed"]},

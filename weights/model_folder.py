@@ -116,7 +116,10 @@ class ModelFolder:
         stated = self._config if self.transformer == self.path else None
         if stated is None and (not self.is_static or (self.transformer / CONFIG).is_file()):
             stated = read_config(self.transformer)
-        return static_config(self.transformer, stated, self.headers) if self.is_static else stated
+        if not self.is_static:
+            return stated
+        normalize = self.has_modules and self.modules[-1].kind == "Normalize"
+        return static_config(self.transformer, stated, self.path / MODULES, self.headers, normalize=normalize)
 
     @cached_property
     def settings(self) -> ConfigJson:

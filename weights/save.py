@@ -130,6 +130,10 @@ def plan(
             f"{checkpoint.folder}: the weights are stored in {checkpoint.storage.name}, expected floats",
             hint="quantize the original model",
         )
+    if quantization is not None and checkpoint.config.is_static:
+        raise ArgumentError(
+            f"quantize is {quantization.bits}, but a static model has no layers to quantize", hint="use dtype='float16'"
+        )
     build.check_tied(checkpoint)
 
     def stored(plain: str) -> TensorToWrite:

@@ -21,13 +21,17 @@ KIND = "StaticEmbedding"  # the class in sentence-transformers
 UNLIMITED = 10**6  # tokens
 
 
-def static_config(folder: Path, stated: ConfigJson | None, headers: Mapping[Path, Header]) -> ConfigJson:
+def static_config(
+    folder: Path, stated: ConfigJson | None, modules: Path, headers: Mapping[Path, Header], *, normalize: bool
+) -> ConfigJson:
     """Returns the complete configuration of a static model.
 
     Args:
         folder: The folder of the table.
         stated: The `config.json`; `None` if there is none.
+        modules: The `modules.json`, which takes the place of a missing `config.json`.
         headers: Headers of weights that are not in the folder.
+        normalize: Whether `modules.json` says that vectors are scaled to length 1.
 
     Raises:
         CheckpointError: The folder has no table, or its tensors do not fit together.
@@ -36,5 +40,5 @@ def static_config(folder: Path, stated: ConfigJson | None, headers: Mapping[Path
     size = {"vocab_size": rows, "hidden_size": width}
     if stated is not None:
         return replace(stated, values=stated.values | size)
-    values: dict[str, Any] = {"model_type": MODULE, "normalize": False, "max_length": None}
-    return ConfigJson(folder / "config.json", values | size, added=tuple(values))
+    values: dict[str, Any] = {"model_type": MODULE, "normalize": normalize, "max_length": None}
+    return ConfigJson(modules, values | size, added=tuple(values))

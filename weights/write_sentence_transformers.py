@@ -6,6 +6,7 @@
 import json
 from pathlib import Path
 
+from mlxbert.errors import ArgumentError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
 from mlxbert.weights.formats import safetensors
@@ -13,34 +14,48 @@ from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTIN
 from mlxbert.weights.model_folder import SETTINGS
 from mlxbert.weights.save import write_file, write_json
 from mlxbert.weights.sentence_transformers import ACTIVATIONS, POOLINGS
+from mlxbert.weights.static_folder import KIND
 
 _PACKAGE = "sentence_transformers.models"
 _FUNCTIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
-def write_embedder(embedder: Embedder, folder: Path, max_length: int, inner: str = "") -> None:
+def write_embedder(
+    embedder: Embedder, folder: Path, max_length: int = 0, inner: str = "", *, static: bool = False
+) -> None:
     """Writes the modules, the pooling and the prompts of a model.
 
     Args:
         embedder: How vectors are computed. They must not be pooled with attention weights, which sentence-transformers
             does not support.
         folder: The folder of the model.
-        max_length: The maximum input length in tokens.
+        max_length: The maximum input length in tokens; not used for a static model.
         inner: The path of the transformer within the folder.
+        static: Whether the model is static; its first module also pools.
+
+    Raises:
+        ArgumentError: A static model does not use mean pooling.
     """
     config = embedder.config
-    limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
-    write_json(folder / inner / TRANSFORMER_SETTINGS[0], limits)
+    if static and config.poolings != ("mean",):
+        raise ArgumentError(
+            f"pooling is {'+'.join(config.poolings)!r}, but the files of a static model can only state 'mean'"
+        )
+    if not static:
+        limits = {"max_seq_length": max_length, "do_lower_case": config.lower_case}
+        write_json(folder / inner / TRANSFORMER_SETTINGS[0], limits)
     layers = list(embedder.layers)
     if config.normalize and not (layers and isinstance(layers[-1], Normalize)):
         layers.append(Normalize())
-    paths = [inner, "1_Pooling", *(f"{number}_{type(layer).__name__}" for number, layer in enumerate(layers, 2))]
+    first = [inner] if static else [inner, "1_Pooling"]
+    paths = [*first, *(f"{number}_{type(layer).__name__}" for number, layer in enumerate(layers, len(first)))]
     for path in paths[1:]:
         (folder / path).mkdir()
-    write_json(folder / paths[1] / CONFIG, _pooling(config, embedder.width))
-    for path, layer in zip(paths[2:], layers, strict=True):
+    if not static:
+        write_json(folder / paths[1] / CONFIG, _pooling(config, embedder.width))
+    for path, layer in zip(paths[len(first) :], layers, strict=True):
         _write_layer(layer, folder / path)
-    kinds = ["Transformer", *(path.partition("_")[2] for path in paths[1:])]
+    kinds = [KIND if static else "Transformer", *(path.partition("_")[2] for path in paths[1:])]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{kind}"}
         for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))

@@ -118,6 +118,9 @@ def opened_by(model: Model, *, embeds: bool, adapter: bool) -> str:
     for layers in (HEADS[head].own for head in model.network.heads):
         if layers is not None and layers.used(model.network.encoder.config.labels):
             return f"mlxbert; {layers.elsewhere}{code}; {layers.instead}"
+    if model.config.is_static:
+        others = "sentence-transformers and model2vec"
+        return f"mlxbert, {others}" if embeds else f"mlxbert; {others}, as an embedding model"
     return ", ".join(["mlxbert", *(["sentence-transformers"] if embeds else []), f"transformers{code}"])
 
 

@@ -44,6 +44,8 @@ def place_of_encoder(source: ModelFolder | None, *, own: bool) -> str:
     inner = "" if source is None else source.transformer.relative_to(source.path).as_posix().removeprefix(".")
     if own:
         return inner or ENCODER
+    if source is not None and source.is_static:
+        return ""  # model2vec reads a table with the names of model2vec at the top only
     moved = source is not None and inner == ENCODER and VECTOR_CLASSIFIER in read_config(source.transformer).values
     return "" if moved else inner
 
@@ -79,6 +81,8 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
     if in_code and source.own_adapter is not None:  # the adapter was merged into the weights
         config = read_architecture(source.config_json).config
         write_embedder(read_embedder(source, config.hidden_size), folder, config.max_length)
+    elif source.is_static and vectors and not (source.path / MODULES).is_file():  # for sentence-transformers
+        write_embedder(read_embedder(source, source.config_json.integer("hidden_size")), folder, static=True)
     elif source.own_adapter is not None:  # the prompt of the adapter becomes the default
         settings = source.settings.values
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})

@@ -113,9 +113,11 @@ def write_trained(
     if adapter is None:
         tensors = weights.plan_network(model.architecture, model.network)
         _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
-        if embedder is not None or inner:
+        static = model.config.is_static
+        if embedder is not None or inner or static:
             embedder = embedder or _embedder_of_head(model)
-            write_embedder(embedder, partial, embedder.config.max_length or model.tokenizer.max_length, inner)
+            limit = embedder.config.max_length or model.tokenizer.max_length
+            write_embedder(embedder, partial, limit, inner, static=static)
     else:
         adapter(partial)
         changed = weights.config_changes(model.architecture, None)
@@ -167,6 +169,8 @@ def _embedder_of_head(model: Model) -> Embedder:
     embedder.
     """
     labels = model.network.encoder.config.labels
+    if not _has_own(model):  # a static model, whose files also make vectors
+        return read_embedder(model.files, model.config.hidden_size)
     assert labels is not None and labels.head_pooling is not None
     return Embedder(EmbeddingConfig(parse_poolings(labels.head_pooling)), model.config.hidden_size)
 
@@ -189,7 +193,8 @@ def _copy(model: Model, partial: Path, inner: str, dtype: str | None, *, modules
             pass
     copied_files.write_casing(model.tokenizer.files, partial / inner)
     if _has_own(model) and not (partial / MODULES).is_file():
-        write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner)
+        static = model.config.is_static
+        write_embedder(_embedder_of_head(model), partial, model.tokenizer.max_length, inner, static=static)
 
 
 def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:

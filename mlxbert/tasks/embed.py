@@ -131,7 +131,8 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         encodings = [encoding for job in jobs for encoding in job.encodings]
         if self.usage is not None and encodings:
             self.usage.add([*map(len, encodings)], 1, sum(map(len, encodings)))  # without padding
-        vectors = iter(check_finite(static.compute([encoding.ids for encoding in encodings], static.table()), "vectors"))
+        computed = static.compute([encoding.ids for encoding in encodings], static.table())
+        vectors = iter(check_finite(computed, "vectors"))
         for job in jobs:
             yield [next(vectors) for _ in job.encodings]
 

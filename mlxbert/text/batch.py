@@ -60,7 +60,8 @@ def window_size(output_bytes: int = 0) -> int:
 def padded_length(length: int, limit: int) -> int:
     """The padded length of a batch whose longest input has `length` tokens; at most `limit`.
 
-    It is at least 1, because texts of static models may have no tokens. On a CPU, it is `length`. A GPU chooses and compiles kernels by shape, so there the lengths come from a small set.
+    It is at least 1, because texts of static models may have no tokens. Otherwise it is `length` on a CPU. A GPU
+    chooses and compiles kernels by shape, so there the lengths come from a small set.
     """
     return bucket(max(length, 1), limit) if on_gpu() else max(length, 1)
 

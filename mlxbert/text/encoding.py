@@ -1,7 +1,7 @@
 """A model input, as lists with one item per token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # The special tokens around texts: (id, segment) of each special token, (None, segment) in place of each text.
 Template = list[tuple[int | None, int]]
@@ -40,9 +40,16 @@ class Encoding:
         kept = [place for place, token in enumerate(self.ids) if token != number]
         if len(kept) == len(self.ids):
             return self
-        lists = ("ids", "token_type_ids", "offsets", "word_ids", "sequence_ids", "positions")
-        values = {name: [getattr(self, name)[place] for place in kept] for name in lists}
-        return replace(self, **values, dropped=len(self.ids) - len(kept))
+        return Encoding(
+            [self.ids[place] for place in kept],
+            [self.token_type_ids[place] for place in kept],
+            [self.offsets[place] for place in kept],
+            [self.word_ids[place] for place in kept],
+            [self.sequence_ids[place] for place in kept],
+            [self.positions[place] for place in kept],
+            self.truncated,
+            dropped=len(self.ids) - len(kept),
+        )
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ class LabelledMaterial(Material):
         return {
             # Few examples need more epochs: a few hundred updates are the minimum even for the head.
             "epochs": min(max(TrainingOptions.epochs, -(-_MIN_UPDATES // updates)), _MAX_EPOCHS),
-            "lr": usual_rate(plan.objective.config.hidden_size, options, plan.objective.lr_factor),
+            "lr": usual_rate(plan.objective.config, options, plan.objective.lr_factor),
         }
 
     def check(self, options: TrainingOptions) -> None:
         """See `Material.check`."""
-        options.check_layers(self.plan.objective.config.num_stored_layers)
+        options.check_layers(max(self.plan.objective.config.num_stored_layers, 1))  # a static model has only its table
         if options.lora is not None:
             check_adapters(self.base.checkpoint, options, self.plan)
 

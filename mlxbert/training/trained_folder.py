@@ -73,8 +73,9 @@ def write_folder(
         nonlocal facts
         facts = content.complete(folder)
         lines = [*content.card, *([] if adapters is None else card.adapter_note(base.public_name))]
-        own_layers = has_own(content.model.network.heads, content.model.network.encoder.config.labels)
-        library = card.library_of(own=own_layers, embeds=content.embedder is not None) if adapters is None else "peft"
+        embeds, config = content.embedder is not None, content.model.network.encoder.config
+        own_layers = has_own(content.model.network.heads, config.labels) or (config.is_static and not embeds)
+        library = card.library_of(own=own_layers, embeds=embeds) if adapters is None else "peft"
         mask = content.model.tokenizer.mask_token
         lines += card.examples(content.scores.task, target.name, library, mask or "[MASK]")
         if line is not None:

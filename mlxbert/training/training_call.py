@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import card, destination
 from mlxbert.machine import device as devices
@@ -44,6 +45,7 @@ _LOG = logging.getLogger("mlxbert")
 _MIN_STEPS = 50  # a run with fewer updates gets no estimate, because measuring takes several updates
 _ESTIMATING = "estimating the time"
 AnyBase = TypeVar("AnyBase", bound=BaseModel)
+_STATIC_RATE = 3e-3
 _LORA_RATE = 10  # factor for adapters: they start at 0 and are small, so they need larger steps than full weights
 
 
@@ -401,10 +403,14 @@ def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
     return destination.check_target(request.output, local_folder(str(request.ref.source)), request.overwrite)
 
 
-def usual_rate(width: int, options: TrainingOptions, factor: float) -> float:
-    """Returns `factor` times the default learning rate for a hidden size.
+def usual_rate(config: EncoderConfig, options: TrainingOptions, factor: float) -> float:
+    """Returns `factor` times the default learning rate for a model.
 
-    The sizes 768 and 1,024 have the learning rates of BERT; smaller models and adapters have higher ones.
+    The hidden sizes 768 and 1,024 have the learning rates of BERT; smaller models and adapters have higher ones. A
+    static model has by far the highest, because each token's vector is in few batches.
     """
+    width = config.hidden_size
+    if config.is_static:
+        return _STATIC_RATE * factor
     rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower models need larger steps
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))

@@ -52,6 +52,8 @@ def require_counterpart(heads: Mapping[str, Labels | None], config_json: ConfigJ
     if any(has_own([head], labels) for head, labels in heads.items()):
         raise ArgumentError("check compares with transformers, which has nothing equivalent to few_shot's classifier")
     family = family_of(config_json)[1]
+    if family.read_config(config_json).is_static:
+        raise ArgumentError("check compares with transformers, which has no static models")
     if family.foreign(config_json, family.read_config(config_json)):
         raise ArgumentError(
             "check compares with transformers, which runs this model only with the code of the model's authors"

@@ -38,6 +38,7 @@ GUIDES = {
     "mine": ["training-embeddings"],
     "pretrain": ["pretraining"],
     "distill": ["pretraining"],
+    "distill-static": ["embeddings"],
     "vocabulary": ["command-line", "pretraining"],
     "bench": ["speed"],
     "inspect": ["models"],

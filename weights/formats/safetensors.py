@@ -14,7 +14,7 @@ from mlxbert.durable_files import from_json
 from mlxbert.errors import CheckpointError
 from mlxbert.machine.device import mx
 from mlxbert.weights.formats import file_names
-from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo
+from mlxbert.weights.formats.headers import BYTES, MAX_SIZE, Header, LazyArrays, TensorInfo, from_bytes
 from mlxbert.weights.formats.shards import find_shards
 
 SINGLE, INDEX = file_names.SAFETENSORS, file_names.SAFETENSORS_INDEX
@@ -161,9 +161,10 @@ def _open_doubles(path: Path) -> dict[str, mx.array]:
         if name != "__metadata__":
             first, last = entry["data_offsets"]
             raw, shape = data[start + first : start + last], entry["shape"]
-            double = entry["dtype"] == "F64"
-            rounded = np.frombuffer(raw.tobytes(), "<f8").astype(np.float32) if double else None
-            arrays[name] = from_bytes(raw, entry["dtype"], shape) if rounded is None else mx.array(rounded.reshape(shape))
+            if entry["dtype"] == "F64":
+                arrays[name] = mx.array(np.frombuffer(raw.tobytes(), "<f8").astype(np.float32).reshape(shape))
+            else:
+                arrays[name] = from_bytes(raw, entry["dtype"], tuple(shape))
     return arrays
 
 

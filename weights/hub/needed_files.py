@@ -121,7 +121,7 @@ def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
         path = module.get("path", "")
         if not isinstance(path, str) or leaves_folder(path):
             raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
-        folders.append((path.strip("/"), str(module.get("type")).endswith("Transformer")))
+        folders.append((path.strip("/"), str(module.get("type")).endswith(("Transformer", "StaticEmbedding"))))
     return folders
 
 
@@ -209,7 +209,8 @@ def needed_files(
         small += configs + [prefix + file for file in SMALL if prefix + file in listed and file != CONFIG]
         files = _weights(name, prefix, listed, read, is_here) if folder or not elsewhere else []
         weights += files
-        encoders += bool(files and configs) and (may_be_encoder or not folder)
+        static = MODULES in listed and folder in modules and f"{prefix}tokenizer.json" in listed and modules[folder]
+        encoders += bool(files and (configs or static)) and (may_be_encoder or not folder)
     if not encoders and {file_names.ADAPTER, file_names.ADAPTER_WEIGHTS} <= {*listed}:
         return [*small, file_names.ADAPTER_WEIGHTS]
     if not encoders:
