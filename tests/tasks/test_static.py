@@ -1,0 +1,218 @@
+"""Static models: the vectors, the rules of both layouts, and folders that are refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine.device import mx
+from mlxbert.tasks.static_vectors import means
+from tests.helpers.static_folders import TEXTS, WIDTH, WORDS, model2vec, module, table, tokenizer, write_tensors
+
+SIZE = len(WORDS)
+MAPPING = np.arange(SIZE)[::-1] % 4
+WEIGHTS = np.linspace(0.1, 2, SIZE)
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "plain": model2vec,
+    "unscaled": lambda folder: model2vec(folder, normalize=False),
+    "float16": lambda folder: model2vec(folder, {"embeddings": table().astype(np.float16)}),
+    "float64": lambda folder: model2vec(folder, {"embeddings": table().astype(np.float64)}),
+    "int8": lambda folder: model2vec(folder, {"embeddings": (table() * 40).astype(np.int8)}),
+    "mapped": lambda folder: model2vec(folder, {"embeddings": table(4), "mapping": MAPPING, "weights": WEIGHTS}),
+    "weighted": lambda folder: model2vec(folder, {"embeddings": table(), "weights": WEIGHTS.astype(np.float32)}),
+    "short": lambda folder: model2vec(folder, max_length=3),
+    "unlimited": lambda folder: model2vec(folder, max_length=None),
+    "module": module,
+    "root module": lambda folder: module(folder, ""),
+    "limited module": lambda folder: module(folder, limit=3, normalize=False),
+}
+
+
+def expected(folder: Path, texts: tuple[str, ...] = TEXTS) -> np.ndarray[Any, Any]:
+    """The vectors by the formula: the mean of the rows, without unknown tokens in the layout of model2vec."""
+    inner = folder / "0_StaticEmbedding" if (folder / "0_StaticEmbedding").is_dir() else folder
+    path = inner / "model.safetensors"
+    raw = path.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    names = {"F64": "f8", "F32": "f4", "F16": "f2", "I8": "i1", "I64": "i8"}
+    tensors = {}
+    for name, entry in json.loads(raw[8:start]).items():
+        part = raw[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
+        tensors[name] = np.frombuffer(part, names[entry["dtype"]]).reshape(entry["shape"]).astype(np.float64)
+    rows = next(tensors[name] for name in ("embeddings", "embedding.weight") if name in tensors)
+    rows = rows[tensors["mapping"].astype(int)] if "mapping" in tensors else rows
+    rows = rows * tensors["weights"][:, None] if "weights" in tensors else rows
+    config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").is_file() else None
+    limit = config.get("max_length", 512) if config else {"limited": 3}.get(folder.name.split()[0])
+    scaled = config["normalize"] if config else (folder / "modules.json").read_text().count("Normalize") > 0
+    vectors = []
+    for text in texts:
+        cut = text[: limit * int(np.median([*map(len, WORDS)]))] if config and limit else text
+        ids = tokenizer().encode(cut, add_special_tokens=False).ids[:limit]
+        ids = [number for number in ids if not (config and number == 1)]
+        vector = rows[ids].mean(axis=0) if ids else np.zeros(WIDTH)
+        vectors.append(vector / (np.linalg.norm(vector) or 1) if scaled else vector)
+    return np.array(vectors)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_vectors_follow_the_formula_of_their_layout(name: str, tmp_path: Path) -> None:
+    folder = LAYOUTS[name](tmp_path / name)
+    model = mlxbert.load(folder)
+    wanted = expected(folder)
+    assert np.abs(model.embed(TEXTS) - wanted).max() < 1e-5
+    assert np.abs(np.stack([each.embedding for each in model.embed_stream(TEXTS)]) - wanted).max() < 1e-5
+    assert np.abs(np.stack([model.embed(text) for text in TEXTS]) - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["plain", "mapped", "module"])
+def test_the_network_computes_the_same_vectors(name: str, tmp_path: Path) -> None:
+    model = mlxbert.load(LAYOUTS[name](tmp_path / name))
+    texts = [text for text in TEXTS if len(text) < 100]
+    fast = model.embed(texts)
+    windowed = model.embed(texts, overflow="error")  # tokenizes each text alone
+    assert np.abs(fast - windowed).max() < 1e-6
+    model.embedder.layers.append(mx_identity(WIDTH))  # a layer that only the network can compute
+    assert np.abs(model.embed(texts) - fast).max() < 1e-6
+
+
+def mx_identity(width: int) -> Any:
+    from mlxbert.nn.embedder import Dense
+
+    layer = Dense(width, width, bias=False, activation="linear")
+    layer.linear.weight = mx.eye(width)
+    return layer
+
+
+@pytest.mark.parametrize("name", ["plain", "float64", "int8", "mapped", "module", "root module", "limited module"])
+@pytest.mark.parametrize("write", ["save", "convert"])
+def test_a_written_folder_gives_the_same_vectors(name: str, write: str, tmp_path: Path) -> None:
+    folder = LAYOUTS[name](tmp_path / name)
+    model = mlxbert.load(folder)
+    if write == "save":
+        model.save(tmp_path / "out")
+    else:
+        assert mlxbert.convert(folder, tmp_path / "out").difference.agree
+    assert np.abs(mlxbert.load(tmp_path / "out").embed(TEXTS) - model.embed(TEXTS)).max() < 1e-6
+    assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+
+
+def test_results_state_what_was_left_out(tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path / "m"))
+    cat, empty, zebra, only, *_, long, _ = model.embed_stream(TEXTS)
+    assert (cat.tokens, cat.unknown_tokens, cat.truncated) == (7, 0, False)
+    assert (empty.tokens, empty.only_unknown) == (0, True)
+    assert (zebra.tokens, zebra.unknown_tokens, zebra.only_unknown) == (2 + 1, 1, False)
+    assert (only.tokens, only.only_unknown) == (0, True)
+    assert (long.tokens, long.truncated) == (384, True)  # 512 times 3 characters
+
+
+def test_an_unusable_text_is_named(tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path / "m"))
+    with pytest.raises(MlxbertError, match="input 1"):
+        model.embed(["cat", "\ud800", "mat"])
+    vectors = model.embed(["cat", "\ud800", "mat"], on_error="return")
+    assert np.isnan(vectors).any(axis=1).tolist() == [False, True, False]
+
+
+def test_means_of_long_and_short_texts() -> None:
+    rows = table(50)
+    texts = [[3], [], [*range(50)] * 40, [1, 2, 3], [7] * 512, [5] * 513]
+    wanted = [rows[ids].mean(axis=0) if ids else np.zeros(WIDTH) for ids in texts]
+    assert np.abs(means(rows, texts) - np.array(wanted)).max() < 1e-5
+
+
+HOSTILE: dict[str, Callable[[Path], Path]] = {
+    "mapping": lambda folder: model2vec(
+        folder, {"embeddings": table(4), "mapping": np.full(SIZE, 4), "weights": WEIGHTS}
+    ),
+    "negative mapping": lambda folder: model2vec(folder, {"embeddings": table(4), "mapping": np.full(SIZE, -1)}),
+    "float mapping": lambda folder: model2vec(folder, {"embeddings": table(4), "mapping": np.zeros(SIZE, np.float32)}),
+    "weights": lambda folder: model2vec(folder, {"embeddings": table(), "weights": WEIGHTS[:-1]}),
+    "shape": lambda folder: model2vec(folder, {"embeddings": table().reshape(-1)}),
+    "no rows": lambda folder: model2vec(folder, {"embeddings": table()[:0]}),
+    "few rows": lambda folder: model2vec(folder, {"embeddings": table()[:5]}),
+    "no table": lambda folder: model2vec(folder, {"weights": WEIGHTS}),
+    "integers": lambda folder: model2vec(folder, {"embeddings": np.ones((SIZE, WIDTH), np.int64)}),
+    "unknown tensor": lambda folder: model2vec(folder, {"embeddings": table(), "other": table()}),
+    "max_length": lambda folder: model2vec(folder, max_length=0),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_folders_are_refused(name: str, tmp_path: Path) -> None:
+    folder = HOSTILE[name](tmp_path / "m")
+    with pytest.raises(MlxbertError) as caught:
+        mlxbert.load(folder)
+    assert caught.value.message
+
+
+@pytest.mark.parametrize("name", ["mapping", "weights", "shape", "no table"])
+def test_damaged_tables_have_a_hint(name: str, tmp_path: Path) -> None:
+    with pytest.raises(MlxbertError) as caught:
+        mlxbert.load(HOSTILE[name](tmp_path / "m"))
+    assert caught.value.hint
+
+
+def test_a_missing_tokenizer_has_a_hint(tmp_path: Path) -> None:
+    folder = model2vec(tmp_path / "m")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(MlxbertError, match=r"tokenizer\.json") as caught:
+        mlxbert.load(folder)
+    assert caught.value.hint
+
+
+def test_nan_is_refused_when_it_is_used(tmp_path: Path) -> None:
+    rows = table()
+    rows[3] = np.nan
+    model = mlxbert.load(model2vec(tmp_path / "m", {"embeddings": rows}))
+    assert np.isfinite(model.embed("the mat")).all()
+    with pytest.raises(MlxbertError, match="finite"):
+        model.embed("the cat")
+
+
+def test_a_static_model_cannot_be_quantized(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="static"):
+        mlxbert.convert(model2vec(tmp_path / "m"), tmp_path / "out", quantize=8)
+
+
+def test_inspect_describes_a_static_model(tmp_path: Path) -> None:
+    about = mlxbert.inspect(LAYOUTS["mapped"](tmp_path / "m"))
+    assert about.tasks == ("embed",)
+    assert about.parameters["total"] == SIZE * WIDTH
+    assert about.embedding.unit  # type: ignore[union-attr]
+
+
+def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
+    words = (("the cat", "pet"), ("rain", "weather"))
+    records = [{"text": " ".join([text] * count), "label": label} for text, label in words for count in range(1, 40)]
+    folder = model2vec(tmp_path / "m")
+    for name, options in (("trained", {}), ("frozen", {"freeze": 1}), ("few", {"few_shot": True})):
+        model = mlxbert.finetune(
+            "classify", train=records, output=tmp_path / name, model=folder, **{"few_shot": False, **options}
+        ).run()
+        again = mlxbert.load(tmp_path / name)
+        for text, label in (("cat", "pet"), ("rain", "weather")):
+            assert again.classify(text).labels[0].label == label
+            assert model.classify(text).labels[0].label == label
+        changed = np.abs(np.array(again.network.encoder.embeddings.word.weight) - table()).max()
+        assert changed == 0 if name == "frozen" else changed > 0
+        assert np.isfinite(again.embed(["the cat", ""])).all()
+
+
+def test_similarity_and_search_use_static_models(tmp_path: Path) -> None:
+    model = mlxbert.load(module(tmp_path / "m"))
+    first, *_ = mlxbert.similarity(model, "the cat", ["rain", "a cat"])
+    assert first.text == "a cat"
+
+
+def test_tensors_of_the_writer_are_read(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"embeddings": table()})
+    assert np.array_equal(np.array(mx.load(str(tmp_path / "model.safetensors"))["embeddings"]), table())
