@@ -6,8 +6,8 @@ Run: python benchmarks/static.py quality OURS THEIRS STSB.csv CRANFIELD   (CRANF
      python benchmarks/static.py memory MODEL
      python benchmarks/static.py classify MODEL TRAIN.csv TEST.csv        (columns: text, label)
 
-OURS and THEIRS are folders of the same teacher, by `mlxbert distill-static` and by model2vec. Needs model2vec, scipy for
-`quality`, and model2vec[train] for `classify`.
+OURS and THEIRS are folders of the same teacher, by `mlxbert distill-static` and by model2vec. Needs model2vec, with
+`[train]` for `classify`, and scipy for `quality`.
 """
 
 import csv

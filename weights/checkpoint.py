@@ -28,7 +28,6 @@ from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
 from mlxbert.weights.model_folder import ModelFolder, open_folder
-from mlxbert.weights.static_folder import MODEL_TYPES
 
 if TYPE_CHECKING:
     from mlxbert.weights.adapters.peft_adapter import Adapter
@@ -109,7 +108,7 @@ def _plain_name(name: str, family: Family) -> str:
 
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
     """Returns the format in which the matrices are stored; `None` for plain floats."""
-    if config_json.get("model_type") in MODEL_TYPES:
+    if config_json.get("model_type") in static_table.MODEL_TYPES:
         return static_table.read_storage(weights.tensors)
     formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
     if formats - {int8_rows.STORAGE}:

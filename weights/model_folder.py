@@ -11,8 +11,9 @@ from pathlib import Path
 from mlxbert.errors import ConfigError
 from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
 from mlxbert.weights.formats.headers import Header
+from mlxbert.weights.formats.static_table import MODEL2VEC, MODEL_TYPES
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
-from mlxbert.weights.static_folder import KIND, MODEL2VEC, MODEL_TYPES, static_config
+from mlxbert.weights.static_folder import KIND, static_config
 
 SETTINGS = "config_sentence_transformers.json"
 WITH_WEIGHTS = ("Dense", "LayerNorm")
@@ -114,10 +115,10 @@ class ModelFolder:
         if self.described_by is not None:
             return self.described_by
         stated = self._config if self.transformer == self.path else None
-        if stated is None and (not self.is_static or (self.transformer / CONFIG).is_file()):
-            stated = read_config(self.transformer)
         if not self.is_static:
-            return stated
+            return stated or read_config(self.transformer)
+        if stated is None and (self.transformer / CONFIG).is_file():
+            stated = read_config(self.transformer)
         normalize = self.has_modules and self.modules[-1].kind == "Normalize"
         return static_config(self.transformer, stated, self.path / MODULES, self.headers, normalize=normalize)
 

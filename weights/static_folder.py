@@ -12,13 +12,10 @@ from typing import Any
 
 from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.formats.headers import Header
-from mlxbert.weights.formats.static_table import sizes
+from mlxbert.weights.formats.static_table import MODULE, sizes
 from mlxbert.weights.formats.weight_files import open_weights
 
-MODEL2VEC, MODULE = "model2vec", "static-embedding"
-MODEL_TYPES = (MODEL2VEC, MODULE)
 KIND = "StaticEmbedding"  # the class in sentence-transformers
-UNLIMITED = 10**6  # tokens
 
 
 def static_config(

@@ -6,7 +6,7 @@ Shapes: B batch, L length, D hidden size, H heads, d head size.
 import math
 from typing import assert_never, cast
 
-from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation
+from mlxbert.config import Absolute, Alibi, Disentangled, EncoderConfig, RelativeBias, Rotary, Rotation, Unordered
 from mlxbert.machine.device import in_plain_graphs, mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.dropout import KeyedDropout
@@ -170,7 +170,7 @@ def _shifted_vjp(products: mx.array, cotangent: mx.array, output: mx.array) -> m
 def build_attention(config: EncoderConfig, layer: int) -> SelfAttention:
     """Builds the attention of a stored layer; `config.positions` chooses the class."""
     match config.positions:
-        case Absolute() | RelativeBias() | Alibi():
+        case Absolute() | RelativeBias() | Alibi() | Unordered():
             return SelfAttention(config)
         case Rotary(rotations=rotations):
             return RotaryAttention(config, rotations[layer])

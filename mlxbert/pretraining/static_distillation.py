@@ -39,10 +39,9 @@ from mlxbert.tasks.task import PreparedItem, check_finite
 from mlxbert.text.encoding import Encoding, Pieces
 from mlxbert.version import __version__
 from mlxbert.weights.formats.safetensors import SINGLE
-from mlxbert.weights.formats.static_table import TABLE
+from mlxbert.weights.formats.static_table import MODEL2VEC, TABLE
 from mlxbert.weights.hub.needed_files import CONFIG
 from mlxbert.weights.save import write_file, write_json
-from mlxbert.weights.static_folder import MODEL2VEC
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON
 from mlxbert.weights.write_sentence_transformers import write_embedder
 

@@ -136,7 +136,8 @@ def means(table: "Floats", texts: Sequence[Sequence[int]]) -> "Floats":
         for position, count in enumerate(counts.tolist()):
             sums[:count] += table[ids[starts[group[:count]] + position]]
         vectors[group] = sums
-    return vectors / np.maximum(lengths, 1)[:, None].astype(np.float32)
+    vectors /= np.maximum(lengths, 1)[:, None].astype(np.float32)
+    return vectors
 
 
 def _normalize(vectors: "Floats") -> None:

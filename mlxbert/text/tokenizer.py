@@ -20,8 +20,8 @@ from mlxbert.option_declarations import OVERLAP
 from mlxbert.text.encoding import Encoding, Pieces, Template, assemble, starts_around
 from mlxbert.text.long_texts import SIZE, beginning, has_more_tokens, words_between_spaces
 from mlxbert.weights.chat_template import PairPrompt
+from mlxbert.weights.formats.static_table import MODEL2VEC
 from mlxbert.weights.model_folder import ModelFolder, open_folder
-from mlxbert.weights.static_folder import MODEL2VEC
 from mlxbert.weights.tokenizers.library_guards import guarded, largest_id
 from mlxbert.weights.tokenizers.text_growth import check_size, growth_of
 from mlxbert.weights.tokenizers.tokenizer_files import (

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-
 WORDS = ("[PAD]", "[UNK]", "the", "cat", "sat", "on", "mat", "rain", "##s", "a", "man", "eat", ".", "dog", "##ing")
 WIDTH = 6
 TEXTS = ("The cat sat on the mat.", "", "a zebra eats", "Zebra!", "It rains, it rains", "dog " * 700, "x" * 5000)
@@ -68,5 +67,3 @@ def module(folder: Path, inner: str = "0_StaticEmbedding", *, limit: int | None 
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": "cosine"}))
     return folder
-
-

@@ -30,7 +30,8 @@ def test_vectors_come_from_the_teacher(tmp_path: Path) -> None:
     size = teacher.embedder.size
     result = distill_static(tmp_path / "teacher", output=tmp_path / "out", dimensions=size, rarity=0, dtype="float32")
     static = mlxbert.load(tmp_path / "out")
-    tokens = [word for word, _ in sorted(static.tokenizer.files.tokenizer.get_vocab().items(), key=lambda pair: pair[1])]
+    numbers = static.tokenizer.files.tokenizer.get_vocab()
+    tokens = sorted(numbers, key=lambda token: numbers[token])
     assert result.tokens == len(tokens) and result.variance == pytest.approx(1)
     assert not {"[CLS]", "[SEP]", "[MASK]"} & {*tokens}
     words = [number for number, token in enumerate(tokens) if token.isalpha()][:8]
@@ -43,9 +44,7 @@ def test_vectors_come_from_the_teacher(tmp_path: Path) -> None:
 def test_rare_tokens_weigh_more(tmp_path: Path) -> None:
     save(tmp_path / "teacher")
     for name, rarity in (("plain", 0), ("weighted", 1e-3)):
-        distill_static(
-            tmp_path / "teacher", output=tmp_path / name, dimensions=4, rarity=rarity, dtype="float32"
-        )
+        distill_static(tmp_path / "teacher", output=tmp_path / name, dimensions=4, rarity=rarity, dtype="float32")
     plain, weighted = (np.linalg.norm(raw_vectors(tmp_path / name), axis=1) for name in ("plain", "weighted"))
     share = 1 / np.arange(2, len(plain) + 2)
     assert np.allclose(weighted / plain, 1e-3 / (1e-3 + share / share.sum()), rtol=1e-4)

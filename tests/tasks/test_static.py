@@ -199,7 +199,7 @@ def test_a_classifier_is_trained_and_opens_again(tmp_path: Path) -> None:
             "classify", train=records, output=tmp_path / name, model=folder, **{"few_shot": False, **options}
         ).run()
         again = mlxbert.load(tmp_path / name)
-        for text, label in (("cat", "pet"), ("rain", "weather")):
+        for text, label in words:
             assert again.classify(text).labels[0].label == label
             assert model.classify(text).labels[0].label == label
         changed = np.abs(np.array(again.network.encoder.embeddings.word.weight) - table()).max()

@@ -11,7 +11,7 @@ from tests.helpers.static_folders import TEXTS
 from tests.tasks.test_static import LAYOUTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-MODEL2VEC = ("plain", "unscaled", "float64", "int8", "mapped", "weighted", "short", "unlimited", "module", "root module")
+MODEL2VEC = ("plain", "unscaled", "float64", "int8", "mapped", "weighted", "short", "unlimited")
 MODULES = ("module", "root module", "limited module")
 
 
@@ -30,7 +30,7 @@ def by_modules(folder: Path) -> np.ndarray[Any, Any]:
     return vectors
 
 
-@pytest.mark.parametrize("name", [name for name in MODEL2VEC if "module" not in name])
+@pytest.mark.parametrize("name", MODEL2VEC)
 def test_vectors_are_those_of_model2vec(name: str, tmp_path: Path) -> None:
     folder = LAYOUTS[name](tmp_path / name)
     assert np.abs(mlxbert.load(folder).embed(TEXTS) - by_model2vec(folder)).max() < 1e-5
@@ -56,8 +56,8 @@ def test_both_libraries_open_a_written_folder(name: str, write: str, tmp_path: P
     else:
         mlxbert.convert(folder, out)
     assert np.abs(by_model2vec(out) - by_model2vec(folder)).max() < 1e-5
-    known = [number for number, text in enumerate(TEXTS) if "ebra" not in text and "xx" not in text]
-    assert np.abs(by_modules(out)[known] - by_model2vec(folder)[known]).max() < 1e-5  # this library keeps unknown tokens
+    known = [0, 1, 5]  # texts without unknown tokens, which sentence-transformers keeps
+    assert np.abs(by_modules(out)[known] - by_model2vec(folder)[known]).max() < 1e-5
 
 
 @pytest.mark.parametrize("name", MODULES)

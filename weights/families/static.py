@@ -6,10 +6,10 @@ from mlxbert.weights.families import tensor_names
 from mlxbert.weights.families.family import Family
 from mlxbert.weights.families.keymap import same
 from mlxbert.weights.formats.config_json import ConfigJson
-from mlxbert.weights.formats.static_table import MODULE_TABLE, TABLE
-from mlxbert.weights.static_folder import MODEL2VEC, MODEL_TYPES, UNLIMITED
+from mlxbert.weights.formats.static_table import MODEL2VEC, MODEL_TYPES, MODULE_TABLE, TABLE
 
 _MAX_LENGTH = 512  # of model2vec, if `config.json` lacks the key
+_UNLIMITED = 10**6  # tokens
 
 
 def _read(config: ConfigJson) -> EncoderConfig:
@@ -26,7 +26,7 @@ def _read(config: ConfigJson) -> EncoderConfig:
         layer_norm_eps=1e-12,
         type_vocab_size=0,
         pad_token_id=0,
-        positions=Unordered(config.integer("max_length", default=_MAX_LENGTH if limited else UNLIMITED)),
+        positions=Unordered(config.integer("max_length", default=_MAX_LENGTH if limited else _UNLIMITED)),
         embedding_norm=False,
         dropout=Dropout(),
         initialization=Initialization(zero_pad=False),

@@ -14,6 +14,8 @@ from mlxbert.machine.device import mx
 from mlxbert.weights.formats.headers import FLOATS, TensorInfo
 
 TABLE, MODULE_TABLE = "embeddings", "embedding.weight"  # the names in model2vec and in sentence-transformers
+MODEL2VEC, MODULE = "model2vec", "static-embedding"  # the values of `model_type`; the second one is mlxbert's own
+MODEL_TYPES = (MODEL2VEC, MODULE)
 _MAPPING, _WEIGHTS = "mapping", "weights"
 _NUMBERS, _INTEGERS = (*FLOATS, "F64"), ("I64", "I32", "U32", "I16", "U16", "U8")
 
@@ -92,7 +94,7 @@ class StaticTable:
             return table.astype(dtype)
         if _MAPPING in arrays:
             mapping = arrays[_MAPPING]
-            low, high = mapping.min().item(), mapping.max().item()
+            low, high = int(mapping.min().item()), int(mapping.max().item())  # type: ignore[arg-type]
             if not 0 <= low <= high < table.shape[0]:
                 raise CheckpointError(
                     f"tensor {_MAPPING!r} names rows from {low} to {high}, but the table has rows from 0 to "

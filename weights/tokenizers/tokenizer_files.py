@@ -15,8 +15,8 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from mlxbert.durable_files import is_system_file
 from mlxbert.errors import TokenizerError
+from mlxbert.weights.formats.static_table import MODULE
 from mlxbert.weights.model_folder import ModelFolder, open_folder
-from mlxbert.weights.static_folder import MODULE
 from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
 from mlxbert.weights.tokenizers.library_guards import check_ids, guarded, read_checked
 from mlxbert.weights.tokenizers.special_tokens import NO_ENDS, Ends, effect, other_ids
