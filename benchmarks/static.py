@@ -77,7 +77,8 @@ def speed(model: str, stsb: str) -> None:
     """Prints texts per second of both libraries, in turn, by the clock and by the time of all cores."""
     from itertools import cycle, islice
 
-    once = [text for first, second, _ in sentences(stsb) for text in (first, second)]
+    pairs = sentences(stsb)
+    once = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
     texts = [f"{text} {number}" for number, text in enumerate(islice(cycle(once), TEXTS))]
     functions = encoders(model, model)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
@@ -135,9 +136,8 @@ def classify(model: str, train: str, test: str) -> None:
         begun = time.perf_counter()
         ours = mlxbert.finetune("classify", train=train, model=model, output=Path(folder) / "out", few_shot=False).run()
         took = time.perf_counter() - begun
-    right = [
-        result.labels[0].label == label for result, label in zip(ours.classify(test_texts), test_labels, strict=True)
-    ]
+    results = [result for result in ours.classify(test_texts) if isinstance(result, mlxbert.Classification)]
+    right = [result.labels[0].label == label for result, label in zip(results, test_labels, strict=True)]
     print(f"mlxbert: {took:.1f} s, accuracy {np.mean(right):.3f}", flush=True)
     begun = time.perf_counter()
     theirs = StaticModelForClassification.from_pretrained(model)

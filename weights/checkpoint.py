@@ -109,7 +109,7 @@ def _plain_name(name: str, family: Family) -> str:
 def _read_storage(folder: Path, config_json: ConfigJson, weights: WeightFiles) -> Storage | None:
     """Returns the format in which the matrices are stored; `None` for plain floats."""
     if config_json.get("model_type") in static_table.MODEL_TYPES:
-        return static_table.read_storage(weights.tensors)
+        return static_table.read_storage(folder, weights.tensors)
     formats = {header.metadata.get(int8_rows.STORAGE_KEY) for header in weights.headers.values()} - {None}
     if formats - {int8_rows.STORAGE}:
         raise CheckpointError(

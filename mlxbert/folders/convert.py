@@ -112,6 +112,11 @@ def convert(
     opened = open_model(str(files.path), files)  # a bad tokenizer is refused before writing
     checkpoint = opened.checkpoint
     destination.check_link_targets(target, [*checkpoint.weights.files, checkpoint.config_json.path])
+    if to == "onnx" and checkpoint.config.is_static:
+        raise ArgumentError(
+            f"to is 'onnx', but {source} is a static model, which has no layers to export",
+            hint="omit to=, or use to='safetensors'",
+        )
     export = _export(opened, task) if to == "onnx" else None
     tensors = save.plan(checkpoint, "F32" if export else stored, quantization, LayerInputs(opened).take)
     check_space(target, sum(tensor.bytes for tensor in tensors))

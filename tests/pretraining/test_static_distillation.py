@@ -37,8 +37,8 @@ def test_vectors_come_from_the_teacher(tmp_path: Path) -> None:
     words = [number for number, token in enumerate(tokens) if token.isalpha()][:8]
     theirs = teacher.embed([tokens[number] for number in words], pooling="mean", normalize=False)
     ours = raw_vectors(tmp_path / "out")[words]
-    apart = [np.linalg.norm(a[:, None] - a[None], axis=-1) for a in (theirs, ours)]  # PCA with all dimensions rotates
-    assert np.allclose(*apart, atol=1e-4)
+    first, second = (np.linalg.norm(a[:, None] - a[None], axis=-1) for a in (theirs, ours))  # PCA rotates
+    assert np.allclose(first, second, atol=1e-4)
 
 
 def test_rare_tokens_weigh_more(tmp_path: Path) -> None:

@@ -60,10 +60,12 @@ class StaticTable:
 
     Attributes:
         dtype: The dtype of the stored table.
+        folder: The folder of the model, for messages.
         name: The name of the format, for messages.
     """
 
     dtype: str
+    folder: Path
     name: str = "a static table"
     carries_errors: bool = False
 
@@ -97,8 +99,8 @@ class StaticTable:
             low, high = int(mapping.min().item()), int(mapping.max().item())  # type: ignore[arg-type]
             if not 0 <= low <= high < table.shape[0]:
                 raise CheckpointError(
-                    f"tensor {_MAPPING!r} names rows from {low} to {high}, but the table has rows from 0 to "
-                    f"{table.shape[0] - 1}",
+                    f"{self.folder}: tensor {_MAPPING!r} names rows from {low} to {high}, but the table has "
+                    f"rows from 0 to {table.shape[0] - 1}",
                     hint="write the folder again with the library that made it",
                 )
             table = table[mapping.astype(mx.int32)]
@@ -110,8 +112,8 @@ class StaticTable:
         return mx.zeros(array.shape)
 
 
-def read_storage(tensors: Mapping[str, TensorInfo]) -> StaticTable | None:
+def read_storage(folder: Path, tensors: Mapping[str, TensorInfo]) -> StaticTable | None:
     """Returns the format of the table; `None` if it is a plain matrix of floats with a row for each token."""
     name = table_of(tensors)
     plain = name is None or (tensors[name].dtype in FLOATS and tensors.keys().isdisjoint((_MAPPING, _WEIGHTS)))
-    return None if name is None or plain else StaticTable(tensors[name].dtype)
+    return None if name is None or plain else StaticTable(tensors[name].dtype, folder)
