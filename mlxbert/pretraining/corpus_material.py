@@ -75,7 +75,7 @@ class CorpusMaterial(Material):
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
         """See `Material.usual`."""
         factor = 1 if self.base.config is None else _NEW_RATE
-        return {"lr": usual_rate(self.first.config, options, factor)}
+        return {"lr": usual_rate(self.first.config.hidden_size, options, factor)}
 
     def check(self, options: TrainingOptions) -> None:
         """See `Material.check`."""

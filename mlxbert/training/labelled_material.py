@@ -54,11 +54,12 @@ class LabelledMaterial(Material):
     def usual(self, options: TrainingOptions) -> Mapping[str, Any]:
         """See `Material.usual`."""
         plan = self.plan
+        config = plan.objective.config
         updates = -(-len(plan.train.examples) // (options.batch_size * options.gradient_accumulation))
         return {
             # Few examples need more epochs: a few hundred updates are the minimum even for the head.
             "epochs": min(max(TrainingOptions.epochs, -(-_MIN_UPDATES // updates)), _MAX_EPOCHS),
-            "lr": usual_rate(plan.objective.config, options, plan.objective.lr_factor),
+            "lr": usual_rate(config.hidden_size, options, plan.objective.lr_factor, static=config.is_static),
         }
 
     def check(self, options: TrainingOptions) -> None:

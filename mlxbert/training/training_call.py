@@ -17,7 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from mlxbert.config import EncoderConfig
 from mlxbert.errors import ArgumentError, DivergedError
 from mlxbert.folders import card, destination
 from mlxbert.machine import device as devices
@@ -403,14 +402,13 @@ def claim(request: TrainingRequest, group: ProcessGroup) -> Path:
     return destination.check_target(request.output, local_folder(str(request.ref.source)), request.overwrite)
 
 
-def usual_rate(config: EncoderConfig, options: TrainingOptions, factor: float) -> float:
-    """Returns `factor` times the default learning rate for a model.
+def usual_rate(width: int, options: TrainingOptions, factor: float, *, static: bool = False) -> float:
+    """Returns `factor` times the default learning rate for a hidden size.
 
-    The hidden sizes 768 and 1,024 have the learning rates of BERT; smaller models and adapters have higher ones. A
+    The sizes 768 and 1,024 have the learning rates of BERT; smaller models and adapters have higher ones. A
     static model has by far the highest, because each token's vector is in few batches.
     """
-    width = config.hidden_size
-    if config.is_static:
+    if static:
         return _STATIC_RATE * factor
     rate = 1e-4 if width < 512 else 5e-5 if width < 1000 else 2e-5  # narrower models need larger steps
     return rate * (factor * (1 if options.lora is None else _LORA_RATE))

@@ -37,7 +37,8 @@ class TrainingOptions:
     lr: Annotated[
         float,
         Option(
-            "Peak learning rate. The default depends on the model's size, and is higher for adapters and new weights.",
+            "Peak learning rate. The default depends on the model's size, and is higher for adapters, new weights and "
+            "static models.",
             usual="1e-4 to 2e-5",
             bounds=Bounds(1e-12, 1),
         ),
