@@ -56,7 +56,7 @@ def quality(ours: str, theirs: str, stsb: str, cranfield: str) -> None:
         grades.setdefault(query, {})[document] = max(grade, 0)
     names = np.array([*documents])
     for name, encode in encoders(ours, theirs).items():
-        first, second = (unit(encode([pair[side] for pair in pairs])) for side in (0, 1))
+        first, second = (unit(encode(texts)) for texts in ([a for a, _, _ in pairs], [b for _, b, _ in pairs]))
         spearman = spearmanr((first * second).sum(axis=1), [pair[2] for pair in pairs]).statistic
         scores = unit(encode([*queries.values()])) @ unit(encode([*documents.values()])).T
         ranked = {
@@ -100,13 +100,20 @@ def start(model: str) -> None:
         "model2vec": [sys.executable, "-c", code],
         "libraries": [sys.executable, "-c", _LIBRARIES],
     }
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(2 * ROUNDS):
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(ROUNDS):
         for name, command in commands.items():
-            begun = time.perf_counter()
+            clock, work = time.perf_counter(), _work_of_children()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            seconds[name].append(time.perf_counter() - begun)
-    print(", ".join(f"{name} {min(values):.3f} s" for name, values in seconds.items()))
+            seconds[name].append((time.perf_counter() - clock, _work_of_children() - work))
+    for name, values in seconds.items():
+        clock, work = (min(kind) for kind in zip(*values, strict=True))
+        print(f"{name}: {clock:.3f} s, {work:.3f} s of all cores")
+
+
+def _work_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def memory(model: str) -> None:
