@@ -1,4 +1,4 @@
-"""Static models beside model2vec: quality, speed, the time to the first vector, memory, and a classifier.
+"""Static models next to model2vec: quality, speed, the time to the first vector, memory, and a classifier.
 
 Run: python benchmarks/static.py quality OURS THEIRS STSB.csv CRANFIELD   (CRANFIELD: a folder that cranfield.py wrote)
      python benchmarks/static.py speed MODEL STSB.csv
