@@ -19,6 +19,7 @@ from mlxbert.weights.adapters.task_adapters import own_adapter_folder, read_own_
 from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
+from mlxbert.weights.families.gliner import with_stored_vocabulary
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.formats import int8_rows, static_table
 from mlxbert.weights.formats.config_json import ConfigJson
@@ -203,6 +204,7 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
     family_name, plain_family = family_of(config_json, weights.tensors)
     if weights.format == TENSORFLOW:
         config_json = with_google_defaults(config_json, weights.tensors)
+    config_json = with_stored_vocabulary(config_json, plain_family, weights.tensors)
     family, config = as_classifier(opened, plain_family, plain_family.read_config(config_json))
     own_layers = [layer for layer in OWN_LAYERS if layer.used(config.labels)]
     weights = with_own_layers(weights, folder, own_layers, opened.headers)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert.errors import ConfigError
-from mlxbert.weights.formats.config_json import ConfigJson, read_config, read_json, read_json_list
+from mlxbert.weights.formats.config_json import GLINER_CONFIG, ConfigJson, read_config, read_json, read_json_list
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.static_table import MODEL2VEC, MODEL_TYPES
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
@@ -135,7 +135,8 @@ class ModelFolder:
 
     @cached_property
     def _config(self) -> ConfigJson | None:
-        return read_config(self.path) if (self.path / CONFIG).is_file() else None
+        named = any((self.path / name).is_file() for name in (CONFIG, GLINER_CONFIG))
+        return read_config(self.path) if named else None
 
     @cached_property
     def _modules(self) -> tuple[Module, ...] | ConfigError:

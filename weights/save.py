@@ -26,6 +26,7 @@ from mlxbert.weights.families import keymap
 from mlxbert.weights.families.config_reader import generates
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats import safetensors
+from mlxbert.weights.formats.config_json import GLINER, GLINER_CONFIG, gliner_values
 from mlxbert.weights.formats.headers import BYTES, FLOATS
 from mlxbert.weights.formats.quantized import GROUP_SIZES, KEY, THEIR_KEY, Quantization, quantizable
 from mlxbert.weights.hub.needed_files import CONFIG
@@ -415,11 +416,20 @@ def _class_prefix(architecture: Architecture) -> str:
     return family.authors_prefix if in_code else family.class_prefixes[architecture.family_name]
 
 
-def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> None:
-    """Writes the model's `config.json` into a folder. Keys in `changed` get new values; `None` removes a key."""
+def write_config(architecture: Architecture, folder: Path, changed: Mapping[str, Any]) -> str:
+    """Writes the model's `config.json` into a folder. Keys in `changed` get new values; `None` removes a key.
+
+    For a GLiNER model, the file is `gliner_config.json`.
+
+    Returns:
+        The name of the file.
+    """
     values = architecture.config_json.values
     kept = {key: value for key, value in values.items() if key not in changed}
-    write_json(folder / CONFIG, kept | {key: value for key, value in changed.items() if value is not None})
+    written = kept | {key: value for key, value in changed.items() if value is not None}
+    name, content = (GLINER_CONFIG, gliner_values(written)) if GLINER in written else (CONFIG, written)
+    write_json(folder / name, content)
+    return name
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

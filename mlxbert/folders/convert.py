@@ -30,7 +30,6 @@ from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.file_names import ONNX
 from mlxbert.weights.formats.quantized import BITS, GROUP_SIZES, Quantization
 from mlxbert.weights.hub.file_hashes import is_commit
-from mlxbert.weights.hub.needed_files import CONFIG
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     with destination.loadable_view(partial) as view:
         changed = save.config_changes(checkpoint, plan.dtype, plan.quantization)
         changed |= {} if plan.export is None else plan.export.config_changes()
-        save.write_config(checkpoint, view / inner, changed)
+        config = save.write_config(checkpoint, view / inner, changed)
         sentences = (
             *_changes(plan, files, changed),
             *(change for _, change in modules if change),
@@ -183,7 +182,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
         note = card.describe(plan.name, sentences, opener)
         library = opener or card.library_of(own=own, embeds=embeds)
         card.write(folder.path, partial, plan.target.name, note, library, alone=opener is not None)
-        shutil.move(view / inner / CONFIG, partial / inner / CONFIG)  # not a rename if the view is on another volume
+        shutil.move(view / inner / config, partial / inner / config)  # not a rename if the view is on another volume
     return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
 
 

@@ -41,12 +41,29 @@ class Batch:
         attention_mask: bool (B, L), or `None` when nothing is padded.
         token_type_ids: int32 (B, L), or `None` when every segment is 0.
         ids: The ids as Python numbers, if they are known without waiting for the device.
+        labelled_words: The places of labels and words, in inputs that are made of these.
     """
 
     input_ids: mx.array
     attention_mask: mx.array | None = None
     token_type_ids: mx.array | None = None
     ids: "KnownIds | None" = field(default=None, compare=False, repr=False)
+    labelled_words: "LabelledWords | None" = None
+
+
+@dataclass(frozen=True)
+class LabelledWords:
+    """The places of labels and words in inputs that hold labels and the words of a text. Shapes: W words, C labels.
+
+    Attributes:
+        words: int32 (B, W), the index of the first token of each word; -1 for a word without tokens and for padding.
+        counts: int32 (B,), the number of words of each input.
+        labels: int32 (B, C), the index of the token before each label; 0 for padding.
+    """
+
+    words: mx.array
+    counts: mx.array
+    labels: mx.array
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,7 @@ class EncoderOutput:
         attentions: The attention weights of every layer, each (B, H, L, L), if requested.
         attention_mask: The attention mask of the input, (B, L); `None` when nothing is padded.
         input_ids: The tokens, (B, L).
+        labelled_words: See `Batch`.
     """
 
     last_hidden_state: mx.array
@@ -99,6 +117,7 @@ class EncoderOutput:
     attentions: tuple[mx.array, ...] | None = None
     attention_mask: mx.array | None = None
     input_ids: mx.array | None = None
+    labelled_words: LabelledWords | None = None
 
     def select(self, rows: mx.array, columns: mx.array) -> "EncoderOutput":
         """Selects the hidden states (N, D) of single tokens, for heads over tokens.

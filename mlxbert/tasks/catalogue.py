@@ -118,13 +118,13 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             """,
         ),
         TaskEntry(
-            name="tag", task="mlxbert.tasks.tag:TagTask", options=task_options.TagOptions, items=item_kinds.TEXT,
+            name="tag", task="mlxbert.tasks.tag:make_task", options=task_options.TagOptions, items=item_kinds.TEXT,
             result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
             pipeline="token-classification",
-            about="""Find entities in texts, or tag words: with a fine-tuned model.
+            about="""Find entities in texts, or tag words: with a fine-tuned model, or entities of any --labels.
 
-            The model decides what is found: names of persons and places, or the part of speech of every word. Long
-            texts are processed in overlapping windows.
+            The model decides what is found: names of persons and places, or the part of speech of every word. --labels
+            needs no training, but a GLiNER model. Long texts are processed in overlapping windows.
 
             Example: mlxbert tag "Angela Merkel visited Paris." --model dslim/bert-base-NER
             """,

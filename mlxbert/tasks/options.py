@@ -214,6 +214,20 @@ class TagOptions(WindowedOptions):
             "How to join tokens into words. Values as in transformers; by default, words are tagged as in training."
         ),
     ] = None
+    labels: Annotated[
+        tuple[str, ...] | None,
+        Option("Types of entities to find. Needs a GLiNER model.", panel="Any labels"),
+    ] = None
+    threshold: Annotated[
+        float | None,
+        Option("Lowest probability of an entity. Of GLiNER models.", usual="0.5", panel="Any labels", bounds=Bounds(0, 1)),
+    ] = None
+    nested: Annotated[bool, Option("Also find entities inside others. Of GLiNER models.", panel="Any labels")] = False
+
+    def deciding(self) -> dict[str, Any]:
+        """Returns the values of `deciding_options`; leaves out those of GLiNER models without `labels`."""
+        open_options = () if self.labels is not None else ("labels", "threshold", "nested")
+        return {name: value for name, value in super().deciding().items() if name not in open_options}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ Shapes: B batch, L length, T tokens of a text, C tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
@@ -14,11 +14,12 @@ from mlxbert.nn.heads import probabilities
 from mlxbert.nn.heads.token_classifier import TokenClassifier
 from mlxbert.results.result import Failure
 from mlxbert.results.tag import Entity, Tagged
-from mlxbert.tasks import entities
+from mlxbert.tasks import entities, open_tag
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.entities import TaggedToken
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.options import TagOptions
-from mlxbert.tasks.task import RESULT_BYTES, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, Task, one_or_many
 from mlxbert.tasks.token_task import Item, TokenJob, TokenTask
 from mlxbert.text.usage import Usage
 
@@ -91,11 +92,25 @@ class TagTask(TokenTask[Tagged]):
         return entities.of_words(text, entities.tag_words(words, names, "first"), names)
 
 
+def make_task(model: Model, options: TagOptions, *, usage: Usage | None = None) -> Task[Item, Any, Any, Tagged]:
+    """Makes the task for the model: for a GLiNER model, the search for any labels."""
+    check_model(model)
+    if open_tag.HEAD in model.network.heads:
+        return open_tag.OpenTagTask(model, options, usage=usage)
+    if options.labels is not None or options.threshold is not None or options.nested:
+        name = "labels" if options.labels is not None else "threshold" if options.threshold is not None else "nested"
+        raise ArgumentError(
+            f"{name} is {getattr(options, name)!r:.60}, but {model.source} is not a GLiNER model",
+            hint=f"use a GLiNER model such as urchade/gliner_medium-v2.1, or omit {name} to get the model's own labels",
+        )
+    return TagTask(model, options, usage=usage)
+
+
 @takes_keywords
 def tag(
     model: Model, texts: Item | Iterable[Item | InputError], *, options: TagOptions, call: CallOptions
 ) -> Tagged | Iterator[Tagged | Failure]:
-    """Finds entities in texts, or tags their words, with a token classifier.
+    """Finds entities in texts, or tags their words, with a token classifier, or entities of any types with GLiNER.
 
     Example:
         >>> model = mlxbert.load("dslim/bert-base-NER", task="tag")
@@ -110,8 +125,13 @@ def tag(
     or its most certain token. Windows overlap, and the scores of a token come from the window where it is furthest from
     the edge.
 
+    With `labels`, the model says for each span of words how well each label fits it. The best spans above `threshold`
+    are the entities; they do not overlap, except with `nested`, where one may lie inside another. The score of a span
+    can depend on all labels. Labels that would take more than half of an input are split into groups, each of which is
+    computed with the whole text.
+
     Args:
-        model: A model with a token classifier.
+        model: A model with a token classifier; with `labels`, a GLiNER model.
         texts: One text, or any number of texts. A text can also be a tuple of its words, or, among several texts, a
             list. The words are joined by spaces, and offsets count in the joined text.
         options: See `TagOptions`.
@@ -125,4 +145,4 @@ def tag(
         InputError: The input is neither a text nor words, or is too long with `overflow="error"`.
         ArgumentError: An argument has an invalid value.
     """
-    return one_or_many(TagTask, model, texts, options, call)
+    return one_or_many(make_task, model, texts, options, call)

@@ -67,13 +67,13 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
 
     def prepare(self, item: Item) -> TokenJob:
         """Tokenizes a text or its words; windows overlap by a quarter."""
-        text = _joined(item)
+        text = joined(item)
         tokenizer = self.model.tokenizer
         if self.windowed:
             windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
             windows = iter([self.encode(text)])
-        judged = judged_places(windows)
+        judged = judgedplaces_of(windows)
         together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
         job = TokenJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
         assert job is not None  # even an empty text has a window
@@ -81,7 +81,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
 
     def texts(self, item: Item) -> list[str]:
         """Returns the text, or the joined words."""
-        return [_joined(item)]
+        return [joined(item)]
 
     def read(self, arrays: mx.array, parts: Sequence[tuple[TokenJob, int]]) -> list["Scores"]:
         """Returns the scores (T, C) of each row, for the tokens that are judged in its window."""
@@ -106,11 +106,11 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
 
     def words(self, job: TokenJob, tokens: Iterator[TaggedToken]) -> Iterator[Word]:
         """Yields the words of the item with their tokens."""
-        spans = split_words(job.text) if isinstance(job.item, str) else _places(job.item)
+        spans = split_words(job.text) if isinstance(job.item, str) else places_of(job.item)
         return words_with_tokens(job.text, tokens, spans)
 
 
-def _joined(item: Item) -> str:
+def joined(item: Item) -> str:
     """Returns a text unchanged, or words joined by spaces."""
     if isinstance(item, str):
         return item
@@ -119,7 +119,7 @@ def _joined(item: Item) -> str:
     return " ".join(item)
 
 
-def _places(words: Sequence[str]) -> Iterator[Span]:
+def places_of(words: Sequence[str]) -> Iterator[Span]:
     """Yields the offsets that words have after they are joined by spaces."""
     ends = accumulate(len(word) + 1 for word in words)
     return ((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))

@@ -8,13 +8,14 @@ A GPU chooses kernels, compiles some of them, and caches memory by the shape of 
 larger, most batches are full, and the rows and the length of a batch come from small fixed sets.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import InputError
 from mlxbert.machine.device import gpu_size, mx, on_gpu
-from mlxbert.nn.encoder import Batch, KnownIds
+from mlxbert.nn.encoder import Batch, KnownIds, LabelledWords
 from mlxbert.option_declarations import COUNT
 from mlxbert.text.encoding import Encoding
 
@@ -120,7 +121,21 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
         attention_mask=rows(([1] * len(encoding) for encoding in encodings), 0) != 0 if padded else None,
         token_type_ids=rows((encoding.token_type_ids for encoding in encodings), 0) if last else None,
         ids=ids,
+        labelled_words=_labelled_words(encodings),
     )
+
+
+def _labelled_words(encodings: Sequence[Encoding]) -> LabelledWords | None:
+    """Pads the places of labels and words; returns `None` for inputs that are not made of these."""
+    places = [encoding.labelled_words for encoding in encodings if encoding.labelled_words is not None]
+    if len(places) < len(encodings):
+        return None
+    most_words, most_labels = (max(map(len, rows)) for rows in zip(*places, strict=True))
+    most_words = padded_length(max(most_words, 1), sys.maxsize)
+    words = [row + [-1] * (most_words - len(row)) for row, _ in places]
+    labels = [row + [0] * (most_labels - len(row)) for _, row in places]
+    counts = [len(row) for row, _ in places]
+    return LabelledWords(*(mx.array(values, dtype=mx.int32) for values in (words, counts, labels)))
 
 
 def plan(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

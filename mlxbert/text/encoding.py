@@ -21,6 +21,8 @@ class Encoding:
             16,384 code points, the positions of the tokens after it count only the beginning of the text.
         truncated: Whether the text continues after this input.
         dropped: The number of unknown tokens that were left out (see `without`).
+        labelled_words: In an input that is made of labels and words, the index of the first token of each word (-1 for
+            a word without tokens), and the index of the token before each label.
     """
 
     ids: list[int]
@@ -31,6 +33,7 @@ class Encoding:
     positions: list[int]
     truncated: bool
     dropped: int = 0
+    labelled_words: tuple[list[int], list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -343,7 +343,7 @@ class Tokenizer:
         return ready
 
     def _pieces(self, text: str, encoded: Library) -> Pieces:
-        self._check(text, ids := encoded.ids)
+        self.check(text, ids := encoded.ids)
         offsets = encoded.offsets
         if len(text) >= SIZE and self._between_spaces:  # so that the text can be tokenized in blocks
             return Pieces(ids, offsets, words_between_spaces(text, offsets))
@@ -354,7 +354,8 @@ class Tokenizer:
         with guarded("the vocabulary"):
             return has_words_between_spaces(self._tokenizer)
 
-    def _check(self, text: str, ids: list[int]) -> None:
+    def check(self, text: str, ids: list[int]) -> None:
+        """Raises an error if the model has no word embedding for a token of a text."""
         largest = max(ids, default=0)
         if largest in self._placeholder_ids:
             token = self._tokenizer.id_to_token(largest)
@@ -369,7 +370,7 @@ class Tokenizer:
 
     def _encode(self, text: str, pair: str | None = None, *, special: bool = False) -> Library:
         encoded = self._tokenizer.encode(text, pair, add_special_tokens=special)
-        self._check(text, encoded.ids)
+        self.check(text, encoded.ids)
         return encoded
 
     def split(self, text: str) -> Pieces:

@@ -12,6 +12,7 @@ from mlxbert.weights.families.electra import ELECTRA
 from mlxbert.weights.families.eurobert import EUROBERT
 from mlxbert.weights.families.family import Family, no_family, unknown_family
 from mlxbert.weights.families.gemma3 import GEMMA3
+from mlxbert.weights.families.gliner import as_gliner
 from mlxbert.weights.families.gte import GTE
 from mlxbert.weights.families.jina_v2 import JINA, JINA_NORMED
 from mlxbert.weights.families.jina_v3 import JINA_V3
@@ -47,7 +48,7 @@ def family_of(config: ConfigJson, tensors: Collection[str] = ()) -> tuple[str, F
     if name not in FAMILIES:
         raise unknown_family(config, name, tuple(FAMILIES))
     alike = (family for family in _ALIKE if name in family.class_prefixes and family.recognizes(config, tensors))
-    return name, next(alike, FAMILIES[name])
+    return name, as_gliner(config, next(alike, FAMILIES[name]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,11 @@ def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
     return value
 
 
+# The configuration of a GLiNER model; also the key of `ConfigJson.values` for the keys that do not describe its encoder.
+GLINER_CONFIG, GLINER, _ENCODER = "gliner_config.json", "gliner", "encoder_config"
+GLINER_TOKENS = {"ent_token": "<<ENT>>", "sep_token": "<<SEP>>"}  # the usual values of these keys
+
+
 @dataclass(frozen=True)
 class ConfigJson:
     """The content of a `config.json` and its path. A key with the value `null` counts as missing.
@@ -160,8 +165,13 @@ def google_config(folder: Path) -> tuple[Path, str] | None:
 
 
 def read_config(folder: Path) -> ConfigJson:
-    """Reads the `config.json` of a model folder, or else the configuration of a Google release."""
+    """Reads the `config.json` of a model folder, or else the configuration of a Google release.
+
+    In a folder with a `gliner_config.json`, that file is read instead.
+    """
     path = folder / "config.json"
+    if (folder / GLINER_CONFIG).is_file():
+        return _read_gliner(folder / GLINER_CONFIG, path)
     if path.is_file():
         return ConfigJson(path, read_json(path, ConfigError))
     google = google_config(folder)
@@ -173,3 +183,28 @@ def read_config(folder: Path) -> ConfigJson:
     values = read_json(path, ConfigError)
     added = () if "model_type" in values else ("model_type",)
     return ConfigJson(path, {"model_type": model_type} | values, added=added)
+
+
+def _read_gliner(path: Path, of_encoder: Path) -> ConfigJson:
+    """Reads the configuration of a GLiNER model: the values of its encoder, and the other values in the key `gliner`.
+
+    Older files do not describe the encoder, but name it. Its `config.json` is then expected beside them.
+    """
+    values = read_json(path, ConfigError)
+    own = {key: value for key, value in values.items() if key != _ENCODER}
+    encoder = values.get(_ENCODER)
+    if encoder is None and of_encoder.is_file():
+        encoder = read_json(of_encoder, ConfigError)
+    if not isinstance(encoder, dict):
+        name = own.get("model_name")
+        raise ConfigError(
+            f"{path}: {_ENCODER} is {encoder!r:.60}, expected an object that describes the encoder",
+            hint=f"copy config.json and the tokenizer's files of {name} into the folder" if name else None,
+        )
+    return ConfigJson(path, encoder | {GLINER: own})
+
+
+def gliner_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of a `gliner_config.json` with these values (see `ConfigJson.values`)."""
+    encoder = {key: value for key, value in values.items() if key not in (GLINER, "architectures")}
+    return {**values[GLINER], "vocab_size": values["vocab_size"], _ENCODER: encoder}

@@ -157,6 +157,7 @@ class Snapshot:
         """Returns the `model_type` in the configuration; `None` if no configuration can be read."""
         for path in (
             self.folder / needed_files.CONFIG,
+            self.folder / needed_files.GLINER_CONFIG,
             *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
         ):
             try:

@@ -14,7 +14,7 @@ from typing import Any
 from mlxbert.durable_files import from_json
 from mlxbert.errors import HubError
 from mlxbert.weights.formats import file_names
-from mlxbert.weights.formats.config_json import GOOGLE_CONFIGS
+from mlxbert.weights.formats.config_json import GLINER_CONFIG, GOOGLE_CONFIGS
 from mlxbert.weights.formats.file_names import EXPECTED, NOT_READ, holds_weights
 
 CONFIG, MODULES = "config.json", "modules.json"
@@ -178,9 +178,12 @@ def _weights(
 
 
 def _configs(prefix: str, listed: Collection[str]) -> list[str]:
-    """Returns the configuration of a folder: `config.json`, or otherwise files with the names that Google used."""
-    if prefix + CONFIG in listed:
-        return [prefix + CONFIG]
+    """Returns the configuration of a folder: `config.json`, or otherwise files with the names that Google used.
+
+    For a GLiNER model, it is `gliner_config.json`, and `config.json` if there is one.
+    """
+    if found := [prefix + name for name in (GLINER_CONFIG, CONFIG) if prefix + name in listed]:
+        return found
     patterns = (glob.escape(prefix) + pattern for pattern in GOOGLE_CONFIGS.values())
     return [file for pattern in patterns for file in _matching(listed, pattern)]
 

@@ -14,7 +14,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.durable_files import is_system_file
-from mlxbert.errors import TokenizerError
+from mlxbert.errors import MlxbertError, TokenizerError
+from mlxbert.weights.formats.config_json import GLINER, GLINER_TOKENS
 from mlxbert.weights.formats.static_table import MODULE
 from mlxbert.weights.model_folder import ModelFolder, open_folder
 from mlxbert.weights.tokenizers.added_tokens import add_tokens, collect
@@ -425,6 +426,17 @@ def _read_static(folder: Path, model_type: str) -> TokenizerFiles:
     return TokenizerFiles(tokenizer, special, _spelling(tokenizer), limit, segments=False, static=model_type)
 
 
+def _add_gliner_tokens(folder: ModelFolder, tokenizer: Tokenizer) -> None:
+    """Adds GLiNER's tokens to the vocabulary of its encoder, if the configuration does not say that they are there."""
+    try:
+        own = folder.config_json.nested(GLINER)
+        tokens = ["[FLERT]", *(own.string(key, default=usual) for key, usual in GLINER_TOKENS.items())]
+    except MlxbertError:  # a tokenizer alone, or an invalid configuration, which its reader reports
+        return
+    if own.values and -1 in (own.get("class_token_index", -1), own.get("vocab_size", -1)):
+        tokenizer.add_special_tokens(tokens)
+
+
 def _read(folder: Path, model_folder: ModelFolder) -> TokenizerFiles:
     if model_folder.is_static:
         return _read_static(folder, model_folder.config_json.string("model_type"))
@@ -437,6 +449,7 @@ def _read(folder: Path, model_folder: ModelFolder) -> TokenizerFiles:
         tokenizer, special = _from_tokenizer_json(folder, kind, settings, unchanged=unchanged)
     else:
         tokenizer, special = _from_vocabulary(folder, kind, settings)
+    _add_gliner_tokens(model_folder, tokenizer)
     for key, instead in _LEFT_SETTINGS.items():
         if settings.get(key) == "left":
             _LOG.warning("%s: %s is left, but texts are %s", folder / "tokenizer_config.json", key, instead)

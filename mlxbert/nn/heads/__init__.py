@@ -7,6 +7,7 @@ Shapes: B batch, L length, V vocabulary.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from mlxbert.config import EncoderConfig, Rotary
@@ -19,6 +20,7 @@ from mlxbert.nn.heads import (
     discriminator,
     masked_lm,
     next_sentence,
+    open_entities,
     question_answering,
     sentence_order,
     sequence_classifier,
@@ -34,10 +36,16 @@ HEADS: dict[str, HeadSpec] = {
     "token_classifier": token_classifier.SPEC,
     "question_answering": question_answering.SPEC,
     "discriminator": discriminator.SPEC,
+    "open_entities": open_entities.SPEC,
 }
 
-# The head that each task needs, by the name of the task; `None` where the encoder is enough.
-TASKS: dict[str, str | None] = {spec.task: name for name, spec in HEADS.items() if spec.task} | {"embed": None}
+# The head that each task needs, by the name of the task; `None` where the encoder is enough. A model whose family has
+# another head for the task needs that one (see `head_of`).
+TASKS: dict[str, str | None] = {}
+for _name, _spec in HEADS.items():
+    if _spec.task is not None:
+        TASKS.setdefault(_spec.task, _name)
+TASKS["embed"] = None
 OWN_LAYERS = tuple(spec.own for spec in HEADS.values() if spec.own is not None)
 FINE_TUNED = tuple(name for name, spec in HEADS.items() if spec.peft_type is not None)
 
@@ -52,9 +60,15 @@ def has_own(heads: Iterable[str], labels: Labels | None) -> bool:
     return any(HEADS[head].is_own(labels) for head in heads if head in HEADS)
 
 
+def head_of(task: str, config: EncoderConfig) -> str | None:
+    """Returns the head that a task needs in a model with this configuration; `None` if the encoder is enough."""
+    heads = (name for name, spec in HEADS.items() if spec.task == task and name in config.heads)
+    return next(heads, TASKS[task])
+
+
 def task_parts(task: str, config: EncoderConfig) -> tuple[str, ...]:
     """Returns the optional parts of a model that a task needs: the pooler and heads."""
-    head = TASKS[task]
+    head = head_of(task, config)
     return () if head is None else head_parts(head, config)
 
 
@@ -138,7 +152,8 @@ class Network(nn.Module):
             batch.ids.check(self.encoder.config)
             run = self.encoder
         arrays = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        return run(*arrays, output_attentions=output_attentions)
+        output = run(*arrays, output_attentions=output_attentions)
+        return output if batch.labelled_words is None else replace(output, labelled_words=batch.labelled_words)
 
     def logits(self, head: str, inputs: Batch | EncoderOutput) -> mx.array:
         """Computes the scores of a head.
