@@ -19,10 +19,10 @@ from mlxbert.weights.adapters.task_adapters import own_adapter_folder, read_own_
 from mlxbert.weights.causal_reranker import HEAD, as_classifier
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.family import Family
-from mlxbert.weights.families.gliner import with_stored_vocabulary
+from mlxbert.weights.families.gliner import with_new_rows, with_stored_vocabulary
 from mlxbert.weights.families.registry import Architecture, family_of
 from mlxbert.weights.formats import int8_rows, static_table
-from mlxbert.weights.formats.config_json import ConfigJson
+from mlxbert.weights.formats.config_json import GLINER, ConfigJson
 from mlxbert.weights.formats.file_names import ADAPTER
 from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.quantized import Storage, read_quantization
@@ -49,6 +49,7 @@ class Checkpoint(Architecture):
         plain_family: The family without the classifier that is computed from the decoder (see
             `mlxbert.weights.causal_reranker`).
         adapter: The adapter that is merged into the weights, if any.
+        grows: Whether the word embeddings get rows for new tokens.
     """
 
     folder: Path
@@ -60,6 +61,7 @@ class Checkpoint(Architecture):
     storage: Storage | None
     plain_family: Family
     adapter: "Adapter | None" = None
+    grows: bool = False
 
     def without_weights(self) -> Architecture:
         """Returns only the architecture, which remains valid after the files of the checkpoint are closed.
@@ -80,6 +82,7 @@ class Checkpoint(Architecture):
         A tensor that an adapter changes is merged with the adapter in float32.
         """
         stored, adapter = self.weights.arrays(), self.adapter
+        words = f"{self.family.encoder[0].theirs[0]}.weight" if self.grows else None
 
         def read(plain: str) -> mx.array:
             if adapter is None:
@@ -90,9 +93,9 @@ class Checkpoint(Architecture):
 
         def read_base(plain: str, dtype: mx.Dtype) -> mx.array:
             name = self.names[plain]
-            if self.storage is not None and self.tensors[name].dtype in self.storage.dtypes:
-                return self.storage.expand(stored, name, dtype)
-            return stored[name]
+            packed = self.storage is not None and self.tensors[name].dtype in self.storage.dtypes
+            array = self.storage.expand(stored, name, dtype) if self.storage and packed else stored[name]
+            return with_new_rows(array, self.config.vocab_size) if plain == words else array
 
         return LazyArrays(self.names, read)
 
@@ -229,8 +232,19 @@ def open_checkpoint(opened: Path | ModelFolder) -> Checkpoint:
         storage=storage,
         plain_family=plain_family,
     )
+    if opened.described_by is not None and GLINER in config_json.values:
+        checkpoint = _grown(checkpoint)
     part_names = _names_of_parts(family, config)
     return _with_parts(_with_adapter(checkpoint, opened, part_names), part_names)
+
+
+def _grown(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint of a new GLiNER model, with a row of the word embeddings for each new token."""
+    words = checkpoint.names.get(f"{checkpoint.family.encoder[0].theirs[0]}.weight")
+    if words is None or len(shape := checkpoint.tensors[words].shape) != 2 or shape[0] >= checkpoint.config.vocab_size:
+        return checkpoint
+    grown = replace(checkpoint.tensors[words], shape=(checkpoint.config.vocab_size, shape[1]))
+    return replace(checkpoint, tensors={**checkpoint.tensors, words: grown}, grows=True)
 
 
 def _with_adapter(checkpoint: Checkpoint, folder: ModelFolder, part_names: Mapping[str, set[str]]) -> Checkpoint:

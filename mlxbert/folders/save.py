@@ -17,10 +17,11 @@ from mlxbert.version import __version__
 from mlxbert.weights import save as weights
 from mlxbert.weights.causal_reranker import has_decoder_classifier
 from mlxbert.weights.cross_encoder import activation, gives_probabilities
+from mlxbert.weights.formats.config_json import GLINER
 from mlxbert.weights.hub.needed_files import MODULES, TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
-from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
 from mlxbert.weights.write_sentence_transformers import write_embedder
 
 
@@ -139,6 +140,8 @@ def _write(
     """Writes the weights and the configuration into a folder that already holds the vocabulary and modules."""
     weights.write_weights(tensors, inner, shard_limit)
     changed = _changes(model, tensors, dtype)
+    if model.files.described_by is not None and GLINER in model.architecture.config_json.values:
+        (inner / TOKENIZER_JSON).write_text(model.tokenizer.files.tokenizer.to_str(), encoding="utf-8")
     if model.tokenizer.prompt is not None and has_decoder_classifier(model.architecture):
         (inner / TEMPLATE).write_text(model.tokenizer.prompt.template(), encoding="utf-8")
         if (pad := model.tokenizer.token_id(model.tokenizer.special.get("pad", ""))) is not None:

@@ -136,38 +136,12 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
             window, labels = job.windows[number], job.labels[number]
             scores = scores[: window.end - window.first, :, : len(labels)]
             check_finite([float(scores.sum())])
-            found = self._of_words(scores) if self._facts.span_mode == "token_level" else self._of_spans(scores)
+            found = found_in(scores, self._facts, self.threshold)
             first, (low, high) = window.first, window.judged
             if not job.truncated:
                 found = [each for each in found if low <= first + each[1] < high]
             rows.append([(score, first + start, first + end, labels[label]) for score, start, end, label in found])
         return rows
-
-    def _of_spans(self, scores: "Scores") -> list[tuple[float, int, int, int]]:
-        """Scores of spans (W, S, C) → the spans above the threshold that end within the words."""
-        import numpy as np
-
-        starts, widths, labels = np.nonzero(scores > self.threshold)
-        inside = starts + widths < len(scores)
-        chosen = (array[inside] for array in (scores[starts, widths, labels], starts, starts + widths, labels))
-        return [*zip(*(array.tolist() for array in chosen), strict=True)]
-
-    def _of_words(self, scores: "Scores") -> list[tuple[float, int, int, int]]:
-        """Scores of words (W, 3, C) as first, last and inner words → spans with the lowest score of their words."""
-        import numpy as np
-
-        found = []
-        above = scores > self.threshold
-        for start, label in zip(*(array.tolist() for array in np.nonzero(above[:, 0])), strict=True):
-            lowest = float(scores[start, 0, label])
-            for end in range(start, len(scores)):
-                inner = float(scores[end, 2, label])
-                if inner < self.threshold:
-                    break
-                lowest = min(lowest, inner)
-                if above[end, 1, label]:
-                    found.append((min(lowest, float(scores[end, 1, label])), start, end, label))
-        return found
 
     def result(self, job: OpenTagJob, outputs: Sequence[list[Found]]) -> Tagged:
         """Makes the result: the best spans that do not overlap, in the order of the text."""
@@ -177,6 +151,45 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
             start, end = job.words[first][0], job.words[last][1]
             entities.append(Entity(label, start, end, job.text[start:end], score))
         return Tagged(job.text, tuple(entities), job.truncated)
+
+
+def found_in(scores: "Scores", facts: OpenEntityFacts, threshold: float) -> list[tuple[float, int, int, int]]:
+    """Finds the spans of a window above a threshold.
+
+    Args:
+        scores: The scores of spans (W, S, C), or of words as first, last and inner words (W, 3, C).
+        facts: The settings of the head.
+        threshold: The threshold.
+
+    Returns:
+        For each span, its score, its first and last word, and the index of its label.
+    """
+    import numpy as np
+
+    if facts.span_mode == "token_level":
+        return _spans_of_words(scores, threshold)
+    starts, widths, labels = np.nonzero(scores > threshold)
+    inside = starts + widths < len(scores)
+    chosen = (array[inside] for array in (scores[starts, widths, labels], starts, starts + widths, labels))
+    return [*zip(*(array.tolist() for array in chosen), strict=True)]
+
+
+def _spans_of_words(scores: "Scores", threshold: float) -> list[tuple[float, int, int, int]]:
+    """The score of a span is the lowest score of its words (see `found_in`)."""
+    import numpy as np
+
+    found = []
+    above = scores > threshold
+    for start, label in zip(*(array.tolist() for array in np.nonzero(above[:, 0])), strict=True):
+        lowest = float(scores[start, 0, label])
+        for end in range(start, len(scores)):
+            inner = float(scores[end, 2, label])
+            if inner < threshold:
+                break
+            lowest = min(lowest, inner)
+            if above[end, 1, label]:
+                found.append((min(lowest, float(scores[end, 1, label])), start, end, label))
+    return found
 
 
 def choose(found: Sequence[Found], *, nested: bool) -> list[Found]:

@@ -81,7 +81,7 @@ class LabelledWordEncoder:
                 raise ArgumentError(f"label {label!r:.60} is empty, expected a word or a few")
             if list(labels).count(label) > 1:
                 raise ArgumentError(f"label {label!r:.60} is given twice", hint="give each label once")
-            inside = self._prompt([label])[1:-1]
+            inside = self.prompt([label])[1:-1]
             if not inside:
                 raise ArgumentError(f"label {label!r:.60} has no tokens", hint="use letters")
             if {self._label, self._end} & {*inside}:
@@ -100,7 +100,7 @@ class LabelledWordEncoder:
         groups: list[list[str]] = []
         room = 0
         for label in labels:
-            size = len(self._prompt([label])) - 1
+            size = len(self.prompt([label])) - 1
             if size >= limit:
                 raise ArgumentError(f"label {label!r:.60} has {size - 1} tokens, expected at most {limit - 2}")
             if not groups or size > room:
@@ -136,7 +136,7 @@ class LabelledWordEncoder:
         self._tokenizer.check(" ".join(words), raw.ids)
         return raw.ids, [0 if word is None else word for word in raw.word_ids]
 
-    def _prompt(self, labels: Sequence[str]) -> list[int]:
+    def prompt(self, labels: Sequence[str]) -> list[int]:
         """Returns the token ids before the words: each label after its token, and the token at the end."""
         words = [word for label in labels for word in (self._facts.label_token, label)]
         return self._split([*words, self._facts.end_token])[0]
@@ -151,7 +151,7 @@ class LabelledWordEncoder:
             tokens: The token ids of each word.
             labels: A group of labels.
         """
-        room = self._tokenizer.room(1) - len(self._prompt(labels))
+        room = self._tokenizer.room(1) - len(self.prompt(labels))
         most = self._facts.max_words
         windows: list[WordWindow] = []
         first = judged = 0
@@ -176,7 +176,7 @@ class LabelledWordEncoder:
             labels: The labels.
             truncated: Whether the text continues after these words.
         """
-        prompt = self._prompt(labels)
+        prompt = self.prompt(labels)
         before = self._tokenizer.prompt_length("")
         places = [before + place for place, token in enumerate(prompt) if token == self._label]
         room = self._tokenizer.room(1) - len(prompt)

@@ -69,6 +69,7 @@ def evaluate(
     check_model(model, task, place="second")
     objective = make_objective(task, **options)
     model.require(objective.spec.needs)
+    objective = objective.suited(model)
     objective.check_model(model)
     group = join()
     with group.raise_together():

@@ -139,6 +139,7 @@ def _find_base(asked: FinetuneArguments, chosen: "_Chosen", on_progress: OnProgr
     for data in (asked.train, () if asked.valid is None else asked.valid):
         check_sources(data)
     base = BaseModel(ref=ref, files=find_model(ref, on_progress), packed=chosen.loop.lora is not None)
+    base = replace(base, files=chosen.objective.described(base.files, base.public_name))
     if chosen.loop.lora is not None:
         refuse_adapter(base.files)
     return base

@@ -5,13 +5,14 @@ own keys in the object `gliner`. Names of tensors are those of the package gline
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import ConfigError
 from mlxbert.frozen_dict import FrozenDict
+from mlxbert.machine.device import mx
 from mlxbert.nn.heads.open_entities import MAX_RNN_LAYERS, SPAN_MODES, OpenEntityFacts
 from mlxbert.weights.families import config_reader
 from mlxbert.weights.families.family import Family
@@ -56,12 +57,21 @@ def as_gliner(config: ConfigJson, family: Family) -> Family:
     return replace(
         family,
         facts=facts,
-        prefixes=(_ENCODER,),
+        prefixes=(_ENCODER, *family.prefixes),
         parts={part: table for part, table in family.parts.items() if part == "pooler"} | {HEAD: _table(mode)},
         old_spellings={**family.old_spellings, _LSTM: r"rnn.lstm.\3.\2.\1"},
+        # A new GLiNER model is made from a checkpoint that may have other heads.
+        ignored=(*family.ignored, *_other_heads(family)),
         tied={},
         exported=exported,
     )
+
+
+def _other_heads(family: Family) -> Iterator[str]:
+    """Yields patterns of the names of the family's own heads."""
+    yield from map(re.escape, family.tied)
+    for part, table in family.parts.items():
+        yield from (rf"{re.escape(stem)}\..*" for entry in table for stem in entry.theirs if part != "pooler")
 
 
 def _table(mode: str) -> Table:
@@ -135,3 +145,10 @@ def with_stored_vocabulary(config: ConfigJson, family: Family, tensors: Mapping[
         return config
     return replace(config, values={**config.values, "vocab_size": words.shape[0]})
 
+
+def with_new_rows(table: mx.array, rows: int) -> mx.array:
+    """Appends rows to an embedding table: the mean of its rows, with noise as large as their standard deviation."""
+    wide = table.astype(mx.float32)
+    noise = mx.random.normal((rows - len(table), table.shape[1]), key=mx.random.key(0))
+    fresh = wide.mean(axis=0) + noise * wide.std(axis=0)
+    return mx.concatenate([table, fresh.astype(table.dtype)])

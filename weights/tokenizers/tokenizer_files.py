@@ -427,13 +427,17 @@ def _read_static(folder: Path, model_type: str) -> TokenizerFiles:
 
 
 def _add_gliner_tokens(folder: ModelFolder, tokenizer: Tokenizer) -> None:
-    """Adds GLiNER's tokens to the vocabulary of its encoder, if the configuration does not say that they are there."""
+    """Adds GLiNER's tokens to the vocabulary of its encoder.
+
+    They are missing in a new model, and may be missing if the configuration does not state their ids.
+    """
     try:
         own = folder.config_json.nested(GLINER)
         tokens = ["[FLERT]", *(own.string(key, default=usual) for key, usual in GLINER_TOKENS.items())]
     except MlxbertError:  # a tokenizer alone, or an invalid configuration, which its reader reports
         return
-    if own.values and -1 in (own.get("class_token_index", -1), own.get("vocab_size", -1)):
+    stated = -1 not in (own.get("class_token_index", -1), own.get("vocab_size", -1))
+    if own.values and (folder.described_by is not None or not stated):
         tokenizer.add_special_tokens(tokens)
 
 

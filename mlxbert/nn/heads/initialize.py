@@ -52,7 +52,8 @@ def _weight(name: str, shape: tuple[int, ...], config: EncoderConfig, key: mx.ar
     initialization = config.initialization
     if name == "encoder.embeddings.position.weight" and initialization.sinusoidal_positions:
         return _sinusoids(*shape)
-    std = _std(name, initialization)
+    # Scores of spans are products of the outputs of many layers, which small weights would make tiny.
+    std = (3 * shape[-1]) ** -0.5 if name.startswith("heads.open_entities.") else _std(name, initialization)
     if initialization.cutoff is None:
         drawn = mx.random.normal(shape, scale=std, key=key)
     else:

@@ -26,6 +26,7 @@ from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer
+from mlxbert.weights.model_folder import ModelFolder
 
 Predictions = NDArray[np.floating[Any]] | list[NDArray[np.floating[Any]]]
 
@@ -190,6 +191,15 @@ class Objective(LoopObjective[AnyExample]):
             InputError: A row cannot be used; the message names its location.
         """
         return [row.values for row in rows]
+
+    def described(self, files: ModelFolder, name: str) -> ModelFolder:
+        """Returns the folder of the model that training starts from, with another description if the head needs one.
+
+        Args:
+            files: The folder.
+            name: The name of the model.
+        """
+        return files
 
     def settings(self) -> dict[str, Any]:
         """Returns the objective's own options, keyed by name. A run resumes only with the same options."""

@@ -288,6 +288,14 @@ class Tag(TaskObjective[TagExample]):
                 f"{model.source}: the labels cannot be used", hint="correct id2label in the model's config.json"
             )
 
+    def suited(self, model: Model) -> "Tag":
+        """See `TaskObjective.suited`."""
+        if "open_entities" not in model.network.heads:
+            return self
+        from mlxbert.training.objectives.open_tag import OpenTag
+
+        return OpenTag(**self.given)
+
     def matched(
         self, records: Sequence[TaggedSentence], model: Model
     ) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:

@@ -111,6 +111,7 @@ class TagLearning:
     ] = None
     crf: Annotated[bool, Option("Also learn which tag follows which (a CRF).")] = False
     label_all_pieces: Annotated[bool, Option("Train on all tokens of a word, not just the first.")] = False
+    open: Annotated[bool, Option("Train a model that finds entities of any types by their names (GLiNER).")] = False
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,7 @@ TASKS: Mapping[str, TaskSpec] = {
     ),
     "tag": TaskSpec(
         objective=("tag", "Tag"),
+        variants={"open": ("open_tag", "OpenTag")},
         metrics=(
             *("f1", "precision", "recall", "accuracy"),
             *("macro_f1", "weighted_f1", "macro_precision", "macro_recall"),

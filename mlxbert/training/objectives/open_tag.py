@@ -1,0 +1,250 @@
+"""The objective of finding entities of any types: binary cross-entropy over spans and labels (GLiNER, arXiv:2311.08526).
+
+Each sentence is trained with the types of its entities and a random choice of other types, in random order. Words are
+those that `tag` finds in the text, so that training and use agree.
+
+Shapes: B windows in a batch, W words of a window, S span widths, C labels.
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from mlxbert.data.tagged_sentences import TaggedSentence
+from mlxbert.errors import ArgumentError
+from mlxbert.labels.labels import Labels
+from mlxbert.labels.schemes import decode, encode
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.encoder import Batch
+from mlxbert.nn.heads import Network
+from mlxbert.nn.heads.open_entities import OpenEntityFacts
+from mlxbert.tasks.open_tag import HEAD, THRESHOLD, choose, found_in
+from mlxbert.text.batch import make_batch
+from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
+from mlxbert.text.words import Span
+from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
+from mlxbert.training.objectives.tag import Tag
+from mlxbert.training.objectives.task_objective import Origin
+from mlxbert.training.scores.tag_scores import Prediction, tag_metrics, tally
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.new_gliner import as_new_gliner
+
+_MOST_TYPES = 25  # types of entities in an input, as in gliner
+
+
+@dataclass(frozen=True)
+class OpenTagExample(Example):
+    """A window of a sentence; its `target` has the first word, the last word and the type of each entity.
+
+    Attributes:
+        record: The sentence.
+        number: The index of this window among the sentence's windows.
+        words: The offsets of the window's words.
+        tokens: The token ids of each of these words.
+        judged: The first and the last index + 1 of the words with which predicted spans of this window may begin.
+    """
+
+    record: TaggedSentence
+    number: int
+    words: Sequence[Span]
+    tokens: Sequence[Sequence[int]]
+    judged: tuple[int, int]
+
+
+class OpenTag(Tag):
+    """Finding entities of any types.
+
+    Attributes:
+        types: The types of entities in the records.
+    """
+
+    head = HEAD
+    pure = False
+    types: tuple[str, ...] = ()
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name in ("crf", "label_all_pieces"):
+            if getattr(self.learning, name):
+                raise ArgumentError(f"{name} cannot be combined with open, which trains spans of words")
+
+    def described(self, files: ModelFolder, name: str) -> ModelFolder:
+        """Returns the model as one of GLiNER's kind, without a trained head unless it is one already."""
+        return as_new_gliner(files, name)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Objective.settings`."""
+        return super().settings() | {"open": True}
+
+    def facts(self) -> dict[str, str]:
+        """See `TaskObjective.facts`."""
+        return super().facts() | {"method": "any types of entities (open)"}
+
+    def start(self, source: Origin) -> None:
+        """See `TaskObjective.start`."""
+
+    def read(self, rows: Any) -> list[TaggedSentence]:
+        """Reads sentences; raises ArgumentError if their tags mark no entities."""
+        records = super().read(rows)
+        if self.scheme == "plain":
+            raise ArgumentError("the tags mark no entities, which open needs", hint="omit open, or use spans")
+        return records
+
+    def check_valid(self, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence]) -> None:
+        """Accepts any types: that is the point."""
+
+    def heads(self, records: Sequence[TaggedSentence]) -> Mapping[str, Labels | None]:
+        """Returns the head for any types, and stores the types of the records."""
+        self._set_types(records)
+        return {HEAD: None}
+
+    def _set_types(self, records: Sequence[TaggedSentence]) -> None:
+        self.types = tuple(sorted({kind for record in records for kind, _, _ in decode(record.tags, self.scheme)}))
+        self.labels = Labels(("O", *(f"B-{kind}" for kind in self.types)))
+
+    def bind(self, model: Model) -> None:
+        """Stores the tokenizer of a GLiNER model."""
+        labels = self.labels if self.types else None
+        super(Tag, self).bind(model)
+        if labels is not None:
+            self.labels = labels
+        self.facts_of_head = cast(OpenEntityFacts, self.config.heads[HEAD])
+        self._encoder = LabelledWordEncoder(self.tokenizer, self.facts_of_head)
+
+    def tuned(self, part: Split, predictions: Predictions) -> Labels:
+        """Returns the labels of the configuration, which this head does not use."""
+        return self.config.labels or Labels()
+
+    def check_model(self, model: Model) -> None:
+        """See `TaskObjective.check_model`."""
+
+    def matched(self, records: Sequence[TaggedSentence], model: Model) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:
+        """Returns the records; the model is asked for all of their types."""
+        self._set_types(records)
+        return records, {}
+
+    def prepare(self, record: TaggedSentence) -> OpenTagExample:  # type: ignore[override]
+        """Returns the first window of a sentence."""
+        return self.examples(record)[0]
+
+    def examples(self, record: TaggedSentence) -> list[OpenTagExample]:  # type: ignore[override]
+        """Splits a sentence into windows. Their `encoding` has all types, or as many as fit."""
+        words = [*words_of(record.text)]
+        tokens = self._encoder.words(record.text, words)
+        group = self._encoder.groups(self.types)[0] if self.types else ["entity"]
+        firsts, lasts = {span[0]: n for n, span in enumerate(words)}, {span[1]: n for n, span in enumerate(words)}
+        entities = [
+            (firsts.get(record.offsets[start][0], -1), lasts.get(record.offsets[end - 1][1], -1), kind)
+            for kind, start, end in decode(record.tags, self.scheme)
+        ]
+        examples = []
+        for window in self._encoder.windows(tokens, group):
+            part, judged = slice(window.first, window.end), tuple(place - window.first for place in window.judged)
+            target = [
+                (first - window.first, last - window.first, kind)
+                for first, last, kind in entities
+                if window.first <= first <= last < window.end
+            ]
+            encoding = self._encoder.encode(tokens[part], group)
+            examples.append(
+                OpenTagExample(encoding, target, record, len(examples), words[part], tokens[part], (judged[0], judged[1]))
+            )
+        return examples
+
+    def tokens(self, example: OpenTagExample) -> Iterable[int]:  # type: ignore[override]
+        """See `LoopObjective.tokens`."""
+        return {*example.encoding.ids, *self._encoder.prompt(self.types)}
+
+    def collate(self, examples: Sequence[OpenTagExample], rng: random.Random) -> TrainBatch:  # type: ignore[override]
+        """Chooses the types of each input. The targets are 1 for an entity, else 0, and the mask of the loss.
+
+        Both are (B, W, S, C), or (B, W, 3, C) if words are scored.
+        """
+        encodings, rows = [], []
+        for example in examples:
+            types = self._choose_types(example, rng)
+            encodings.append(self._encoder.encode(example.tokens, types))
+            rows.append((example, types))
+        inputs = make_batch(encodings, self.config)
+        assert inputs.labelled_words is not None
+        of_words = self.facts_of_head.span_mode == "token_level"
+        width = 3 if of_words else self.facts_of_head.max_width
+        shape = (len(examples), inputs.labelled_words.words.shape[1], width, inputs.labelled_words.labels.shape[1])
+        targets, mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        for row, (example, types) in enumerate(rows):
+            count = len(example.words)
+            for size in range(width):
+                mask[row, : count if of_words else max(count - size, 0), size, : len(types)] = 1
+            for first, last, kind in example.target:
+                if of_words:
+                    label = types.index(kind)
+                    targets[row, first, 0, label] = targets[row, last, 1, label] = 1
+                    targets[row, first : last + 1, 2, label] = 1
+                elif last - first < width:
+                    targets[row, first, last - first, types.index(kind)] = 1
+        return TrainBatch(inputs, (mx.array(targets), mx.array(mask), mx.array(sum(len(e.words) for e in examples))))
+
+    def _choose_types(self, example: OpenTagExample, rng: random.Random) -> list[str]:
+        present = sorted({kind for _, _, kind in example.target})
+        others = [kind for kind in self.types if kind not in present]
+        least = 0 if present else 1
+        others = rng.sample(others, rng.randint(min(least, len(others)), min(len(others), _MOST_TYPES)))
+        types = [*present, *others]
+        rng.shuffle(types)
+        return self._encoder.groups(types)[0] if not present else types
+
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array]:
+        """Returns the sum of the losses of all spans and labels, and the number of words."""
+        targets, mask, words = batch.targets
+        logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
+        return (_cross_entropies(logits, targets) * mask).sum(), mx.maximum(words.astype(mx.float32), 1e-9)
+
+    def predict(self, network: Network, inputs: Batch) -> mx.array:
+        """Computes logits, float32 (B, W, S, C)."""
+        return network.logits(HEAD, inputs).astype(mx.float32)
+
+    def metrics(self, examples: Sequence[OpenTagExample], predictions: Predictions) -> dict[str, float]:  # type: ignore[override]
+        """See `mlxbert.training.scores.tag_scores`."""
+        decoded = [*self._predicted(examples, predictions)]
+        expected = [example.record.tags for example in examples if not example.number]
+        return tag_metrics(tally(expected, [prediction.tags for prediction in decoded], self.scheme), self.scheme)
+
+    def _predicted(self, examples: Sequence[OpenTagExample], predictions: Predictions) -> Iterator[Prediction]:  # type: ignore[override]
+        """Yields the predicted tags of each sentence; a span covers the words of the record that it touches."""
+        found: list[tuple[float, int, int, str]] = []
+        for number, (example, logits) in enumerate(zip(examples, predictions, strict=True)):
+            labels = self._encoder.groups(self.types)[0] if self.types else ["entity"]
+            scores = 1 / (1 + np.exp(-np.asarray(logits, np.float64)[: len(example.words), :, : len(labels)]))
+            low, high = example.judged
+            found += [
+                (score, example.words[first][0], example.words[last][1], labels[label])
+                for score, first, last, label in found_in(scores, self.facts_of_head, THRESHOLD)
+                if low <= first < high
+            ]
+            if number + 1 == len(examples) or not examples[number + 1].number:
+                yield self._tags(example.record, found)
+                found = []
+
+    def _tags(self, record: TaggedSentence, found: Sequence[tuple[float, int, int, str]]) -> Prediction:
+        starts = [start for start, _ in record.offsets]
+        spans = [
+            (score, bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1, kind)
+            for score, start, end, kind in found
+        ]
+        chosen = choose(spans, nested=False)
+        confidences = [1.0] * len(starts)
+        for score, first, last, _ in chosen:
+            confidences[first : last + 1] = [score] * (last + 1 - first)
+        tags = encode([(kind, first, last + 1) for _, first, last, kind in chosen], len(starts), self.scheme)
+        return Prediction(tags, confidences)
+
+
+def _cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
+    """Returns the binary cross-entropy of each logit."""
+    return mx.maximum(logits, 0) - logits * targets + mx.log1p(mx.exp(-mx.abs(logits)))
+
