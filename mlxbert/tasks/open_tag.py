@@ -206,19 +206,13 @@ def choose(found: Sequence[Found], *, nested: bool) -> list[Found]:
     for each in sorted(found, key=lambda each: -each[0]):
         _, first, last, _ = each
         others = (
-            (start, end)
-            for start in range(first - longest, last + 1)
-            for end in ends.get(start, ())
-            if end >= first
+            (start, end) for start in range(first - longest, last + 1) for end in ends.get(start, ()) if end >= first
         )
         inside = lambda a, b: a[0] <= b[0] and b[1] <= a[1]  # noqa: E731
         span = (first, last)
-        if any(
-            not nested or other == span or not (inside(other, span) or inside(span, other)) for other in others
-        ):
+        if any(not nested or other == span or not (inside(other, span) or inside(span, other)) for other in others):
             continue
         chosen.append(each)
         ends.setdefault(first, []).append(last)
         longest = max(longest, last - first)
     return sorted(chosen, key=lambda each: each[1])
-

@@ -220,7 +220,9 @@ class TagOptions(WindowedOptions):
     ] = None
     threshold: Annotated[
         float | None,
-        Option("Lowest probability of an entity. Of GLiNER models.", usual="0.5", panel="Any labels", bounds=Bounds(0, 1)),
+        Option(
+            "Lowest probability of an entity. Of GLiNER models.", usual="0.5", panel="Any labels", bounds=Bounds(0, 1)
+        ),
     ] = None
     nested: Annotated[bool, Option("Also find entities inside others. Of GLiNER models.", panel="Any labels")] = False
 

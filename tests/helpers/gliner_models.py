@@ -14,8 +14,10 @@ TEXTS = (
     "He bought 2,500 bottles - of milk (cold) at well-known stores; in_side 2019, she said!",
     "caf\u00e9",
 )
+THRESHOLDS = 0.35, 0.5
+FROZEN = "bert", "bert-marker", "deberta-v3-tokens", "modernbert"  # the kinds in tests/tasks/gliner_goldens
 _ENCODER: dict[str, Any] = {
-    "hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 32,
+    "hidden_size": 24, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 20,
     "max_position_embeddings": 160, "layer_norm_eps": 0.01, "initializer_range": 0.3,
 }  # fmt: skip
 # By name: the encoder, and GLiNER's own keys.
@@ -34,7 +36,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make(folder: Path, kind: str, *, safe: bool = True, scale: float = 1.5, seed: int = 0) -> Any:
+def make(folder: Path, kind: str, *, safe: bool = True, scale: float = 2.0, seed: int = 0) -> Any:
     """Saves a model of a kind with random weights into a folder; returns the model of gliner.
 
     `scale` is the factor of the weights of the head, so that scores are not all near a half.
@@ -85,7 +87,10 @@ def tokenizer_files(folder: Path, encoder: str) -> None:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=330, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+            vocab_size=330,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
         )
     else:
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -114,5 +119,5 @@ def _facts(encoder: str) -> dict[str, Any]:
     if encoder == "modernbert":
         return special | {"local_attention": 16, "global_attn_every_n_layers": 2, "norm_eps": 0.01}
     if encoder == "distilbert":
-        return {"dim": 24, "n_heads": 3, "n_layers": 2, "hidden_dim": 32, "pad_token_id": 0}
+        return {"dim": 24, "n_heads": 3, "n_layers": 2, "hidden_dim": 20, "pad_token_id": 0}
     return {"type_vocab_size": 2, "pad_token_id": 0, "embedding_size": 12}

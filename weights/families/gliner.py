@@ -107,9 +107,11 @@ def _read(config: ConfigJson, encoder: EncoderConfig) -> OpenEntityFacts:
     own = config.nested(GLINER)
     for key, kind in _OTHERS.items():
         if own.get(key):
-            raise ConfigError(f"{config.path}: {key} is {own.get(key)!r:.60}: {kind}, which mlxbert does not run", _HINT)
+            message = f"{config.path}: {key} is {own.get(key)!r:.60}, as in {kind}, which mlxbert does not run"
+            raise ConfigError(message, hint=_HINT)
     if own.get("model_type", _RUNS[0]) not in _RUNS:
-        raise ConfigError(f"{config.path}: model_type is {own.get('model_type')!r:.60}, which mlxbert does not run", _HINT)
+        kind = own.get("model_type")
+        raise ConfigError(f"{config.path}: model_type is {kind!r:.60}, which mlxbert does not run", hint=_HINT)
     own.only("subtoken_pooling", "first", "mlxbert takes the first token of a word")
     own.only("words_splitter_type", "whitespace", "mlxbert splits texts into words as 'whitespace' does")
     mode = own.choice("span_mode", SPAN_MODES, "markerV0")

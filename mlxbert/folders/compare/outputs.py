@@ -82,7 +82,9 @@ def _network_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str])
     first, second = both
     differences = {}
     for name in (_HIDDEN, *heads):
-        if first[0][name].shape[-1:] == second[0][name].shape[-1:]:
+        if all(
+            x.shape[1:] == y.shape[1:] and x.shape[-1:] == y.shape[-1:] for x, y in ((first[0][name], second[0][name]),)
+        ):
             differences[name] = max(_apart(x[name], y[name]) for x, y in zip(first, second, strict=True))
     hidden = differences.pop(_HIDDEN, None)
     choices = {name: _same_choices(name, [x[name] for x in first], [y[name] for y in second]) for name in differences}

@@ -123,7 +123,9 @@ class OpenTag(Tag):
     def check_model(self, model: Model) -> None:
         """See `TaskObjective.check_model`."""
 
-    def matched(self, records: Sequence[TaggedSentence], model: Model) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:
+    def matched(
+        self, records: Sequence[TaggedSentence], model: Model
+    ) -> tuple[Sequence[TaggedSentence], Mapping[str, int]]:
         """Returns the records; the model is asked for all of their types."""
         self._set_types(records)
         return records, {}
@@ -152,7 +154,9 @@ class OpenTag(Tag):
             ]
             encoding = self._encoder.encode(tokens[part], group)
             examples.append(
-                OpenTagExample(encoding, target, record, len(examples), words[part], tokens[part], (judged[0], judged[1]))
+                OpenTagExample(
+                    encoding, target, record, len(examples), words[part], tokens[part], (judged[0], judged[1])
+                )
             )
         return examples
 
@@ -247,4 +251,3 @@ class OpenTag(Tag):
 def _cross_entropies(logits: mx.array, targets: mx.array) -> mx.array:
     """Returns the binary cross-entropy of each logit."""
     return mx.maximum(logits, 0) - logits * targets + mx.log1p(mx.exp(-mx.abs(logits)))
-

@@ -1,0 +1,249 @@
+"""Tagging with any labels: the numbers of the package gliner, windows, groups of labels, and bad models."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxbert
+from mlxbert.errors import ArgumentError, CheckpointError, ConfigError, InputError, MlxbertError, TokenizerError
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.tasks import open_tag
+from mlxbert.tasks.options import TagOptions
+from tests.helpers.gliner_models import FROZEN, LABELS, TEXTS, THRESHOLDS
+
+GOLDENS = Path(__file__).parent / "gliner_goldens"
+LONG = " ".join(TEXTS) * 12
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Model]:
+    return {kind: mlxbert.load(GOLDENS / kind, dtype="float32", device="cpu") for kind in FROZEN}
+
+
+def _found(model: Model, text: Any, **options: Any) -> list[tuple[str, int, int, float]]:
+    result = mlxbert.tag(model, text, **{"labels": LABELS, **options})
+    return [(entity.label, entity.start, entity.end, entity.score) for entity in result.entities]
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_entities_are_those_of_gliner(models: dict[str, Model], kind: str) -> None:
+    expected = json.loads((GOLDENS / kind / "entities.json").read_text(encoding="utf-8"))
+    for threshold in THRESHOLDS:
+        for nested in (False, True):
+            rows = expected[f"{threshold} {nested}"]
+            assert sum(map(len, rows)) or threshold == 0.5
+            for text, row in zip(TEXTS, rows, strict=True):
+                found = _found(models[kind], text, threshold=threshold, nested=nested)
+                assert [each[:3] for each in found] == [tuple(each[:3]) for each in row]
+                assert [each[3] for each in found] == pytest.approx([each[3] for each in row], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_results_do_not_depend_on_the_batch(models: dict[str, Model], kind: str) -> None:
+    alone = [_found(models[kind], text, threshold=0.35) for text in TEXTS]
+    together = mlxbert.tag(models[kind], [*TEXTS, "", "  "], labels=LABELS, threshold=0.35, batch_tokens=400)
+    for found, result in zip([*alone, [], []], together, strict=True):
+        assert [each[:3] for each in found] == [(entity.label, entity.start, entity.end) for entity in result.entities]
+        assert [each[3] for each in found] == pytest.approx([entity.score for entity in result.entities], abs=1e-5)
+
+
+def test_offsets_count_in_the_text_and_words_are_joined_by_spaces(models: dict[str, Model]) -> None:
+    result = mlxbert.tag(models["bert"], TEXTS[0], labels=LABELS, threshold=0.35)
+    assert all(TEXTS[0][entity.start : entity.end] == entity.text for entity in result.entities)
+    words = mlxbert.tag(models["bert"], ("Ada Lovelace", "met", "Babbage"), labels=LABELS, threshold=0)
+    assert words.text == "Ada Lovelace met Babbage"
+    assert {entity.start for entity in words.entities} <= {0, 13, 17}
+
+
+def test_each_span_of_a_long_text_is_judged_once(models: dict[str, Model]) -> None:
+    model = models["bert"]  # spans of 4 words, 40 words in an input
+    task = open_tag.OpenTagTask(model, TagOptions(labels=("person",), threshold=0.0))
+    job = task.prepare(LONG)
+    assert len(job.windows) > 3
+    starts = [place for window in job.windows for place in range(*window.judged)]
+    assert starts == [*range(len(job.words))]
+    widest = model.config.heads["open_entities"].max_width  # type: ignore[attr-defined]
+    for window in job.windows:
+        assert window.first <= window.judged[0]
+        assert min(window.judged[1] - 1 + widest, len(job.words)) <= window.end
+        assert window.end - window.first <= 40
+    assert max(map(len, job.encodings)) <= model.tokenizer.max_length
+    spans = [(first, last) for output in next(iter([[*task.outputs([job])][0]])) for _, first, last, _ in output]
+    assert len(spans) == len({*spans}) == sum(min(widest, len(job.words) - word) for word in range(len(job.words)))
+
+
+def test_scores_at_the_edge_of_a_window_are_those_of_the_window_with_more_context(models: dict[str, Model]) -> None:
+    short = " ".join(LONG.split()[:12])
+    task = open_tag.OpenTagTask(models["bert"], TagOptions(labels=LABELS))
+    assert len(task.prepare(short).windows) == 1
+    assert len(task.prepare(LONG).windows) > 1
+
+
+def test_overlong_texts_are_truncated_or_refused_on_request(models: dict[str, Model]) -> None:
+    result = mlxbert.tag(models["bert"], LONG, labels=LABELS, overflow="truncate", threshold=0.0)
+    assert result.truncated and max(entity.end for entity in result.entities) < len(LONG) / 2
+    with pytest.raises(InputError, match="40"):
+        mlxbert.tag(models["bert"], LONG, labels=LABELS, overflow="error")
+
+
+def test_many_labels_are_split_into_groups_that_leave_room(models: dict[str, Model]) -> None:
+    model = models["bert"]
+    labels = [f"label {number}" for number in range(60)]
+    task = open_tag.OpenTagTask(model, TagOptions(labels=tuple(labels)))
+    job = task.prepare(TEXTS[0])
+    assert [label for group in dict.fromkeys(map(tuple, job.labels)) for label in group] == labels
+    assert len({*map(tuple, job.labels)}) > 1
+    assert max(map(len, job.encodings)) <= model.tokenizer.max_length
+    found = _found(model, TEXTS[0], labels=labels, threshold=0.0, nested=True)
+    assert len({each[0] for each in found}) > 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (("a", "a"), "twice"), (("",), "empty"), (("person", " "), "empty"), (("a<<ENT>>b",), "ENT"),
+        (("<<SEP>>",), "SEP"), (("long " * 200,), "tokens"), (("\x00\x01",), "tokens"),
+    ],
+)  # fmt: skip
+def test_bad_labels_are_refused(models: dict[str, Model], labels: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(ArgumentError, match=expected):
+        mlxbert.tag(models["bert"], TEXTS[0], labels=labels)
+
+
+def test_a_gliner_model_needs_labels_and_a_tagger_refuses_them(models: dict[str, Model]) -> None:
+    with pytest.raises(ArgumentError) as error:
+        mlxbert.tag(models["bert"], TEXTS[0])
+    assert error.value.hint is not None and "labels=" in error.value.hint
+    with pytest.raises(ArgumentError, match="aggregation"):
+        mlxbert.tag(models["bert"], TEXTS[0], labels=LABELS, aggregation="first")
+    tagger = mlxbert.load(new_heads={"token_classifier": mlxbert.Labels(("O", "B-PER"))})
+    for options in ({"labels": LABELS}, {"threshold": 0.3}, {"nested": True}):
+        with pytest.raises(ArgumentError, match="GLiNER"):
+            mlxbert.tag(tagger, TEXTS[0], **options)
+
+
+def test_a_word_that_marks_labels_is_refused(models: dict[str, Model]) -> None:
+    with pytest.raises(InputError, match="ENT"):
+        mlxbert.tag(models["bert"], ("Ada", "<<ENT>>"), labels=LABELS)
+    assert mlxbert.tag(models["bert"], "Ada <<ENT>> Lovelace", labels=LABELS).text
+
+
+def test_nested_spans_lie_inside_each_other_and_flat_ones_do_not_overlap() -> None:
+    found = [(0.9, 2, 5, "a"), (0.8, 3, 4, "b"), (0.7, 4, 7, "c"), (0.6, 8, 8, "d"), (0.5, 2, 5, "e"), (0.4, 0, 9, "f")]
+    assert open_tag.choose(found, nested=False) == [found[0], found[3]]
+    assert open_tag.choose(found, nested=True) == [found[5], found[0], found[1], found[3]]
+
+
+def _edited(folder: Path, kind: str, edit: Callable[[dict[str, Any]], None]) -> Path:
+    shutil.copytree(GOLDENS / kind, folder)
+    path = folder / "gliner_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    edit(config)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"labels_encoder": "BAAI/bge-small-en-v1.5"}, "bi-encoder"), ({"labels_decoder": "gpt2"}, "writes labels"),
+        ({"relations_layer": "gcn"}, "relations"), ({"fuse_layers": True}, "layers"),
+        ({"post_fusion_schema": "l2l-l2t"}, "attention"), ({"span_mode": "conv_share"}, "span_mode"),
+        ({"model_type": "gliner_streaming_span"}, "gliner_streaming_span"), ({"subtoken_pooling": "mean"}, "first"),
+        ({"words_splitter_type": "spacy"}, "spacy"), ({"max_width": 0}, "max_width"), ({"hidden_size": "16"}, "hidden_size"),
+        ({"class_token_index": 10**6}, "class_token_index"), ({"encoder_config": None}, "encoder_config"),
+        ({"encoder_config": {"model_type": "t5"}}, "t5"), ({"dropout": 2}, "dropout"),
+    ],
+)  # fmt: skip
+def test_other_layouts_are_refused_by_name(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
+    folder = _edited(tmp_path / "model", "bert", lambda config: config.update(change))
+    with pytest.raises(ConfigError, match=expected):
+        mlxbert.load(folder)
+
+
+def test_a_wrong_label_token_is_refused(tmp_path: Path) -> None:
+    folder = _edited(tmp_path / "model", "bert", lambda config: config.update(class_token_index=5))
+    with pytest.raises(TokenizerError, match="class_token_index is 5"):
+        mlxbert.tag(mlxbert.load(folder), TEXTS[0], labels=LABELS)
+    folder = _edited(tmp_path / "other", "bert", lambda config: config.update(ent_token="<<X>>"))
+    with pytest.raises(TokenizerError, match="<<X>>"):
+        mlxbert.tag(mlxbert.load(folder), TEXTS[0], labels=LABELS)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["rnn.lstm.weight_hh_l0_reverse", "span_rep_layer.span_rep_layer.out_project.3.bias", "prompt_rep_layer.0.weight"],
+)
+def test_a_missing_tensor_is_named(tmp_path: Path, missing: str) -> None:
+    shutil.copytree(GOLDENS / "bert", folder := tmp_path / "model")
+    arrays = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(arrays, dict)
+    mx.save_safetensors(str(folder / "model.safetensors"), {name: a for name, a in arrays.items() if name != missing})
+    with pytest.raises(CheckpointError, match=r"is missing"):
+        mlxbert.load(folder, task="tag")
+
+
+def test_an_unknown_tensor_and_another_mode_are_refused(tmp_path: Path) -> None:
+    folder = _edited(tmp_path / "model", "bert", lambda config: config.update(span_mode="marker"))
+    with pytest.raises(MlxbertError):
+        mlxbert.load(folder, task="tag")
+    folder = _edited(tmp_path / "deep", "bert", lambda config: config.update(num_rnn_layers=2))
+    with pytest.raises(CheckpointError, match="missing"):
+        mlxbert.load(folder, task="tag")
+
+
+def test_an_older_folder_gets_the_tokens_and_the_size_of_the_vocabulary(tmp_path: Path) -> None:
+    """Older files name the encoder; its config.json and tokenizer stand beside them, without GLiNER's tokens."""
+    expected = _found(mlxbert.load(GOLDENS / "bert", dtype="float32"), TEXTS[0], threshold=0.35)
+    folder = tmp_path / "model"
+
+    def edit(config: dict[str, Any]) -> None:
+        encoder = config.pop("encoder_config") | {"vocab_size": 7}
+        (folder / "config.json").write_text(json.dumps(encoder), encoding="utf-8")
+        del config["class_token_index"], config["vocab_size"], config["model_type"]
+
+    _edited(folder, "bert", edit)
+    path = folder / "tokenizer.json"
+    vocabulary = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary["added_tokens"] = [token for token in vocabulary["added_tokens"] if "<<" not in token["content"]][:-1]
+    path.write_text(json.dumps(vocabulary), encoding="utf-8")
+    assert _found(mlxbert.load(folder, dtype="float32"), TEXTS[0], threshold=0.35) == expected
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_saved_and_converted_folders_give_the_same_entities(
+    tmp_path: Path, kind: str, models: dict[str, Model]
+) -> None:
+    expected = _found(models[kind], TEXTS[1], threshold=0.35)
+    mlxbert.save(models[kind], tmp_path / "saved")
+    assert _found(mlxbert.load(tmp_path / "saved", dtype="float32"), TEXTS[1], threshold=0.35) == expected
+    assert not (tmp_path / "saved" / "config.json").exists()
+    written = json.loads((tmp_path / "saved" / "gliner_config.json").read_text(encoding="utf-8"))
+    stated = json.loads((GOLDENS / kind / "gliner_config.json").read_text(encoding="utf-8"))
+    assert {key: written[key] for key in stated if key != "encoder_config"} == {
+        key: value for key, value in stated.items() if key != "encoder_config"
+    }
+    stored = mx.load(str(tmp_path / "saved" / "model.safetensors"))
+    original = mx.load(str(GOLDENS / kind / "model.safetensors"))
+    assert isinstance(stored, dict) and isinstance(original, dict)
+    assert {name: a.shape for name, a in original.items() if "pooler" not in name and "position_ids" not in name} == {
+        name: a.shape for name, a in stored.items() if "pooler" not in name
+    }
+
+
+def test_inspect_names_the_task(models: dict[str, Model]) -> None:
+    about = mlxbert.inspect(GOLDENS / "deberta-v3-tokens")
+    assert "tag" in about.tasks and about.parts["open_entities"].problem is None
+    assert about.parameters["open_entities"] > 0
+
+
+def test_verify_compares_the_head(tmp_path: Path) -> None:
+    same = mlxbert.verify(GOLDENS / "bert", GOLDENS / "bert")
+    assert same.agree and same.outputs.heads["open_entities"] == 0
+    other = mlxbert.verify(GOLDENS / "bert", GOLDENS / "bert-marker")
+    assert not other.agree
