@@ -829,10 +829,11 @@ def similarity_pairs(
 def tag(  # type: ignore[overload-overlap]
     model: Model, texts: str | tuple[str, ...], *,
     aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    labels: Iterable[str] | None = None, threshold: float | None = None, nested: bool = False,
     overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
 ) -> Tagged:
-    """Finds entities in texts, or tags their words, with a token classifier.
+    """Finds entities in texts, or tags their words, with a token classifier, or entities of any types with GLiNER.
 
     Example:
         >>> model = mlxbert.load("dslim/bert-base-NER", task="tag")
@@ -847,12 +848,20 @@ def tag(  # type: ignore[overload-overlap]
     or its most certain token. Windows overlap, and the scores of a token come from the window where it is furthest from
     the edge.
 
+    With `labels`, the model says for each span of words how well each label fits it. The best spans above `threshold`
+    are the entities; they do not overlap, except with `nested`, where one may lie inside another. The score of a span
+    can depend on all labels. Labels that would take more than half of an input are split into groups, each of which is
+    computed with the whole text.
+
     Args:
-        model: A model with a token classifier.
+        model: A model with a token classifier; with `labels`, a GLiNER model.
         texts: One text, or any number of texts. A text can also be a tuple of its words, or, among several texts, a
             list. The words are joined by spaces, and offsets count in the joined text.
         aggregation: How to join tokens into words. Values as in transformers; by default, words are tagged as in
             training. One of `none`, `simple`, `first`, `average`, `max`.
+        labels: Types of entities to find. Needs a GLiNER model.
+        threshold: Lowest probability of an entity. Of GLiNER models. Default: 0.5. From 0 to 1.
+        nested: Also find entities inside others. Of GLiNER models. Default: False.
         overflow: Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.
             Default: `window`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
@@ -872,6 +881,7 @@ def tag(  # type: ignore[overload-overlap]
 def tag(
     model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *,
     aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    labels: Iterable[str] | None = None, threshold: float | None = None, nested: bool = False,
     overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Tagged]: ...
@@ -879,6 +889,7 @@ def tag(
 def tag(
     model: Model, texts: Iterable[str | tuple[str, ...] | InputError], *,
     aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+    labels: Iterable[str] | None = None, threshold: float | None = None, nested: bool = False,
     overflow: Literal["window", "truncate", "error"] = "window", batch_tokens: int | None = None,
     usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Tagged | Failure]: ...

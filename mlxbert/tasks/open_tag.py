@@ -5,7 +5,7 @@ Shapes: B batch, W words of a window, S span widths, C labels of a group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, TooLongError
 from mlxbert.machine.device import mx
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Scores = NDArray[np.float32]
+    Scores = NDArray[np.floating[Any]]
 
 HEAD = "open_entities"
 THRESHOLD = 0.5

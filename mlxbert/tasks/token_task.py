@@ -73,7 +73,7 @@ class TokenTask(Task[Item, TokenJob, "Scores", Result]):
             windows = text_windows(tokenizer, text, stride=tokenizer.max_length // 4)
         else:
             windows = iter([self.encode(text)])
-        judged = judgedplaces_of(windows)
+        judged = judged_places(windows)
         together = max((self.batch_tokens or default_batch_tokens()) // tokenizer.max_length, 1)
         job = TokenJob(item, [], False, text, [], iter(lambda: [*islice(judged, together)], [])).following()
         assert job is not None  # even an empty text has a window

@@ -73,7 +73,7 @@ def test_each_span_of_a_long_text_is_judged_once(models: dict[str, Model]) -> No
         assert min(window.judged[1] - 1 + widest, len(job.words)) <= window.end
         assert window.end - window.first <= 40
     assert max(map(len, job.encodings)) <= model.tokenizer.max_length
-    spans = [(first, last) for output in next(iter([[*task.outputs([job])][0]])) for _, first, last, _ in output]
+    spans = [(first, last) for output in next(task.outputs([job])) for _, first, last, _ in output]
     assert len(spans) == len({*spans}) == sum(min(widest, len(job.words) - word) for word in range(len(job.words)))
 
 
@@ -155,7 +155,8 @@ def _edited(folder: Path, kind: str, edit: Callable[[dict[str, Any]], None]) -> 
         ({"relations_layer": "gcn"}, "relations"), ({"fuse_layers": True}, "layers"),
         ({"post_fusion_schema": "l2l-l2t"}, "attention"), ({"span_mode": "conv_share"}, "span_mode"),
         ({"model_type": "gliner_streaming_span"}, "gliner_streaming_span"), ({"subtoken_pooling": "mean"}, "first"),
-        ({"words_splitter_type": "spacy"}, "spacy"), ({"max_width": 0}, "max_width"), ({"hidden_size": "16"}, "hidden_size"),
+        ({"words_splitter_type": "spacy"}, "spacy"), ({"max_width": 0}, "max_width"),
+        ({"hidden_size": "16"}, "hidden_size"),
         ({"class_token_index": 10**6}, "class_token_index"), ({"encoder_config": None}, "encoder_config"),
         ({"encoder_config": {"model_type": "t5"}}, "t5"), ({"dropout": 2}, "dropout"),
     ],

@@ -37,7 +37,7 @@ def read_json_list(path: Path, error: type[MlxbertError]) -> list[Any]:
     return value
 
 
-# The configuration of a GLiNER model; also the key of `ConfigJson.values` for the keys that do not describe its encoder.
+# The configuration of a GLiNER model, and the key of `ConfigJson.values` for what does not describe its encoder.
 GLINER_CONFIG, GLINER, _ENCODER = "gliner_config.json", "gliner", "encoder_config"
 GLINER_TOKENS = {"ent_token": "<<ENT>>", "sep_token": "<<SEP>>"}  # the usual values of these keys
 

@@ -206,5 +206,6 @@ SPEC = HeadSpec(
     facts=OpenEntityFacts(),
     task="tag",
     title="open-entity head",
-    hint="urchade/gliner_medium-v2.1 has one; for your own data: mlxbert.finetune('open-tag', train=FILE, output=FOLDER)",
+    hint="urchade/gliner_medium-v2.1 has one; for your own data: "
+    "mlxbert.finetune('tag', train=FILE, output=FOLDER, open=True)",
 )

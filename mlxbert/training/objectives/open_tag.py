@@ -1,4 +1,4 @@
-"""The objective of finding entities of any types: binary cross-entropy over spans and labels (GLiNER, arXiv:2311.08526).
+"""The objective of finding entities of any types: cross-entropy over spans and labels (GLiNER, arXiv:2311.08526).
 
 Each sentence is trained with the types of its entities and a random choice of other types, in random order. Words are
 those that `tag` finds in the text, so that training and use agree.
@@ -23,8 +23,9 @@ from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.heads.open_entities import OpenEntityFacts
-from mlxbert.tasks.open_tag import HEAD, THRESHOLD, choose, found_in
+from mlxbert.tasks.open_tag import HEAD, THRESHOLD, Found, choose, found_in
 from mlxbert.text.batch import make_batch
+from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
@@ -35,6 +36,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.new_gliner import as_new_gliner
 
 _MOST_TYPES = 25  # types of entities in an input, as in gliner
+_NO_WEIGHT = 1e-9  # the weight of a batch without words: its loss is 0
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class OpenTag(Tag):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for name in ("crf", "label_all_pieces"):
-            if getattr(self.learning, name):
+        self._missed: dict[str, int] = {}  # number of entities that cannot be learned, by the sentence's location
+        for name, value in (*vars(self.learning).items(), ("stride", self.data.stride)):
+            if value and name in ("crf", "label_all_pieces", "stride"):
                 raise ArgumentError(f"{name} cannot be combined with open, which trains spans of words")
 
     def described(self, files: ModelFolder, name: str) -> ModelFolder:
@@ -84,6 +87,18 @@ class OpenTag(Tag):
     def facts(self) -> dict[str, str]:
         """See `TaskObjective.facts`."""
         return super().facts() | {"method": "any types of entities (open)"}
+
+    def notes(self) -> tuple[str, ...]:
+        """See `TaskObjective.notes`."""
+        count, widest = sum(self._missed.values()), self._facts.max_width
+        missed = (
+            f"{count:,} entities have more than {widest} words, or begin or end inside of a word, and are not trained"
+        )
+        return (*super().notes(), *([f"{missed} (the first in {next(iter(self._missed))})."] if count else ()))
+
+    def check_teacher(self) -> None:
+        """Raises `ArgumentError`, because a teacher scores the tags of words."""
+        raise ArgumentError("teacher cannot be combined with open, which trains spans of words")
 
     def start(self, source: Origin) -> None:
         """See `TaskObjective.start`."""
@@ -109,12 +124,9 @@ class OpenTag(Tag):
 
     def bind(self, model: Model) -> None:
         """Stores the tokenizer of a GLiNER model."""
-        labels = self.labels if self.types else None
         super(Tag, self).bind(model)
-        if labels is not None:
-            self.labels = labels
-        self.facts_of_head = cast(OpenEntityFacts, self.config.heads[HEAD])
-        self._encoder = LabelledWordEncoder(self.tokenizer, self.facts_of_head)
+        self._facts = cast(OpenEntityFacts, self.config.heads[HEAD])
+        self._encoder = LabelledWordEncoder(self.tokenizer, self._facts)
 
     def tuned(self, part: Split, predictions: Predictions) -> Labels:
         """Returns the labels of the configuration, which this head does not use."""
@@ -134,31 +146,49 @@ class OpenTag(Tag):
         """Returns the first window of a sentence."""
         return self.examples(record)[0]
 
+    @property
+    def _groups(self) -> list[list[str]]:
+        """The types in groups that fit into an input; a word if the records have no entities."""
+        return self._encoder.groups(self.types or ("entity",))
+
     def examples(self, record: TaggedSentence) -> list[OpenTagExample]:  # type: ignore[override]
-        """Splits a sentence into windows. Their `encoding` has all types, or as many as fit."""
+        """Splits a sentence into windows. Their `encoding` has the first group of types."""
         words = [*words_of(record.text)]
-        tokens = self._encoder.words(record.text, words)
-        group = self._encoder.groups(self.types)[0] if self.types else ["entity"]
-        firsts, lasts = {span[0]: n for n, span in enumerate(words)}, {span[1]: n for n, span in enumerate(words)}
-        entities = [
-            (firsts.get(record.offsets[start][0], -1), lasts.get(record.offsets[end - 1][1], -1), kind)
-            for kind, start, end in decode(record.tags, self.scheme)
-        ]
-        examples = []
+        tokens, group, entities = (
+            self._encoder.words(record.text, words),
+            self._groups[0],
+            self._entities(record, words),
+        )
+        examples: list[OpenTagExample] = []
         for window in self._encoder.windows(tokens, group):
-            part, judged = slice(window.first, window.end), tuple(place - window.first for place in window.judged)
+            part, (low, high) = slice(window.first, window.end), window.judged
             target = [
                 (first - window.first, last - window.first, kind)
                 for first, last, kind in entities
                 if window.first <= first <= last < window.end
             ]
-            encoding = self._encoder.encode(tokens[part], group)
-            examples.append(
-                OpenTagExample(
-                    encoding, target, record, len(examples), words[part], tokens[part], (judged[0], judged[1])
-                )
-            )
+            encoding, judged = self._encoder.encode(tokens[part], group), (low - window.first, high - window.first)
+            examples.append(OpenTagExample(encoding, target, record, len(examples), words[part], tokens[part], judged))
         return examples
+
+    def _entities(self, record: TaggedSentence, words: Sequence[Span]) -> list[tuple[int, int, str]]:
+        """Returns the first word, the last word and the type of each entity that can be learned; counts the others."""
+        firsts, lasts = ({span[end]: word for word, span in enumerate(words)} for end in (0, 1))
+        widest = len(words) if self._facts.span_mode == "token_level" else self._facts.max_width
+        found, missed = [], 0
+        for kind, start, end in decode(record.tags, self.scheme):
+            first, last = firsts.get(record.offsets[start][0]), lasts.get(record.offsets[end - 1][1])
+            if first is None or last is None or not 0 <= last - first < widest:
+                missed += 1
+            else:
+                found.append((first, last, kind))
+        if missed:
+            self._missed[record.place] = missed
+        return found
+
+    def inputs(self, examples: Sequence[OpenTagExample]) -> list[Encoding]:  # type: ignore[override]
+        """Returns an input for each example and each group of types."""
+        return [self._encoder.encode(example.tokens, group) for example in examples for group in self._groups]
 
     def tokens(self, example: OpenTagExample) -> Iterable[int]:  # type: ignore[override]
         """See `LoopObjective.tokens`."""
@@ -169,44 +199,43 @@ class OpenTag(Tag):
 
         Both are (B, W, S, C), or (B, W, 3, C) if words are scored.
         """
-        encodings, rows = [], []
-        for example in examples:
-            types = self._choose_types(example, rng)
-            encodings.append(self._encoder.encode(example.tokens, types))
-            rows.append((example, types))
+        chosen = [self._choose_types(example, rng) for example in examples]
+        encodings = [self._encoder.encode(*pair) for pair in zip((e.tokens for e in examples), chosen, strict=True)]
         inputs = make_batch(encodings, self.config)
         assert inputs.labelled_words is not None
-        of_words = self.facts_of_head.span_mode == "token_level"
-        width = 3 if of_words else self.facts_of_head.max_width
+        of_words = self._facts.span_mode == "token_level"
+        width = 3 if of_words else self._facts.max_width
         shape = (len(examples), inputs.labelled_words.words.shape[1], width, inputs.labelled_words.labels.shape[1])
         targets, mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        for row, (example, types) in enumerate(rows):
-            count = len(example.words)
+        for row, (example, types) in enumerate(zip(examples, chosen, strict=True)):
             for size in range(width):
-                mask[row, : count if of_words else max(count - size, 0), size, : len(types)] = 1
+                mask[
+                    row, : len(example.words) if of_words else max(len(example.words) - size, 0), size, : len(types)
+                ] = 1
             for first, last, kind in example.target:
+                label = types.index(kind)
                 if of_words:
-                    label = types.index(kind)
                     targets[row, first, 0, label] = targets[row, last, 1, label] = 1
                     targets[row, first : last + 1, 2, label] = 1
-                elif last - first < width:
-                    targets[row, first, last - first, types.index(kind)] = 1
-        return TrainBatch(inputs, (mx.array(targets), mx.array(mask), mx.array(sum(len(e.words) for e in examples))))
+                else:
+                    targets[row, first, last - first, label] = 1
+        return TrainBatch(inputs, (mx.array(targets), mx.array(mask), sum(len(example.words) for example in examples)))
 
     def _choose_types(self, example: OpenTagExample, rng: random.Random) -> list[str]:
+        """Returns the types in an example and a random choice of others, in random order."""
         present = sorted({kind for _, _, kind in example.target})
         others = [kind for kind in self.types if kind not in present]
-        least = 0 if present else 1
-        others = rng.sample(others, rng.randint(min(least, len(others)), min(len(others), _MOST_TYPES)))
-        types = [*present, *others]
+        most = min(len(others), max(_MOST_TYPES - len(present), 0))
+        types = [*present, *rng.sample(others, rng.randint(min(not present, most), most))]
         rng.shuffle(types)
-        return self._encoder.groups(types)[0] if not present else types
+        groups = self._encoder.groups(types or ["entity"])
+        return types if present else groups[0]
 
-    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, mx.array]:
+    def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
         """Returns the sum of the losses of all spans and labels, and the number of words."""
         targets, mask, words = batch.targets
         logits = network.logits(HEAD, batch.inputs).astype(mx.float32)
-        return (_cross_entropies(logits, targets) * mask).sum(), mx.maximum(words.astype(mx.float32), 1e-9)
+        return (_cross_entropies(logits, targets) * mask).sum(), max(float(words), _NO_WEIGHT)
 
     def predict(self, network: Network, inputs: Batch) -> mx.array:
         """Computes logits, float32 (B, W, S, C)."""
@@ -220,21 +249,24 @@ class OpenTag(Tag):
 
     def _predicted(self, examples: Sequence[OpenTagExample], predictions: Predictions) -> Iterator[Prediction]:  # type: ignore[override]
         """Yields the predicted tags of each sentence; a span covers the words of the record that it touches."""
-        found: list[tuple[float, int, int, str]] = []
-        for number, (example, logits) in enumerate(zip(examples, predictions, strict=True)):
-            labels = self._encoder.groups(self.types)[0] if self.types else ["entity"]
-            scores = 1 / (1 + np.exp(-np.asarray(logits, np.float64)[: len(example.words), :, : len(labels)]))
-            low, high = example.judged
-            found += [
-                (score, example.words[first][0], example.words[last][1], labels[label])
-                for score, first, last, label in found_in(scores, self.facts_of_head, THRESHOLD)
-                if low <= first < high
-            ]
+        groups, rows = self._groups, iter(predictions)
+        found: list[Found] = []
+        for number, example in enumerate(examples):
+            for group, logits in zip(groups, rows, strict=False):
+                found += self._found(example, group, logits)
             if number + 1 == len(examples) or not examples[number + 1].number:
                 yield self._tags(example.record, found)
                 found = []
 
-    def _tags(self, record: TaggedSentence, found: Sequence[tuple[float, int, int, str]]) -> Prediction:
+    def _found(self, example: OpenTagExample, group: Sequence[str], logits: Any) -> Iterator[Found]:
+        """Yields the spans of a window above the threshold, by their places in the text."""
+        scores = 1 / (1 + np.exp(-np.asarray(logits, np.float64)[: len(example.words), :, : len(group)]))
+        low, high = example.judged
+        for score, first, last, label in found_in(scores, self._facts, THRESHOLD):
+            if low <= first < high:
+                yield score, example.words[first][0], example.words[last][1], group[label]
+
+    def _tags(self, record: TaggedSentence, found: Sequence[Found]) -> Prediction:
         starts = [start for start, _ in record.offsets]
         spans = [
             (score, bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1, kind)
