@@ -69,7 +69,8 @@ def evaluate(
     check_model(model, task, place="second")
     objective = make_objective(task, **options)
     model.require(objective.spec.needs)
-    objective = objective.suited(model)
+    if (variant := objective.needed_variant(model)) is not None:
+        objective = make_objective(task, **objective.given | {variant: True})
     objective.check_model(model)
     group = join()
     with group.raise_together():

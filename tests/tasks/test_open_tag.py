@@ -199,7 +199,7 @@ def test_an_unknown_tensor_and_another_mode_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_older_folder_gets_the_tokens_and_the_size_of_the_vocabulary(tmp_path: Path) -> None:
-    """Older files name the encoder; its config.json and tokenizer stand beside them, without GLiNER's tokens."""
+    """Older files name the encoder; its config.json and tokenizer are in the same folder, without GLiNER's tokens."""
     expected = _found(mlxbert.load(GOLDENS / "bert", dtype="float32"), TEXTS[0], threshold=0.35)
     folder = tmp_path / "model"
 

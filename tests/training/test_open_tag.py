@@ -35,7 +35,7 @@ def _objective(kind: str, rows: list[dict[str, Any]], **options: Any) -> tuple[O
 
 @pytest.mark.parametrize("kind", ["bert", "deberta-v3-tokens"])
 def test_the_loss_is_the_cross_entropy_of_all_spans(kind: str) -> None:
-    rows = [{"text": TEXT, "spans": SPANS}, {"text": "the cat sat", "spans": []}]
+    rows: list[dict[str, Any]] = [{"text": TEXT, "spans": SPANS}, {"text": "the cat sat", "spans": []}]
     objective, model, records = _objective(kind, rows)
     examples = [objective.prepare(record) for record in records]
     batch = objective.collate(examples, random.Random(1))
@@ -115,8 +115,8 @@ def _sentences(count: int) -> list[dict[str, Any]]:
 def test_a_model_learns_and_finds_what_it_is_asked_for(tmp_path: Path) -> None:
     data = _sentences(60)
     model = mlxbert.finetune(
-        "tag", train=data[:50], valid=data[50:], model=GOLDENS / "bert", output=tmp_path / "model", open=True, epochs=12,
-        batch_size=10, lr=3e-3, dropout=0.0,
+        "tag", train=data[:50], valid=data[50:], model=GOLDENS / "bert", output=tmp_path / "model", open=True,
+        epochs=12, batch_size=10, lr=3e-3, dropout=0.0,
     ).run()  # fmt: skip
     text = "Ada lives in Paris now."
     found = mlxbert.tag(mlxbert.load(tmp_path / "model"), text, labels=["person", "city"])

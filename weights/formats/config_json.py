@@ -188,7 +188,7 @@ def read_config(folder: Path) -> ConfigJson:
 def _read_gliner(path: Path, of_encoder: Path) -> ConfigJson:
     """Reads the configuration of a GLiNER model: the values of its encoder, and the other values in the key `gliner`.
 
-    Older files do not describe the encoder, but name it. Its `config.json` is then expected beside them.
+    Older files do not describe the encoder, but name it. Its `config.json` is then expected in the same folder.
     """
     values = read_json(path, ConfigError)
     own = {key: value for key, value in values.items() if key != _ENCODER}

@@ -16,7 +16,7 @@ from typing import Any
 
 from mlxbert.durable_files import atomic_write, is_system_file
 from mlxbert.errors import ArgumentError, ConfigError, HubError
-from mlxbert.weights.formats.config_json import google_config
+from mlxbert.weights.formats.config_json import GLINER_CONFIG, google_config
 from mlxbert.weights.hub import needed_files
 from mlxbert.weights.hub.file_hashes import AnnouncedFile, is_commit, is_hash, is_sha256, is_size, mismatch
 
@@ -157,7 +157,7 @@ class Snapshot:
         """Returns the `model_type` in the configuration; `None` if no configuration can be read."""
         for path in (
             self.folder / needed_files.CONFIG,
-            self.folder / needed_files.GLINER_CONFIG,
+            self.folder / GLINER_CONFIG,
             *sorted(self.folder.glob(f"*_Transformer/{needed_files.CONFIG}")),
         ):
             try:

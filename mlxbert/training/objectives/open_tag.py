@@ -28,12 +28,12 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
+from mlxbert.training.new_gliner import as_new_gliner
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.tag import Tag
 from mlxbert.training.objectives.task_objective import Origin
 from mlxbert.training.scores.tag_scores import Prediction, tag_metrics, tally
 from mlxbert.weights.model_folder import ModelFolder
-from mlxbert.weights.new_gliner import as_new_gliner
 
 _MOST_TYPES = 25  # types of entities in an input, as in gliner
 _NO_WEIGHT = 1e-9  # the weight of a batch without words: its loss is 0

@@ -35,7 +35,7 @@ from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.metrics import cross_entropies
 from mlxbert.training.scores.tag_scores import Prediction, metrics_of, tag_metrics, tagging, tally
 
-HEAD = "token_classifier"
+HEAD, OPEN_HEAD = "token_classifier", "open_entities"
 _PAD_MULTIPLE = 32  # the number of labelled tokens is padded to a multiple on a GPU, which compiles each shape
 _NO_WEIGHT = 1e-9  # the weight of a batch without a labelled token: its loss is 0
 _LOG = logging.getLogger("mlxbert")
@@ -288,13 +288,9 @@ class Tag(TaskObjective[TagExample]):
                 f"{model.source}: the labels cannot be used", hint="correct id2label in the model's config.json"
             )
 
-    def suited(self, model: Model) -> "Tag":
-        """See `TaskObjective.suited`."""
-        if "open_entities" not in model.network.heads:
-            return self
-        from mlxbert.training.objectives.open_tag import OpenTag
-
-        return OpenTag(**self.given)
+    def needed_variant(self, model: Model) -> str | None:
+        """See `TaskObjective.needed_variant`."""
+        return "open" if OPEN_HEAD in model.network.heads else None
 
     def matched(
         self, records: Sequence[TaggedSentence], model: Model

@@ -224,9 +224,9 @@ class TaskObjective(Objective[AnyExample]):
     def check_model(self, model: Model) -> None:
         """Raises an error if the model was made for another task."""
 
-    def suited(self, model: Model) -> "TaskObjective[Any]":
-        """Returns the objective for a model: this one, or a variant that the model's head needs."""
-        return self
+    def needed_variant(self, model: Model) -> str | None:
+        """Returns the option of `TaskSpec.variants` that the head of a model needs, if any."""
+        return None
 
     def matched(self, records: Sequence[Any], model: Model) -> tuple[Sequence[Any], Mapping[str, int]]:
         """Returns the records, with labels spelled as in the model, and the counts of the labels that the model lacks.
