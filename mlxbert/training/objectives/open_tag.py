@@ -28,7 +28,7 @@ from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.labelled_words import LabelledWordEncoder, words_of
 from mlxbert.text.words import Span
-from mlxbert.training.new_gliner import as_new_gliner
+from mlxbert.training.objectives.new_gliner import as_new_gliner
 from mlxbert.training.objectives.objective import Example, Predictions, Split, TrainBatch
 from mlxbert.training.objectives.tag import Tag
 from mlxbert.training.objectives.task_objective import Origin
