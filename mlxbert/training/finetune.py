@@ -97,7 +97,7 @@ def finetune(
         **options: The fields of `TrainingOptions` in `mlxbert.training.options.loop_options`, and the options of the
             task: `text_column`, `pair_column` (not for `tag` and `rerank`), `label_column`, `metric`, `max_length`; for
             `classify` and `multilabel` also `label_names`; for `classify` `label_smoothing`, `class_weights` and
-            `few_shot`; for `tag` `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
+            `few_shot`; for `tag` `open`, `scheme`, `crf`, `label_all_pieces` and `stride`; for `answer` `stride` and
             `max_words`; for `rerank` `query_column`, `loss` and `max_score`; for `embed` `negative_column` and the
             fields of `VectorLearning` in `mlxbert.training.options.training_tasks`; with `teacher` also the fields of
             `TeacherOptions` in `loop_options` (except for `embed`). If omitted, `epochs` and `lr` depend on the data

@@ -20,7 +20,7 @@ from mlxbert.nn.pooling import POOLINGS
 from mlxbert.option_declarations import POOLINGS as NAMED_POOLINGS
 from mlxbert.pretraining.initial_model import SIZES as KNOWN_SIZES
 from mlxbert.pretraining.pretraining_settings import Settings
-from mlxbert.tasks import answer, fill_mask
+from mlxbert.tasks import answer, fill_mask, open_tag
 from mlxbert.training import labelled_material
 from mlxbert.training.loop import training_run
 from mlxbert.training.options.loop_options import TrainingOptions
@@ -44,6 +44,7 @@ DEFAULTS = {  # in words, because they are made later or depend on something; an
     "finetune classify --validation-fraction": str(usual_share(10_000)),
     "answer --stride": str(answer.STRIDE),
     "answer --max-length": f"{answer.MAX_LENGTH}, or the model's if lower",
+    "tag --threshold": str(open_tag.THRESHOLD),
     "fill-mask --top-k": f"{fill_mask.DEFAULT_TOP_K}, or all targets",
     "convert --group-size": str(Quantization.group_size),
     "verify --tolerance": f"{TOLERANCES['F32']:.4f}",
