@@ -82,9 +82,8 @@ def _network_differences(a: OpenedModel, b: OpenedModel, broken: dict[str, str])
     first, second = both
     differences = {}
     for name in (_HIDDEN, *heads):
-        if all(
-            x.shape[1:] == y.shape[1:] and x.shape[-1:] == y.shape[-1:] for x, y in ((first[0][name], second[0][name]),)
-        ):
+        shapes = [outputs[0][name].shape for outputs in both]
+        if shapes[0][1:] == shapes[1][1:] and shapes[0][-1:] == shapes[1][-1:]:
             differences[name] = max(_apart(x[name], y[name]) for x, y in zip(first, second, strict=True))
     hidden = differences.pop(_HIDDEN, None)
     choices = {name: _same_choices(name, [x[name] for x in first], [y[name] for y in second]) for name in differences}
