@@ -475,7 +475,7 @@ class Tokenizer:
                 check_size(self._tokenizer, self.growth, text)
             raw = self._tokenizer.encode_batch_fast(parts, add_special_tokens=False)
         for text, part, encoded in zip(texts, parts, raw, strict=True):
-            self._check(text, ids := encoded.ids)
+            self.check(text, ids := encoded.ids)
             truncated = len(ids) > self.max_length or len(part) < len(text)
             ids = kept = ids[: self.max_length] if truncated else ids
             if self._dropped is not None and self._dropped in ids:

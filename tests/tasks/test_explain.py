@@ -154,5 +154,5 @@ def test_the_command_shows_words_and_writes_pages(tmp_path: Path) -> None:
         assert call("explain", text, "--steps", "2", "-o", str(path)).status == 0
     assert "<b>the" not in page.read_text() and "&lt;" in page.read_text()
     assert json.loads(numbers.read_text())["text"] == text
-    assert call("explain", text, "-o", str(page)).status == 1
+    assert call("explain", text, "-o", str(page)).status != 0
     assert call("explain", text, "-o", str(tmp_path / "page.txt")).status != 0
