@@ -181,6 +181,9 @@ class RemoteModel:
         self.labels = Labels(names, None, thresholds or None) if names else None
         vectors = self.facts["vectors"] or {}
         config = SimpleNamespace(**vectors, prompts=self.facts["prompts"])
+        # As of a `Model`, but of the tasks that the server offers.
+        offered = (CATALOGUE[task].vectors for task in self.facts["tasks"])
+        self.vectors = (*(["dense"] if self.facts["size"] else []), *(kind for kind in offered if kind is not None))
         self.embedder: Any = SimpleNamespace(unit=vectors.get("unit"), config=config)
 
     def width(self, options: Mapping[str, Any]) -> int:

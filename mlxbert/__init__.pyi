@@ -56,7 +56,12 @@ from mlxbert.pretraining.vocabulary import Vocabulary as Vocabulary, vocabulary 
 from mlxbert.results.answer import Answer as Answer, Span as Span
 from mlxbert.results.attention import Attention as Attention
 from mlxbert.results.classify import Classification as Classification, Label as Label, Regression as Regression
-from mlxbert.results.embed import Embedding as Embedding, Words as Words, WordVector as WordVector
+from mlxbert.results.embed import (
+    Embedding as Embedding,
+    SparseEmbedding as SparseEmbedding,
+    Words as Words,
+    WordVector as WordVector,
+)
 from mlxbert.results.explain import Explanation as Explanation, Share as Share
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
 from mlxbert.results.hit import Hit as Hit
@@ -300,6 +305,64 @@ def embed(
         ArgumentError: An argument has an invalid value.
         InputError: A text is unusable.
     """
+
+# from mlxbert.tasks.embed_sparse import embed_sparse as embed_sparse
+@overload
+def embed_sparse(  # type: ignore[overload-overlap]
+    model: Model, texts: str, *, overflow: Literal["truncate", "window", "error"] = "truncate",
+    top_k: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    kind: Literal["query", "document"] | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"] = "raise"
+) -> SparseEmbedding:
+    """Computes the sparse vectors of texts: the weights of the tokens of the vocabulary that matter for a text.
+
+    Example:
+        >>> model = mlxbert.load("naver/splade-v3", task="embed-sparse")
+        >>> result = mlxbert.embed_sparse(model, "A man eats.")
+        >>> result.weights()  # {"man": 2.1, "eat": 1.9, …}, the heaviest token first
+
+    The model is a SPLADE model, which pools the logits of a masked-LM head, or has a linear layer that weights the
+    tokens of the text itself, as BGE-M3. `kind` is for models that compute queries differently, or put a prompt before
+    them. Windows of a text that is too long give each token its largest weight (or the sum, if the model sums).
+
+    Args:
+        model: A model with a masked-LM head, or with a layer for sparse vectors. A masked-LM model that was not trained
+            for sparse vectors gives weights of little use; the log says so.
+        texts: One text, or any number of texts.
+        overflow: Overlong texts. truncate drops the end; window takes the largest weight of each token; error refuses
+            the text. Default: `truncate`.
+        top_k: Keep only the N heaviest tokens of a sparse vector. Default: the model's, or all. From 1 to 10,000,000.
+        prompt: Text to put before each text.
+        prompt_name: Name of one of the model's own prompts.
+        kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
+            `query`, `document`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+        on_error: `raise`, or `return` a Failure for each item that cannot be used. Default: `raise`.
+
+    Returns:
+        One result for one text; for several an iterator in their order, in constant memory.
+
+    Raises:
+        MissingHeadError: The model has no masked-LM head, and no layer for sparse vectors.
+        InputError: A text is unusable, or is too long with `overflow="error"`.
+        ArgumentError: An argument has an invalid value.
+    """
+@overload
+def embed_sparse(
+    model: Model, texts: Iterable[str | InputError], *, overflow: Literal["truncate", "window", "error"] = "truncate",
+    top_k: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    kind: Literal["query", "document"] | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise"] = "raise"
+) -> Iterator[SparseEmbedding]: ...
+@overload
+def embed_sparse(
+    model: Model, texts: Iterable[str | InputError], *, overflow: Literal["truncate", "window", "error"] = "truncate",
+    top_k: int | None = None, prompt: str | None = None, prompt_name: str | None = None,
+    kind: Literal["query", "document"] | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
+    on_error: Literal["raise", "return"]
+) -> Iterator[SparseEmbedding | Failure]: ...
 
 # from mlxbert.tasks.embed import embed_stream as embed_stream
 @overload
@@ -678,7 +741,8 @@ def similarity(
     """Ranks texts by the similarity of their vectors to the vector of a query.
 
     Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
-    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
+    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. A model that makes
+    sparse vectors, but no dense ones, compares these, by dot product. Without a prompt,
     the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
     put before the texts only.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlxbert import memory_estimate
 from mlxbert.config import EncoderConfig
@@ -36,7 +36,8 @@ from mlxbert.weights.formats.config_json import ConfigJson
 from mlxbert.weights.hub.needed_files import TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef, check_source, find_folder
-from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
+from mlxbert.weights.vector_kinds import KINDS, TASKS as VECTOR_TASKS, needed_heads, read_embedders, stated_kinds
 
 _LOG = logging.getLogger("mlxbert")
 _BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a share of the largest number
@@ -94,8 +95,8 @@ def load(
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
             name on the hub. Alternatively, the task of an adapter that the model itself contains, for example
             `retrieval.query` in Jina v3 or `retrieval` in v5.
-        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced` or `embed`: loads only the parts
-            that the task needs; raises an error if the checkpoint lacks one. `None` loads every part.
+        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced`, `embed` or `embed-sparse`: loads
+            only the parts that the task needs; raises an error if the checkpoint lacks one. `None` loads every part.
         new_heads: Heads to add to the loaded encoder with fresh weights, by their names in `mlxbert.nn.heads.HEADS`,
             each with its labels or `None`; the checkpoint's own heads are not loaded then.
         heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
@@ -115,8 +116,8 @@ def load(
             message says what is wrong.
     """
     ref = _ref(source, adapter, revision, offline, dtype, device)
-    if task is not None and task not in TASKS:
-        raise not_one_of("task", task, TASKS)
+    if task is not None and task not in (tasks := dict.fromkeys((*TASKS, *VECTOR_TASKS))):
+        raise not_one_of("task", task, tasks)
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
         raise ArgumentError(f"{' and '.join(named)} cannot be combined")
@@ -160,6 +161,11 @@ class ModelFiles:
         checkpoint = self.checkpoint
         if task is None:
             return checkpoint.parts
+        if task in VECTOR_TASKS:
+            heads = needed_heads(task, self.folder)
+            for head in heads:
+                check_parts(str(self.ref.source), HEADS[head].task or "", checkpoint.config, checkpoint.parts)
+            return tuple(dict.fromkeys(part for head in heads for part in head_parts(head, checkpoint.config)))
         is_reranker = TASKS[task] == CLASSIFIER and generates(checkpoint.config_json)
         reason = " and no chat template of Qwen3-Reranker, which rerank needs" * is_reranker
         check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, reason)
@@ -201,14 +207,16 @@ class ModelFiles:
         config, labels = network.encoder.config, _labels_of(network)
         if CLASSIFIER in parts and labels is not None and len(labels) == 1:
             tokenizer = _with_prompt(folder, tokenizer, network)
-        embedder = embedder_of(folder, config, tokenizer) if task in (None, "embed") else None
-        if task is not None and isinstance(embedder, MlxbertError):
-            raise embedder
+        embedders = embedders_of(folder, config, tokenizer) if task is None or task in VECTOR_TASKS else {}
+        if task is not None and embedders:
+            kind = stated_kinds(folder)[0] if task == KINDS["dense"].task else VECTOR_TASKS[task]
+            if isinstance(problem := embedders[kind], MlxbertError):
+                raise problem
         return Model(
             *(source, folder.own, config, tokenizer, network, labels),
             architecture=checkpoint.without_weights(),
             files=folder,
-            _embedder=embedder,
+            _embedders=embedders,
             _load_with_adapter=lambda name: load(replace(self.ref, adapter=name), task="embed"),
             _loaded={name: array if array.ndim == 1 else None for name, array in parameters(network).items()},
         )
@@ -317,10 +325,12 @@ def new_model(
         *(str(vocabulary), folder.path, network.encoder.config, tokenizer, network, _labels_of(network)),
         architecture=architecture,
         files=folder,
-        _embedder=CheckpointError(
-            "a new model has no pooling yet",
-            hint="save the model and load it again, which adds the pooling of its family",
-        ),
+        _embedders={
+            "dense": CheckpointError(
+                "a new model has no pooling yet",
+                hint="save the model and load it again, which adds the pooling of its family",
+            )
+        },
     )
 
 
@@ -366,13 +376,20 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
 
 
 def embedder_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> Embedder | MlxbertError:
-    """Reads a model's embedder before its files can change; if that fails, returns the error to raise on first use."""
-    try:
-        embedder = read_embedder(folder, config.hidden_size)
-        embedding_tokenizer(tokenizer, embedder)
-    except MlxbertError as problem:
-        return problem
-    return embedder
+    """Reads the embedder of dense vectors (see `embedders_of`)."""
+    return cast(Embedder | MlxbertError, embedders_of(folder, config, tokenizer)["dense"])
+
+
+def embedders_of(folder: ModelFolder, config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, object]:
+    """Reads a model's embedders before its files can change (see `read_embedders`), and checks their limits."""
+    embedders = read_embedders(folder, config, read_tokenizer)
+    for kind, embedder in embedders.items():
+        try:
+            if not isinstance(embedder, MlxbertError):
+                embedding_tokenizer(tokenizer, cast(Any, embedder).config)
+        except MlxbertError as problem:
+            embedders[kind] = problem
+    return embedders
 
 
 def load_tokenizer_of(ref: ModelRef, on_progress: OnProgress | None = None) -> tuple[Path, Tokenizer]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError, MissingHeadError, MlxbertError, ThreadError
@@ -17,6 +17,8 @@ from mlxbert.machine.device import dtype_name, mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
+from mlxbert.nn.sparse_embedder import SparseEmbedder
+from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.other_libraries import no_attribute
 from mlxbert.results.short_repr import Brief
 from mlxbert.text.tokenizer import Tokenizer
@@ -24,6 +26,9 @@ from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.build import parameters
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.vector_kinds import KINDS, stated_kinds
+
+_Embedder = TypeVar("_Embedder")
 
 if TYPE_CHECKING:
     import mlxbert as functions
@@ -80,7 +85,8 @@ class Model(Brief):
     _owner: _OwnerThread = field(
         default_factory=_OwnerThread, repr=False
     )  # copies by `replace` share it, as they share weights
-    _embedder: Embedder | MlxbertError | None = field(default=None, repr=False)
+    # By kind of vectors: its embedder, or the error to raise on its first use.
+    _embedders: Mapping[str, object] = field(default_factory=dict, repr=False)
     # Loads the model with another of its own adapters; `None` if the weights exist only in memory.
     _load_with_adapter: Callable[[str], "Model"] | None = field(default=None, repr=False)
     _loaded: Mapping[str, mx.array | None] = field(default_factory=dict, repr=False)  # only vectors: they are small
@@ -91,6 +97,7 @@ class Model(Brief):
     attention = functions.attention
     classify = functions.classify
     embed = functions.embed
+    embed_sparse = functions.embed_sparse
     embed_stream = functions.embed_stream
     embed_words = functions.embed_words
     explain = functions.explain
@@ -121,22 +128,64 @@ class Model(Brief):
 
     @property
     def embedder(self) -> Embedder:
-        """Turns hidden states into the vector of a text; read from the model's sentence-transformers files.
+        """Turns hidden states into the dense vector of a text; read from the model's sentence-transformers files.
 
         Raises:
             MlxbertError: The files cannot be used, or the model was loaded for another task.
         """
-        if isinstance(self._embedder, Embedder):
-            return self._embedder
-        raise self._embedder or CheckpointError(
+        return self._embedder_of("dense", Embedder)
+
+    @property
+    def sparse_embedder(self) -> SparseEmbedder:
+        """Turns hidden states into the sparse vector of a text.
+
+        Raises:
+            MlxbertError: The files cannot be used, the model has no masked-LM head although its vectors need one, or
+                the model was loaded for another task.
+        """
+        embedder = self._embedder_of("sparse", SparseEmbedder)
+        if (head := embedder.documents.head) is not None and head not in self.network.heads:
+            if head in (self.architecture.parts or ()):
+                raise self._not_loaded("sparse")
+            check_parts(self.source, HEADS[head].task or "", self.config, self._parts)
+        return embedder
+
+    @property
+    def embedders(self) -> Mapping[str, object]:
+        """The embedder of each kind of vectors or, in its place, the error to raise on its first use."""
+        return self._embedders
+
+    @cached_property
+    def vectors(self) -> tuple[str, ...]:
+        """The kinds of vectors that the model's files state: `dense`, `sparse`; `dense` if they state nothing."""
+        return stated_kinds(self.files)
+
+    @property
+    def vector_settings(self) -> VectorSettings:
+        """The settings of the first kind of vectors in `vectors`: prompts, limits, and how to compare vectors."""
+        return (self.sparse_embedder if self.vectors[0] == "sparse" else self.embedder).config
+
+    def _embedder_of(self, kind: str, cls: type[_Embedder]) -> _Embedder:
+        embedder = self._embedders.get(kind)
+        if isinstance(embedder, cls):
+            return embedder
+        raise embedder if isinstance(embedder, MlxbertError) else self._not_loaded(kind)
+
+    def _not_loaded(self, kind: str) -> CheckpointError:
+        return CheckpointError(
             f"{self.source}: the model was loaded for another task",
-            hint="load the model with task='embed' or without a task",
+            hint=f"load the model with task={KINDS[kind].task!r} or without a task",
         )
 
     @cached_property
     def embed_tokenizer(self) -> Tokenizer:
         """The tokenizer for `embed`: embedding models may set their own maximum length and lowercasing."""
-        return embedding_tokenizer(self.tokenizer, self.embedder)
+        return embedding_tokenizer(self.tokenizer, self.embedder.config)
+
+    @cached_property
+    def sparse_tokenizer(self) -> Tokenizer:
+        """The tokenizer for `embed_sparse`, like `embed_tokenizer`."""
+        return embedding_tokenizer(self.tokenizer, self.sparse_embedder.config)
 
     def for_prompt(self, name: str | None, text: str) -> "Model":
         """Returns the model for texts with a prompt: this model, or this model with its own adapter for the prompt.
@@ -229,6 +278,6 @@ def check_parts(source: str, task: str, config: EncoderConfig, parts: tuple[str,
         )
 
 
-def embedding_tokenizer(tokenizer: Tokenizer, embedder: Embedder) -> Tokenizer:
+def embedding_tokenizer(tokenizer: Tokenizer, settings: VectorSettings) -> Tokenizer:
     """Returns the tokenizer with the maximum length and the lowercasing that an embedder requires."""
-    return tokenizer.adapted(max_length=embedder.config.max_length, lower_case=embedder.config.lower_case)
+    return tokenizer.adapted(max_length=settings.max_length, lower_case=settings.lower_case)

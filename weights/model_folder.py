@@ -9,27 +9,14 @@ from functools import cached_property
 from pathlib import Path
 
 from mlxbert.errors import ConfigError
-from mlxbert.weights.formats.config_json import GLINER_CONFIG, ConfigJson, read_config, read_json, read_json_list
+from mlxbert.weights.formats.config_json import GLINER_CONFIG, ConfigJson, read_config, read_json
 from mlxbert.weights.formats.headers import Header
 from mlxbert.weights.formats.static_table import MODEL2VEC, MODEL_TYPES
-from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS, leaves_folder
+from mlxbert.weights.hub.needed_files import CONFIG, MODULES, TRANSFORMER_SETTINGS
+from mlxbert.weights.module_layouts import WITH_WEIGHTS, Module, Modules, read_modules
 from mlxbert.weights.static_folder import KIND, static_config
 
 SETTINGS = "config_sentence_transformers.json"
-WITH_WEIGHTS = ("Dense", "LayerNorm")
-_NAMESPACE = "sentence_transformers."
-CUSTOM = "custom_st.Transformer"  # Jina's class, which also chooses the adapter
-_KNOWN = ("Transformer", "Pooling", *WITH_WEIGHTS, "Normalize", "LogitScore", KIND)
-_RERANKERS = (["Transformer"], ["Transformer", "LogitScore"])
-_MAX_PATH = 255  # bytes; file systems refuse longer names anyway
-
-
-@dataclass(frozen=True)
-class Module:
-    """An entry of `modules.json`: the name of the module's class, and the folder that holds its files."""
-
-    kind: str
-    folder: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +44,26 @@ class ModelFolder:
         return self.path if self.adapter is None else self.adapter
 
     @property
-    def modules(self) -> tuple[Module, ...]:
-        """The modules of sentence-transformers, in order; empty if there is no `modules.json`."""
+    def routes(self) -> Modules:
+        """The modules of sentence-transformers, and what they are for."""
         if isinstance(self._modules, ConfigError):
             raise self._modules
         return self._modules
 
     @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of sentence-transformers for documents, in order; empty if there is no `modules.json`."""
+        return self.routes.documents
+
+    @property
     def has_modules(self) -> bool:
         """Whether there is a valid `modules.json`."""
-        return bool(self._modules) and not isinstance(self._modules, ConfigError)
+        return not isinstance(self._modules, ConfigError) and bool(self._modules.documents)
+
+    @property
+    def layout(self) -> str:
+        """What the modules are for, a key of `LAYOUTS`; empty if there is no valid `modules.json`."""
+        return "" if isinstance(self._modules, ConfigError) else self._modules.layout
 
     @property
     def logit_score(self) -> Path | None:
@@ -94,7 +91,7 @@ class ModelFolder:
             if holds_checkpoint:  # a checkpoint can do more than embed
                 return self.path
             raise self._modules
-        inner = self._modules[0].folder
+        inner = self._modules.documents[0].folder
         if holds_checkpoint and inner != self.path and (inner / CONFIG).is_file():
             raise ConfigError(
                 f"{self.path}: holds a checkpoint, but {MODULES} names another checkpoint in {inner}",
@@ -139,19 +136,19 @@ class ModelFolder:
         return read_config(self.path) if named else None
 
     @cached_property
-    def _modules(self) -> tuple[Module, ...] | ConfigError:
+    def _modules(self) -> Modules | ConfigError:
         try:
-            modules = _read_modules(self.path)
+            modules = read_modules(self.path)
         except ConfigError as problem:
             return problem
         if self._config is None or self._config.get("model_type") != MODEL2VEC:
             return modules
-        if any(module.kind in WITH_WEIGHTS for module in modules):
+        if any(module.kind in WITH_WEIGHTS for module in modules.documents):
             return modules
         # model2vec reads only this key; some folders of model2vec have no modules.json.
         ends = [Module("Normalize", self.path)] if self._config.get("normalize", False) is True else []
-        place = modules[0].folder if modules else self.path
-        return (Module(KIND, place), Module("Pooling", place), *ends)
+        place = modules.documents[0].folder if modules.documents else self.path
+        return Modules("dense", (Module(KIND, place), Module("Pooling", place), *ends))
 
 
 def open_folder(folder: Path | ModelFolder) -> ModelFolder:
@@ -162,44 +159,3 @@ def open_folder(folder: Path | ModelFolder) -> ModelFolder:
 def read_settings(path: Path) -> ConfigJson:
     """Reads a JSON file with settings; without such a file, the settings are empty."""
     return ConfigJson(path, read_json(path, ConfigError) if path.is_file() else {})
-
-
-def _read_modules(folder: Path) -> tuple[Module, ...]:
-    path = folder / MODULES
-    if not path.is_file():
-        return ()
-    modules = []
-    for entry in read_json_list(path, ConfigError):
-        match entry:
-            case {"type": str(kind), "path": str(inner)}:
-                pass
-            case _:
-                raise ConfigError(f"{path}: a module is {entry!r:.80}, expected an object with type and path")
-        name = kind.rpartition(".")[2]
-        if not (kind.startswith(_NAMESPACE) or kind == CUSTOM) or name not in _KNOWN:
-            raise ConfigError(
-                f"{path}: a module has type {kind!r}, expected one of {', '.join(_KNOWN)} of sentence-transformers",
-                hint="mlxbert never runs code from a model folder",
-            )
-        if leaves_folder(inner):
-            raise ConfigError(f"{path}: a module has path {inner!r}, expected a path inside the model folder")
-        if len(inner.encode("utf-8", "replace")) > _MAX_PATH:
-            raise ConfigError(
-                f"{path}: a module has path {inner!r:.80}… of {len(inner)} characters, expected a shorter path"
-            )
-        modules.append(Module(name, folder / inner))
-    if modules and modules[0].kind == KIND:  # its vectors are the mean of the tokens' vectors
-        modules.insert(1, Module("Pooling", modules[0].folder))
-    kinds = ["Transformer" if module.kind == KIND else module.kind for module in modules]
-    leading = {"Transformer", "Pooling", "LogitScore"}
-    if kinds not in _RERANKERS and (kinds[:2] != ["Transformer", "Pooling"] or leading & {*kinds[2:]}):
-        raise unknown_modules(path, kinds)
-    return tuple(modules)
-
-
-def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
-    """Returns the error for a sequence of modules that mlxbert does not support."""
-    return ConfigError(
-        f"{path}: the modules are {', '.join(kinds) or 'none'}, expected Transformer, Pooling, "
-        "then any of Dense, LayerNorm, Normalize"
-    )

@@ -9,11 +9,13 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from mlxbert.errors import ArgumentError, CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn import activations
-from mlxbert.nn.embedder import SIMILARITIES, Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.nn.embedder import Dense, Embedder, EmbeddingConfig, Normalize
+from mlxbert.nn.vector_settings import SIMILARITIES, VectorSettings
 from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.families.config_reader import pooling as default_pooling
 from mlxbert.weights.families.registry import family_of
@@ -21,7 +23,8 @@ from mlxbert.weights.formats.config_json import ConfigJson, read_json
 from mlxbert.weights.formats.headers import FLOATS, Header
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES
-from mlxbert.weights.model_folder import SETTINGS, ModelFolder, Module, open_folder, read_settings, unknown_modules
+from mlxbert.weights.model_folder import SETTINGS, ModelFolder, open_folder, read_settings
+from mlxbert.weights.module_layouts import Module, unknown_modules
 
 # Our poolings by the names of sentence-transformers, in the order in which the older dialect concatenates several.
 POOLINGS = {
@@ -37,12 +40,21 @@ ACTIVATIONS = {
 }  # fmt: skip
 _SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
 _LAYER_NORM_EPS = 1e-5  # the default of torch.nn.LayerNorm
+_Settings = TypeVar("_Settings", bound=VectorSettings)
 _Shapes = Mapping[str, tuple[int, ...]]
 _Read = Callable[[Path, _Shapes], dict[str, mx.array]]  # (folder of a module, expected shapes) → its tensors
 
 
+def makes_dense(folder: ModelFolder) -> bool:
+    """Whether the files of a folder say that its model makes dense vectors."""
+    if folder.has_modules:
+        return folder.layout == "dense"
+    model_type = folder.described.get("model_type")
+    return bool(model_type) and family_of(folder.described)[1].embeds_in_code
+
+
 def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> Embedder:
-    """Reads how a model computes vectors. If its files do not state the pooling, its family decides.
+    """Reads how a model computes dense vectors. If its files do not state the pooling, its family decides.
 
     Args:
         folder: The model folder.
@@ -57,14 +69,16 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     config = EmbeddingConfig(poolings=(pooling,), stated=bool(modules) or in_code)
     if in_code:
         _check_adapter(folder)
-    elif modules and modules[-1].kind in ("Transformer", "LogitScore"):
+    elif modules and folder.layout != "dense":
         raise unknown_modules(folder.path / MODULES, [module.kind for module in modules])
     elif modules and not folder.is_static:
         config = _with_pooling(_with_transformer(config, folder.transformer_settings), modules[1], width)
-    config = _with_settings(config, folder)
+    truncated = folder.settings.values.get("truncate_dim")
+    config = replace(config, dimensions=None if truncated is None else folder.settings.integer("truncate_dim"))
+    config = with_prompts(config, folder, "SentenceTransformer")
 
     def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
-        return _weights(module, expected, headers, with_weights=with_weights)
+        return module_weights(module, expected, headers, with_weights=with_weights)
 
     try:
         layers = [_READERS[module.kind](module.folder, read) for module in modules[2:]]
@@ -95,6 +109,11 @@ def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> Embeddin
                 f"{settings.path}: modality_config is {other!r:.120}, expected only the modality text with the output "
                 "last_hidden_state"
             )
+    return with_limits(config, settings)
+
+
+def with_limits(config: _Settings, settings: ConfigJson) -> _Settings:
+    """Returns settings with the maximum length and the lowercasing that the Transformer module states."""
     limit = settings.values.get("max_seq_length")
     return replace(
         config,
@@ -125,9 +144,16 @@ def _with_pooling(config: EmbeddingConfig, module: Module, width: int) -> Embedd
     return replace(config, poolings=poolings, include_prompt=settings.flag("include_prompt", default=True))
 
 
-def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingConfig:
+def with_prompts(config: _Settings, folder: ModelFolder, model_type: str) -> _Settings:
+    """Returns settings with the prompts and the similarity of `config_sentence_transformers.json`.
+
+    Args:
+        config: The settings.
+        folder: The model folder.
+        model_type: The only valid `model_type` in that file.
+    """
     settings = folder.settings
-    settings.only("model_type", "SentenceTransformer", "mlxbert reads 'SentenceTransformer' only")
+    settings.only("model_type", model_type, f"expected {model_type!r}, because of the modules")
     raw = settings.values.get("prompts")
     raw = folder.described.get("task_instructions", {}) if raw is None else raw
     if not isinstance(raw, Mapping) or not all(isinstance(text, str | None) for text in raw.values()):
@@ -137,14 +163,12 @@ def _with_settings(config: EmbeddingConfig, folder: ModelFolder) -> EmbeddingCon
     default = settings.values.get("default_prompt_name", task) or task
     if default is not None and default not in list(prompts):  # a list: the value may not be hashable
         raise ConfigError(f"{settings.path}: default_prompt_name is {default!r}, expected one of {', '.join(prompts)}")
-    truncated = settings.values.get("truncate_dim")
-    dimensions = None if truncated is None else settings.integer("truncate_dim")
-    similarity = settings.choice("similarity_fn_name", SIMILARITIES, default="cosine")
-    return replace(config, prompts=prompts, default_prompt_name=default, dimensions=dimensions, similarity=similarity)
+    similarity = settings.choice("similarity_fn_name", SIMILARITIES, default=config.similarity)
+    return replace(config, prompts=prompts, default_prompt_name=default, similarity=similarity)
 
 
-def _weights(
-    folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool
+def module_weights(
+    folder: Path, expected: _Shapes, headers: Mapping[Path, Header], *, with_weights: bool = True
 ) -> dict[str, mx.array]:
     """Checks the names and shapes of a module's tensors; returns them in float32, or zeros if not `with_weights`."""
     try:

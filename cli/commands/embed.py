@@ -2,24 +2,24 @@
 
 import json
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes, session
+from mlxbert.cli import processes, session, sparse_vectors
 from mlxbert.cli.inputs import ARGUMENTS, open_input
-from mlxbert.cli.output.formats import VECTORS, WORDS, choose
+from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.shared_options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
-from mlxbert.cli.views import console, vectors
+from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option, declared_options
 from mlxbert.readers.input_files import STDIN
 from mlxbert.readers.stream import RecordStream
 from mlxbert.tasks.catalogue import CATALOGUE
-from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, TruncatingOptions
+from mlxbert.tasks.options import EmbedOptions, EmbedWordsOptions, SparseOptions, TruncatingOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
 
+Vectors = Literal["auto", "dense", "sparse"]
 _ENTRY, _WORDS_ENTRY = CATALOGUE["embed"], CATALOGUE["embed-words"]
+# By kind of vectors: the task, and the function that writes the results of a kind that is not dense.
+_ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"]}
+_WRITERS = {"sparse": sparse_vectors.write}
+_SHARED = ("auto", "dense")  # several processes can share the work
+_OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
+_DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}
+_OTHER_OPTIONS = ("top_k",)  # of kinds that are not dense
 
 
 def _embed(
@@ -37,15 +45,29 @@ def _embed(
     out: FileOptions,
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     words: Annotated[bool, Option("Make a vector for each word in its context.", panel="Vectors")] = False,
+    vectors: Annotated[
+        Vectors, Option("Kind of vectors. auto is the kind that the model's files state.", panel="Vectors")
+    ] = "auto",
     **values: Any,
 ) -> None:
     layer = values["layer"]
     _check_words(words, layer, chosen)
-    check_output(out.output, out.overwrite, WORDS if words else VECTORS, source.input, shared=not words)
+    if words and vectors != "auto":
+        raise ArgumentError("--vectors cannot be combined with --words")
+    given = {**vars(chosen), **{name: values[name] for name in _OTHER_OPTIONS}}
+    if vectors != "auto":
+        options_of_kind(vectors, given)
+    formats = WORDS if words else FORMATS[vectors] if vectors != "auto" else ANY_VECTORS
+    check_output(out.output, out.overwrite, formats, source.input, shared=vectors in _SHARED and not words)
     processes.check_stdin([] if texts else source.input or [STDIN])  # before waiting for its first line
     records = open_input(texts or (), source, "text")
     processes.check_stdin([] if records.files or records.name == ARGUMENTS else [STDIN])
-    loaded = session.load_or_ask(_ENTRY.name, model)
+    loaded = session.load_or_ask((_ENTRIES[vectors] if vectors != "auto" else _ENTRY).name, model)
+    kind = vectors if vectors != "auto" else loaded.vectors[0]
+    if kind != "dense" and not words:
+        check_output(out.output, out.overwrite, FORMATS[kind], source.input)
+        _WRITERS[kind](_ENTRIES[kind], loaded, records, model, options_of_kind(kind, given), out, source.keep)
+        return
     if words:
         truncating = {name: getattr(chosen, name) for name in declared_options(TruncatingOptions)}
         word_options = EmbedWordsOptions(**truncating, **({} if layer is None else {"layer": layer}))
@@ -53,11 +75,12 @@ def _embed(
         return
     from mlxbert.text.usage import Usage
 
+    options_of_kind("dense", given)
     group, usage = None, Usage()
     settings = chosen.deciding()
     format = _format(loaded, out.output, settings, source.keep)
     task = session.OutputManifest(_ENTRY.name, loaded, model, settings, format)
-    view = vectors.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
+    view = vector_views.VectorView(compare=records.name == ARGUMENTS and chosen.output_dtype != "binary")
     if session.is_remote(loaded):
         results = session.results(_ENTRY, loaded, records, chosen, usage)
     else:
@@ -70,7 +93,30 @@ def _embed(
     session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines, group=group)
 
 
-embed = with_options(_embed, _ENTRY.about or "", options_of(EmbedWordsOptions, only=["layer"]))
+embed = with_options(
+    _embed,
+    _ENTRY.about or "",
+    [*options_of(EmbedWordsOptions, only=["layer"]), *options_of(SparseOptions, only=["top_k"])],
+)
+
+
+def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
+    """Makes the options of a kind of vectors; raises ArgumentError if an option of another kind was given.
+
+    Args:
+        kind: The kind of vectors.
+        given: The values of all options about vectors, by name.
+    """
+    own = declared_options(_OPTIONS[kind])
+    for name, value in given.items():
+        if name not in own and value != _DEFAULTS[name]:
+            kinds = [other for other, options in _OPTIONS.items() if name in declared_options(options)]
+            option = f"--{name.replace('_', '-')}"
+            raise ArgumentError(
+                f"{option} works only for {' and '.join(kinds)} vectors, but these vectors are {kind}",
+                hint=f"omit {option}",
+            )
+    return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own})
 
 
 def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:
@@ -99,7 +145,7 @@ def _embed_words(
     width = loaded.facts["hidden"] if session.is_remote(loaded) else loaded.config.hidden_size
     format = choose(out.output, WORDS, width=width, metadata=metadata, keep=keep, words=True)
     results = session.results(_WORDS_ENTRY, loaded, records, chosen, usage)
-    view = vectors.WordVectors(compare=records.name == ARGUMENTS)
+    view = vector_views.WordVectors(compare=records.name == ARGUMENTS)
     task = session.OutputManifest("embed words", loaded, model, settings, format)
     session.stream(records, results, view.draw, out, task=task, usage=usage, last=view.draw_cosines)
 

@@ -50,6 +50,7 @@ def _similarity(
     records = _opened(arguments, source, vectors, stored)
     loaded = session.load_or_ask("embed", model)
     if stored is not None and not session.is_remote(loaded):
+        loaded.embedder  # noqa: B018 - raises an error for a model without dense vectors
         values |= _stored_options(vectors, stored, loaded, values)
     _note_vectors(loaded, values)
 
@@ -164,20 +165,29 @@ def _pairs(
 
 def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:
     """Makes a view draw bars only if scores are cosines, because other scores may have any size."""
-    return functools.partial(draw, bars=model.embedder.config.similarity == "cosine")
+    return functools.partial(draw, bars=_settings(model).similarity == "cosine")
+
+
+def _settings(model: "Model | RemoteModel") -> Any:
+    return model.embedder.config if session.is_remote(model) else model.vector_settings
 
 
 def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
     """Prints notes about an assumed pooling, scores that are not cosines, and the model's own prompts."""
     from mlxbert.tasks.prompt_kinds import own_prompt
 
-    note_assumed_pooling(model, values["pooling"])
-    if (similarity := model.embedder.config.similarity) != "cosine":
+    settings, dense = _settings(model), session.is_remote(model) or model.vectors[0] == "dense"
+    if dense:
+        note_assumed_pooling(model, values["pooling"])
+    if not dense and settings.similarity == "dot":
+        console.say("note", "scores are the dot product of sparse vectors")
+    elif (similarity := settings.similarity) != "cosine":
         distance = f"the negative {similarity.capitalize()} distance"
         function = "the dot product" if similarity == "dot" else distance
         console.say("note", f"scores are {function} of vectors, as the model's files say")
-    prompts = [own_prompt(model.embedder.config.prompts, kind) or "none" for kind in ("query", "document")]
-    if prompts != ["none", "none"] and all(value is None for name, value in values.items() if "prompt" in name):
+    prompts = [own_prompt(settings.prompts, kind) or "none" for kind in ("query", "document")]
+    stated = any(settings.prompts.get(prompt) for prompt in prompts)
+    if stated and all(value is None for name, value in values.items() if "prompt" in name):
         query_prompt, document_prompt = prompts
         console.say(
             "note",

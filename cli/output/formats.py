@@ -15,6 +15,9 @@ JSON_LINES = FORMATS_READ[FormatName.jsonl].endings
 RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # extensions for results other than vectors
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
 WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
+SPARSE = (*JSON_LINES, ".npz", ".parquet")  # extensions for sparse vectors
+FORMATS = {"dense": VECTORS, "sparse": SPARSE}  # by kind of vectors
+ANY_VECTORS = tuple(dict.fromkeys(ending for endings in FORMATS.values() for ending in endings))
 
 
 class JsonLines(OutputFormat):
@@ -47,6 +50,7 @@ _OTHERS = {  # the classes of the other formats, which are imported on use: they
     ".npy": "vector_columns.Npy",
     ".safetensors": "vector_columns.Safetensors",
     ".parquet": "parquet.Parquet",
+    ".npz": "sparse_matrix.Npz",
 }
 
 
@@ -73,16 +77,17 @@ def choose(
     metadata: Mapping[str, str] | None = None,
     whole: bool = False,
     words: bool = False,
+    sparse: bool = False,
     keep: Sequence[str] | None = None,
 ) -> OutputFormat:
     """Makes the output format that the extension of a file names, or JSON lines if there is no file.
 
     If results are vectors, `width` is the number of values of each, `whole` says whether they are int8, and `words`
-    whether they belong to words. `metadata` is stored if the format supports it.
+    whether they belong to words; `sparse` says whether they are sparse. `metadata` is stored if the format supports it.
     """
     kind = JsonLines if path is None else find(path, allowed)
     if keep and not kind.keeps:
         raise ArgumentError(
             f"--output {path}: {kind.ending} cannot store columns of --keep, expected .jsonl, .csv, .sqlite or .parquet"
         )
-    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words)
+    return kind(width, metadata, tuple(dict.fromkeys(keep or ())), whole=whole, words=words, sparse=sparse)

@@ -32,6 +32,7 @@ class OutputFormat(ABC):
         failures: A phrase that says where failures are described or how they look in the file.
         whole: Whether vectors are int8 instead of float32.
         words: Whether vectors belong to words instead of texts.
+        sparse: Whether vectors are sparse (`SparseEmbedding`).
     """
 
     ending: str
@@ -48,8 +49,9 @@ class OutputFormat(ABC):
         *,
         whole: bool = False,
         words: bool = False,
+        sparse: bool = False,
     ) -> None:
-        self._width, self.keep, self.whole, self.words = width, keep, whole, words
+        self._width, self.keep, self.whole, self.words, self.sparse = width, keep, whole, words, sparse
         self.metadata = dict(metadata or {})
 
     @property

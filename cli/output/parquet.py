@@ -18,7 +18,8 @@ from mlxbert.results.result import Failure
 class Parquet(OutputFormat):
     """`.parquet`: the columns text, embedding, tokens, truncated and error, and the kept fields of records as strings.
 
-    For vectors of words, there is a row per word, with the additional columns word, start and end.
+    For vectors of words, there is a row per word, with the additional columns word, start and end. Sparse vectors have
+    the columns ids and values, two lists of the same length, in place of embedding; both are null for a failure.
 
     A failure has an error, an embedding of NaN (of 0 in int8), and null in all other columns. Its embedding cannot be
     null, because pyarrow up to 23 neither writes nor reads null among lists of a fixed size ("Lists with non-zero
@@ -42,10 +43,13 @@ class Parquet(OutputFormat):
     def _schema(self) -> Any:
         import pyarrow as pa
 
-        vector = pa.list_(pa.int8() if self.whole else pa.float32(), self.width)
         types = {"text": pa.string()}
         types |= {"word": pa.string(), "start": pa.int32(), "end": pa.int32()} if self.words else {}
-        types |= {"embedding": vector, "tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
+        if self.sparse:
+            types |= {"ids": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
+        else:
+            types |= {"embedding": pa.list_(pa.int8() if self.whole else pa.float32(), self.width)}
+        types |= {"tokens": pa.int32(), "truncated": pa.bool_(), "error": pa.string()}
         if taken := types.keys() & set(self.keep):
             raise ArgumentError(f"--keep {min(taken)}: the output already has a column with this name")
         types |= dict.fromkeys(self.keep, pa.string())
@@ -59,10 +63,11 @@ class Parquet(OutputFormat):
         schema = self._schema()
         rows = [(row, values) for result, values in zip(results, kept, strict=True) for row in _rows(result)]
         with _arrow_errors():
-            numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
-            vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
             columns = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
-            columns.insert(schema.names.index("embedding"), vectors)
+            if not self.sparse:
+                numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
+                vectors = pa.FixedSizeListArray.from_arrays(numbers, type=schema.field("embedding").type)
+                columns.insert(schema.names.index("embedding"), vectors)
             with pa.ipc.new_file(file, schema) as writer:
                 writer.write_table(pa.table(columns, schema=schema))
 

@@ -16,7 +16,8 @@ from mlxbert.weights.formats.config_json import read_config, read_json, read_jso
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.hub.file_hashes import is_commit
 from mlxbert.weights.hub.needed_files import CONFIG, MODULES, SMALL, TRANSFORMER_SETTINGS, VOCABULARY
-from mlxbert.weights.model_folder import CUSTOM, SETTINGS as ST_SETTINGS, WITH_WEIGHTS, ModelFolder
+from mlxbert.weights.model_folder import SETTINGS as ST_SETTINGS, ModelFolder
+from mlxbert.weights.module_layouts import CUSTOM, STATIC, WITH_WEIGHTS
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, TokenizerFiles
 from mlxbert.weights.write_sentence_transformers import write_embedder
@@ -66,6 +67,7 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
     names_by_folder = dict.fromkeys((source.path, source.transformer), SMALL)
     if vectors:
         names_by_folder = dict.fromkeys((module.folder for module in source.modules[1:]), (CONFIG,)) | names_by_folder
+        names_by_folder |= {module.folder: _files_of_queries(module.folder) for module in source.routes.queries}
     files = [inner / name for inner, names in names_by_folder.items() for name in names]
     for path in (*files, *_licenses(source)):
         left_out = path.name in _VECTOR_FILES and (in_code or not vectors)
@@ -88,6 +90,12 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
         default_prompt = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
         save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **default_prompt})
+
+
+def _files_of_queries(folder: Path) -> tuple[str, ...]:
+    """Returns the files, besides tensors, of a module with static weights: its settings, vocabulary and weights."""
+    path = read_json(folder / CONFIG, ConfigError).get("path") if (folder / CONFIG).is_file() else None
+    return (CONFIG, *VOCABULARY, *([path] if isinstance(path, str) else []))
 
 
 def _change_modules(path: Path, inner: str | None) -> None:
@@ -139,8 +147,11 @@ def write_modules(source: ModelFolder, folder: Path, dtype: str | None) -> Itera
     Yields:
         The path of each source file, and a sentence about what changed, if anything did.
     """
-    for module in source.modules[1:]:
-        if module.kind not in WITH_WEIGHTS:
+    for module in (*source.modules[1:], *source.routes.queries):
+        has_weights = module.kind in WITH_WEIGHTS or (
+            module.kind == STATIC and read_json(module.folder / CONFIG, ConfigError).get("path") is None
+        )
+        if not has_weights:
             continue
         target = folder / module.folder.relative_to(source.path)
         target.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
+from mlxbert.weights.vector_kinds import check_kind
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -153,6 +154,7 @@ def _embedding(
     folder: ModelFolder, config: EncoderConfig, files: TokenizerFiles
 ) -> tuple[Embedder | None, EmbeddingFacts | NoEmbedding]:
     try:
+        check_kind("dense", folder)
         embedder = read_embedder(folder, config.hidden_size, with_weights=False)
     except MlxbertError as problem:  # the model may still have other uses
         return None, NoEmbedding(problem.message)

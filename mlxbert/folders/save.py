@@ -12,6 +12,7 @@ from mlxbert.frozen_dict import FrozenDict
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
+from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.other_libraries import not_one_of
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
@@ -22,7 +23,9 @@ from mlxbert.weights.hub.needed_files import MODULES, TEMPLATE
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_tokenizer
+from mlxbert.weights.vector_kinds import read_embedders
 from mlxbert.weights.write_sentence_transformers import write_embedder
+from mlxbert.weights.write_sparse_folder import write_sparse
 
 
 def save(
@@ -91,7 +94,7 @@ def write_trained(
     partial: Path,
     describe: Callable[[Path], Mapping[str, str]],
     keys: Mapping[str, object] = FrozenDict(),
-    embedder: Embedder | None = None,
+    embedder: Embedder | SparseEmbedder | None = None,
     adapter: WriteWeights | None = None,
 ) -> None:
     """Writes a trained model into a folder that is moved into place later.
@@ -115,7 +118,10 @@ def write_trained(
         tensors = weights.plan_network(model.architecture, model.network)
         _write(model, partial / inner, tensors, None, weights.parse_size("5GB"), keys)
         static = model.config.is_static
-        if embedder is not None or inner or static:
+        if isinstance(embedder, SparseEmbedder):
+            limit = embedder.config.max_length or model.tokenizer.max_length
+            write_sparse(embedder, partial, limit, model.config.vocab_size)
+        elif embedder is not None or inner or static:
             embedder = embedder or _embedder_of_head(model)
             limit = embedder.config.max_length or model.tokenizer.max_length
             write_embedder(embedder, partial, limit, inner, static=static)
@@ -208,13 +214,20 @@ def _check_files(model: Model, saved: ModelFolder, *, modules: bool) -> None:
     try:
         same = read_tokenizer(saved).tokenizer.to_str() == model.tokenizer.files.tokenizer.to_str()
         if modules and model.files.modules[1:]:
-            same = same and read_embedder(saved, model.config.hidden_size).config == model.embedder.config
+            found = read_embedders(saved, model.config, read_tokenizer)
+            same = same and all(
+                _settings(found[kind]) == _settings(model.embedders.get(kind)) for kind in model.vectors
+            )
     except MlxbertError:
         same = False
     if not same:
         raise CheckpointError(
             f"{model.files.path}: the files have changed since the model was loaded", hint="load the model again"
         )
+
+
+def _settings(embedder: object) -> object:
+    return getattr(embedder, "config", None)
 
 
 def _changes(model: Model, tensors: list[weights.TensorToWrite], dtype: str | None) -> dict[str, object]:

@@ -3,8 +3,8 @@
 Shapes: B batch, L length, D hidden size, W size of a vector. All computations are in float32.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mlxbert.errors import ArgumentError, shown
 from mlxbert.machine.device import mx, nn
@@ -12,10 +12,10 @@ from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
+from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import check_listed
 
 SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as in sentence-transformers
 _JOIN = "+"
 
 
@@ -47,19 +47,14 @@ class Normalize(nn.Module):
 
 
 @dataclass(frozen=True)
-class EmbeddingConfig:
-    """How a model turns a text into one vector.
+class EmbeddingConfig(VectorSettings):
+    """How a model turns a text into one dense vector.
 
     Attributes:
         poolings: Keys of `POOLINGS`; the vectors of several poolings are concatenated.
         include_prompt: Whether the tokens of a prompt are also pooled.
         dimensions: Number of leading values to keep (Matryoshka); `None` for all.
         normalize: Whether vectors are scaled to length 1 at the very end, after truncation.
-        prompts: Prefixes for texts, by name.
-        default_prompt_name: The name of the default prompt.
-        max_length: Maximum input length in tokens, if the limit for embeddings differs from the model's.
-        lower_case: Whether texts are lowercased before anything else.
-        similarity: How to compare vectors, one of `SIMILARITIES`.
         stated: Whether the model's files define the pooling; otherwise it is the default of the model's family.
     """
 
@@ -67,12 +62,6 @@ class EmbeddingConfig:
     include_prompt: bool = True
     dimensions: int | None = None
     normalize: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt_name: str | None = None
-    max_length: int | None = None
-    lower_case: bool = False
-    similarity: str = "cosine"
-    stated: bool = False
 
 
 class Embedder(nn.Module):

@@ -19,7 +19,13 @@ def cosines(first: mx.array, second: mx.array) -> mx.array:
 
 
 def in_batch_negatives(
-    anchors: mx.array, candidates: mx.array, excluded: mx.array, *, temperature: float, symmetric: bool = False
+    anchors: mx.array,
+    candidates: mx.array,
+    excluded: mx.array,
+    *,
+    temperature: float,
+    symmetric: bool = False,
+    dots: bool = False,
 ) -> mx.array:
     """Returns the cross-entropy of each anchor's positive among all candidates of the batch, summed over the anchors.
 
@@ -31,8 +37,12 @@ def in_batch_negatives(
         excluded: Boolean (B, B + M), true for candidates that are not negatives of an anchor, like its own text.
         temperature: Divides the cosines.
         symmetric: Whether each positive must also find its anchor. If so, the loss is the mean of both directions.
+        dots: Whether to compare by dot product instead of by cosine.
     """
-    logits = mx.where(excluded, _EXCLUDED, _unit(anchors) @ _unit(candidates).T / temperature)
+    first, second = (anchors, candidates) if dots else (_unit(anchors), _unit(candidates))
+    # An excluded candidate gets a logit far below all others, however large dot products are.
+    logits = first @ second.T / temperature
+    logits = mx.where(excluded, mx.minimum(logits.min(), 0) + _EXCLUDED if dots else _EXCLUDED, logits)
     count = anchors.shape[0]
     forward = cross_entropy(logits, mx.arange(count))
     if not symmetric:
@@ -94,6 +104,15 @@ def triplet(anchors: mx.array, positives: mx.array, negatives: mx.array, *, marg
         return mx.sqrt(mx.maximum(mx.square(anchors - other).sum(axis=-1), 1e-12))  # at 0 the slope is infinite
 
     return mx.maximum(distance(positives) - distance(negatives) + margin, 0).sum()
+
+
+def flops(vectors: mx.array) -> mx.array:
+    """Returns the FLOPS regularizer (arXiv:2004.05665): the sum of the squared mean weight of each token.
+
+    Args:
+        vectors: Sparse vectors (T, V).
+    """
+    return mx.square(vectors.mean(axis=0)).sum()
 
 
 def matryoshka(loss: Callable[[mx.array], mx.array], vectors: mx.array, sizes: Sequence[int]) -> mx.array:

@@ -92,7 +92,7 @@ def with_layers(model: Model, layers: Sequence[int], device: str = "auto") -> Mo
     }
     # Without heads a new model has a pooler, and a loaded one may have none.
     student.network.load_weights([(new, weights[old]) for new, old in sources.items() if old in weights], strict=False)
-    return replace(student, _embedder=model._embedder)  # the pooling of vectors stays the same
+    return replace(student, _embedders=model._embedders)  # the pooling of vectors stays the same
 
 
 def find_initial(

@@ -1,10 +1,10 @@
 """Vectors of texts and words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO
+from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO, Each, listed, plain
 from mlxbert.results.result import Result
 from mlxbert.results.short_repr import Brief
 
@@ -36,6 +36,58 @@ class Embedding(Result):
     def from_dict(cls, values: Mapping[str, Any]) -> "Embedding":
         """See `Result.from_dict`; the vector may already be an array."""
         return cls(**{**values, "embedding": _vector(values["embedding"])})
+
+
+@dataclass(frozen=True, eq=False)
+class SparseEmbedding(Result):
+    """A text as a sparse vector, which has K values that are not 0. In JSON, `embedding` maps tokens to values.
+
+    Attributes:
+        ids: The ids of the tokens with a value, in ascending order, int32 (K,).
+        values: Their values, float32 (K,).
+        names: Their spelling in the vocabulary.
+        tokens: The number of tokens that the model read, special tokens included.
+        truncated: Whether the text was truncated.
+        unknown_tokens: The number of tokens of the text that are not in the vocabulary.
+        only_unknown: Whether all tokens are unknown.
+    """
+
+    text: str
+    ids: "NDArray[np.int32]"
+    values: "NDArray[np.float32]"
+    names: Sequence[str]
+    tokens: int
+    truncated: bool = False
+    unknown_tokens: int = field(default=0, metadata=OMIT_IF_ZERO)
+    only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)
+
+    def weights(self, top_k: int | None = None) -> dict[str, float]:
+        """Returns the values of the `top_k` heaviest tokens (by default of all), heaviest first, by token."""
+        return {self.names[place]: float(self.values[place]) for place in self._order()[:top_k]}
+
+    def _order(self) -> "NDArray[np.int64]":
+        return (-self.values).argsort(kind="stable")
+
+    def to_dict(self, each: Each[Any] = listed) -> dict[str, Any]:
+        """Returns the fields; `embedding` maps each token to its value, heaviest first; `ids` is in the same order."""
+        order = self._order()
+        ids, values, names = self.ids[order].tolist(), self.values[order], [self.names[place] for place in order]
+        numbers = plain(values)
+        unknown = {"unknown_tokens": self.unknown_tokens} if self.unknown_tokens else {}
+        return {
+            "text": self.text, "embedding": dict(zip(names, numbers, strict=True)), "ids": ids, "tokens": self.tokens,
+            "truncated": self.truncated, **unknown,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "SparseEmbedding":
+        """See `Result.from_dict`."""
+        import numpy as np
+
+        others = {name: value for name, value in values.items() if name not in ("embedding", "ids")}
+        ids, names = np.array(values["ids"], np.int32), [*values["embedding"]]
+        order, numbers = np.argsort(ids), np.array([*values["embedding"].values()], np.float32)
+        return cls(ids=ids[order], values=numbers[order], names=tuple(names[place] for place in order), **others)
 
 
 @dataclass(frozen=True, eq=False)

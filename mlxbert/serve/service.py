@@ -29,7 +29,7 @@ EMBED, RERANK = CATALOGUE["embed"], CATALOGUE["rerank"]
 _MAX_SPECIAL = 4  # special tokens of a pair
 # The main task of a model is the first of these that it can do: heads are trained for one task.
 _TRAINED = ("rerank", "classify", "tag", "answer")
-_PRETRAINED = ("fill-mask", "embed")  # in reverse order if the model has sentence-transformers modules
+_PRETRAINED = ("fill-mask", "embed-sparse", "embed")  # in reverse order if the model has sentence-transformers modules
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class ModelFacts:
         size: The size of the vectors; 0 for a model without vectors.
         pooling: How token vectors are combined into one vector.
         hidden: The size of the hidden states.
+        vocabulary: The number of word embeddings.
         prompts: The model's own prompts by their names.
         labels: The names of the classes.
         type: The name of the model's family.
@@ -79,6 +80,7 @@ class ModelFacts:
     size: int
     pooling: str
     hidden: int
+    vocabulary: int
     prompts: Mapping[str, str]
     labels: tuple[str, ...]
     type: str
@@ -255,6 +257,7 @@ def read_facts(name: str, model: Model) -> ModelFacts:
         size=size,
         pooling="+".join(model.embedder.config.poolings) if size else "",
         hidden=model.config.hidden_size,
+        vocabulary=model.config.vocab_size,
         prompts=dict(model.embedder.config.prompts) if size else {},
         labels=tuple(model.labels.names) if model.labels is not None else (),
         type=model.architecture.family_name,
@@ -269,7 +272,9 @@ def read_facts(name: str, model: Model) -> ModelFacts:
 
 
 def _make_default(entry: TaskEntry, model: Model) -> Any:
-    """Makes a task with its default options; `None` if the model cannot do the task."""
+    """Makes a task with its default options; `None` if the model cannot do the task, or is not made for it."""
+    if entry.vectors is not None and entry.vectors not in model.vectors:
+        return None
     try:
         return entry.make(model, entry.options())
     except MlxbertError:
@@ -284,4 +289,6 @@ def _main(tasks: Container[str], model: Model) -> str:
 
 
 def _tokenizer(main: str, model: Model) -> Tokenizer:
+    if CATALOGUE[main].vectors == "sparse":
+        return model.sparse_tokenizer
     return model.embed_tokenizer if issubclass(CATALOGUE[main].options, VectorOptions) else model.tokenizer

@@ -37,6 +37,7 @@ class TaskEntry:
             labels change nothing.
         hint: The hint in the error for a model without the required head.
         pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
+        vectors: The kind of vectors that the task makes, if a server offers it only for models that are made for them.
     """
 
     name: str
@@ -50,6 +51,7 @@ class TaskEntry:
     needs_with_labels: str | None = None
     hint: str | None = None
     pipeline: str | None = None
+    vectors: str | None = None
 
     def instead(self, options: task_options.TaskOptions | None) -> tuple[str, ...]:
         """Returns the names of other tasks; with these options, a model that can do one of them can do this task."""
@@ -103,6 +105,11 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="embed-words", task="mlxbert.tasks.embed_words:EmbedWordsTask", options=task_options.EmbedWordsOptions,
             items=item_kinds.TEXT, result="mlxbert.results.embed:Words", summary="Vectors of the words of texts",
             needs="embed",
+        ),
+        TaskEntry(
+            name="embed-sparse", task="mlxbert.tasks.embed_sparse:EmbedSparseTask", options=task_options.SparseOptions,
+            items=item_kinds.TEXT, result="mlxbert.results.embed:SparseEmbedding", summary="Sparse vectors of texts",
+            vectors="sparse",
         ),
         TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,

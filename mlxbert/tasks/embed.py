@@ -5,24 +5,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mlxbert.errors import ArgumentError, InputError, shown
+from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
+from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
 from mlxbert.results.result import Failure
-from mlxbert.tasks.argument_checks import check_inputs, check_model
+from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import EmbedOptions
-from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
+from mlxbert.tasks.prompted_task import PromptedTask, check_texts
+from mlxbert.tasks.query_ranking import scores_of_pairs
 from mlxbert.tasks.runner import check_on_error
 from mlxbert.tasks.static_vectors import StaticVectors
-from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, Task, check_finite, one_or_many
+from mlxbert.tasks.task import RESULT_BYTES, PreparedItem, check_finite, one_or_many
 from mlxbert.tasks.vector_dtype import as_dtype, check_output_dtype, stored_width
 from mlxbert.text.encoding import Encoding
+from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
@@ -34,19 +37,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 
 
-class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
-    """Computes the vector of a text.
+class EmbedTask(PromptedTask["Vector", Embedding]):
+    """Computes the dense vector of a text.
 
     Attributes:
         embedder: Turns hidden states into vectors, with the settings of the model and the options.
         similarity: The name of the function that compares the vectors, one of `SIMILARITIES`.
-        tokenizer: The model's tokenizer, with the maximum length and lower-casing of the embedder.
-        prompt: The text that is put before each text; may be empty.
-        prompt_length: The number of tokens before the text, the first special token included.
         static: Computes the vectors, if the model is static and the options allow it.
     """
 
-    name = "embed"
     options: EmbedOptions
 
     def __init__(
@@ -59,19 +58,14 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         )
         self.similarity = self.embedder.config.similarity
         check_output_dtype(options.output_dtype, self.embedder.size)
-        self.tokenizer = model.embed_tokenizer
-        self.prompt = choose_prompt(model, options.prompt, options.prompt_name, options.kind)
         self.model = model.for_prompt(options.prompt_name, self.prompt)
-        self.prompt_length = self.tokenizer.prompt_length(self.prompt)
         whole = self.embedder.config.include_prompt or not self.prompt
         fast = whole and StaticVectors.suit(self.model, self.embedder)
         self.static = StaticVectors(self.model, self.embedder, self.tokenizer) if fast else None
-        limit = self.tokenizer.max_length
-        if self.prompt and self.prompt_length >= limit - 1:
-            raise ArgumentError(
-                f"the prompt has {self.prompt_length} tokens, but the prompt and a text together can have at most "
-                f"{limit}"
-            )
+
+    def text_settings(self) -> tuple[VectorSettings, Tokenizer]:
+        """See `PromptedTask.text_settings`."""
+        return self.model.embedder.config, self.model.embed_tokenizer
 
     @property
     def output_bytes(self) -> int:
@@ -87,24 +81,10 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         check_texts(value)
         return False
 
-    def prepare(self, item: str) -> PreparedItem[str]:
-        """Tokenizes the prompt and a text."""
-        if not isinstance(item, str):
-            raise InputError(f"expected a text, found {type(item).__name__}")
-        before = self.prompt_length if self.prompt else 0
-        if self.windowed:
-            windows = self.tokenizer.windows(item, stride=0, prompt=self.prompt)
-            unknown, only = self.tokenizer.unknown(windows, before)
-            return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
-        encoding = self._encoding(self.prompt + item)
-        if self.prompt and len(encoding) <= self.prompt_length:
-            raise InputError(f"the prompt and the text {item!r:.60} together have fewer tokens than the prompt alone")
-        unknown, only = self.tokenizer.unknown([encoding], before)
-        return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)
-
-    def _encoding(self, text: str) -> Encoding:
+    def encode(self, text: str, pair: str | None = None) -> Encoding:
+        """See `Task.encode`; a static model may have tokenized the text already, together with others."""
         ready = None if self.static is None or self.options.overflow != "truncate" else self.static.encoding(text)
-        return self.encode(text) if ready is None else ready
+        return super().encode(text, pair) if ready is None else ready
 
     @contextmanager
     def together(self, items: Sequence[str]) -> Iterator[None]:
@@ -115,10 +95,6 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
             return
         with self.static.together(self.prompt + item for item in items if isinstance(item, str)):
             yield
-
-    def texts(self, item: str) -> list[str]:
-        """Returns the text with its prompt, and the prompt alone, since splitting into windows tokenizes both."""
-        return [self.prompt + item, *[self.prompt] * bool(self.prompt)] if isinstance(item, str) else []
 
     def outputs(self, jobs: Sequence[PreparedItem[str]]) -> Iterator[Sequence["Vector"]]:
         """Yields the vectors of each job's encodings. If processes share the jobs, they first exchange all vectors."""
@@ -196,6 +172,10 @@ class EmbedTask(Task[str, PreparedItem[str], "Vector", Embedding]):
         stored = cast("Vector", as_dtype(vector, self.options.output_dtype))
         tokens = sum(map(len, job.encodings))
         return Embedding(job.item, stored, tokens, job.truncated, job.unknown, job.only_unknown)
+
+    def score(self, query: Embedding, text: Embedding) -> float:
+        """Returns the similarity of two vectors; with `cosine`, they must have length 1."""
+        return float(scores_of_pairs(self.similarity, query.embedding, text.embedding))
 
     def _mean(self, vectors: Sequence["Vector"], windows: Sequence[Encoding]) -> "Vector":
         """Returns the mean of the windows' vectors, weighted by tokens of text. It is normalized if the vectors are."""
@@ -311,44 +291,3 @@ def embed_stream(
         InputError: A text is unusable.
     """
     return one_or_many(EmbedTask, model, texts, options, call, group=group)
-
-
-def check_texts(texts: object, name: str = "texts") -> Iterable[str]:
-    """Returns `texts`; raises ArgumentError unless it is an iterable of texts."""
-    return check_inputs(texts, name, "an iterable of texts")
-
-
-def choose_prompt(
-    model: Model, prompt: str | None, name: str | None, kind: str | None = None, *, prefix: str = ""
-) -> str:
-    """Returns the text to put before each text.
-
-    Args:
-        model: The model, which may have prompts of its own.
-        prompt: The text of the prompt.
-        name: The name of one of the model's prompts.
-        kind: The kind of the texts, one of `KINDS`, which selects one of the model's prompts.
-        prefix: The prefix of the names of these arguments in error messages.
-    """
-    choices = {f"{prefix}prompt": prompt, f"{prefix}prompt_name": name, "kind": kind}
-    several = [f"the {key} {shown(value)}" for key, value in choices.items() if value is not None]
-    if len(several) > 1:
-        raise ArgumentError(f"{' and '.join(several)} cannot be combined")
-    prompts, default = model.embedder.config.prompts, model.embedder.config.default_prompt_name
-    if prompt is not None:
-        if not isinstance(prompt, str):
-            raise ArgumentError(f"{prefix}prompt is {shown(prompt)}, expected a text")
-        return prompt
-    if name is not None and name not in list(prompts):  # a list: the name may be unhashable
-        available = f"only the prompts {', '.join(map(repr, prompts))}" if prompts else "no prompts"
-        raise ArgumentError(f"{prefix}prompt_name is {name!r:.60}, but the model has {available}")
-    if kind is not None:
-        name = own_prompt(prompts, kind)
-        if not any(own_prompt(prompts, other) for other in KINDS):
-            _LOG.warning(
-                "%s has no prompts for queries and documents, so kind=%r changes nothing; give prompt= if the "
-                "model needs a prompt",
-                *(model.source, kind),
-            )
-    name = default if name is None else name
-    return "" if name is None else prompts[name]

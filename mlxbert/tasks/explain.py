@@ -22,9 +22,9 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.explain import Explanation, Share
 from mlxbert.tasks.argument_checks import check_model
-from mlxbert.tasks.embed import choose_prompt
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import ExplainOptions
+from mlxbert.tasks.prompted_task import choose_prompt
 from mlxbert.tasks.task import check_finite
 from mlxbert.text.encoding import Encoding
 
@@ -223,7 +223,7 @@ def _find_similarity(model: Model, text: str, pair: str | None, options: Explain
     """The cosine of two texts: each is explained while the other stays as it is."""
     if pair is None:
         raise ArgumentError("pair is None, expected the text to compare with")
-    embedder, prompt = model.embedder, choose_prompt(model, None, None)
+    embedder, prompt = model.embedder, choose_prompt(model.source, model.embedder.config, None, None)
     skip = model.embed_tokenizer.prompt_length(prompt) if prompt else 0
     encodings = [model.embed_tokenizer.encode(prompt + one, None, overflow="truncate") for one in (text, pair)]
 
@@ -257,7 +257,7 @@ def _run(model: Model, encoding: Encoding, vectors: mx.array | None = None) -> E
         mx.broadcast_to(mx.array([values], mx.int32), (rows, len(encoding)))
         for values in (encoding.ids, encoding.token_type_ids)
     )
-    needs = model.embedder.needs_attentions if model._embedder is not None else False
+    needs = model.embedder.needs_attentions if model.embedders.get("dense") is not None else False
     if vectors is None:
         return encoder(ids, None, segments, output_attentions=needs)
     table = encoder.embeddings.word

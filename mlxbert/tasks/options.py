@@ -31,6 +31,9 @@ def _truncated(window: str, end: str = "the end") -> Option:
     )
 
 
+_PROMPT = Option("Text to put before each text.", "TEXT")
+_PROMPT_NAME = Option("Name of one of the model's own prompts.")
+_KIND = Option("Use the model's own prompt. For models with a prompt for queries and another for documents.")
 _WINDOWED = Option(
     "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
     panel="Input",
@@ -111,19 +114,31 @@ class VectorOptions(TruncatingOptions):
     dimensions: Annotated[
         int | None, Option("Keep only the first N values of each vector (Matryoshka).", bounds=Bounds(1, 1_000_000))
     ] = None
-    prompt: Annotated[str | None, Option("Text to put before each text.", "TEXT")] = None
-    prompt_name: Annotated[str | None, Option("Name of one of the model's own prompts.")] = None
+    prompt: Annotated[str | None, _PROMPT] = None
+    prompt_name: Annotated[str | None, _PROMPT_NAME] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
-    kind: Annotated[
-        Kind | None,
-        Option("Use the model's own prompt. For models with a prompt for queries and another for documents."),
-    ] = None
+    kind: Annotated[Kind | None, _KIND] = None
     output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions(TruncatingOptions):
+    """Options of `embed_sparse`; the defaults are the settings in the model's own files."""
+
+    panel: ClassVar[str] = "Vectors"
+    overflow: Annotated[Truncating, _truncated("takes the largest weight of each token")] = "truncate"
+    top_k: Annotated[
+        int | None,
+        Option("Keep only the N heaviest tokens of a sparse vector.", usual="the model's, or all", bounds=COUNT),
+    ] = None
+    prompt: Annotated[str | None, _PROMPT] = None
+    prompt_name: Annotated[str | None, _PROMPT_NAME] = None
+    kind: Annotated[Kind | None, _KIND] = None
 
 
 @dataclass(frozen=True, kw_only=True)

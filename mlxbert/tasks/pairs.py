@@ -6,19 +6,20 @@ Shapes: N queries, M texts.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import PairSimilarity
 from mlxbert.tasks.argument_checks import check_inputs, check_model
-from mlxbert.tasks.embed import check_texts, choose_prompt, stacked
+from mlxbert.tasks.embed import stacked
 from mlxbert.tasks.keywords import CallOptions, UsageOptions, takes_keywords
 from mlxbert.tasks.options import SimilarityOptions
-from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
+from mlxbert.tasks.prompted_task import check_texts, choose_prompt
+from mlxbert.tasks.query_ranking import scores_of_all
 from mlxbert.tasks.runner import check_on_error, run
-from mlxbert.tasks.similarity import embed_tasks
+from mlxbert.tasks.similarity import embed_tasks, embedding_tasks
 from mlxbert.tasks.task import PreparedItem
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def similarity_pairs(
         InputError: The input is not a pair of texts, or is too long with `overflow="error"`.
     """
     check_model(model, pairs)
-    first, second = embed_tasks(model, options, call.usage)
+    tasks: Any = embedding_tasks(model, options, call.usage)
+    first, second = tasks
 
     def prepare(pair: Pair) -> PairJob:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -72,7 +74,7 @@ def similarity_pairs(
             PairSimilarity(
                 a.text,
                 b.text,
-                float(scores_of_pairs(first.similarity, a.embedding, b.embedding)),
+                first.score(a, b),
                 a.truncated or b.truncated,
             )
             for a, b in embedded
@@ -128,7 +130,7 @@ def similarity_matrix(
     if texts is None and (options.query_prompt is not None or options.query_prompt_name is not None):
         raise ArgumentError("a prompt for queries needs texts=, the texts to compare the queries with")
     if texts is None and options.prompt is None and options.prompt_name is None:
-        options = replace(options, prompt=choose_prompt(model, None, None))
+        options = replace(options, prompt=choose_prompt(model.source, model.embedder.config, None, None))
     first, second = embed_tasks(model, options, call.usage)
     rows = stacked(first, query_texts, on_error)
     columns = rows if texts is None else stacked(second, list(check_texts(texts)), on_error)

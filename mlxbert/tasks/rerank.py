@@ -12,10 +12,10 @@ from mlxbert.results.notebook import Listed
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Reranked
 from mlxbert.tasks.argument_checks import check_model
-from mlxbert.tasks.embed import check_texts
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
 from mlxbert.tasks.label_scores import HEAD
 from mlxbert.tasks.options import RerankOptions
+from mlxbert.tasks.prompted_task import check_texts
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, with_query
 from mlxbert.tasks.task import PreparedItem, Task, check_finite
 from mlxbert.text.tokenizer import Tokenizer

@@ -2,27 +2,30 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from mlxbert.errors import InputError
+from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import declared_options
-from mlxbert.results.embed import Embedding
 from mlxbert.results.notebook import Listed
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.argument_checks import check_model
-from mlxbert.tasks.embed import EmbedTask, check_texts, choose_prompt
+from mlxbert.tasks.embed import EmbedTask
+from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.keywords import CallOptions, takes_keywords
-from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, VectorOptions
+from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOptions, SparseOptions, VectorOptions
 from mlxbert.tasks.prompt_kinds import own_prompt
+from mlxbert.tasks.prompted_task import check_texts, choose_prompt
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
     from mlxbert.tasks.embed import Vector
 
+Tasks = tuple[EmbedTask, EmbedTask] | tuple[EmbedSparseTask, EmbedSparseTask]  # of queries and of texts
 _BLOCK = 256  # vectors in memory at a time
 _OTHER_SIZE = "use the model and the dimensions= of the vectors, which must not be binary"
 _UNSET = None, None  # neither a prompt nor its name
@@ -40,7 +43,8 @@ def similarity(
     """Ranks texts by the similarity of their vectors to the vector of a query.
 
     Queries and texts become vectors as in `embed`. The score is the cosine, unless the model's files name the dot
-    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. Without a prompt,
+    product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. A model that makes
+    sparse vectors, but no dense ones, compares these, by dot product. Without a prompt,
     the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
     put before the texts only.
 
@@ -78,15 +82,15 @@ def score_texts(
     on_error: str = "return",
 ) -> Iterator[Scored | Failure]:
     """Yields the similarity of each text to a query, in the order of the texts (see `similarity`)."""
-    query_task, task = embed_tasks(model, options, usage)
+    query_task, task = embedding_tasks(model, options, usage)
     check_texts(texts)
     (embedded_query,) = query_task.compute([query_task.prepare(query)])
 
-    def scored(result: Embedding | Failure) -> Scored | Failure:
+    def scored(result: Any) -> Scored | Failure:
         """Scores a result; drops its vector, since there may be many results."""
         if isinstance(result, Failure):
             return result
-        score = float(scores_of_pairs(task.similarity, embedded_query.embedding, result.embedding))
+        score = cast(Any, task).score(embedded_query, result)
         return Scored(score, result.text, result.truncated, result.unknown_tokens)
 
     return map(scored, task.run(texts, on_error, early=False))  # nobody waits: ranking needs all scores
@@ -120,18 +124,40 @@ def score_vectors(
         start += len(block)
 
 
-def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
-    """Makes the tasks that embed queries and texts for `similarity`."""
-    check_model(model)
-    prompts = model.embedder.config.prompts
+def prompts_of(source: str, settings: VectorSettings, options: SimilarityOptions) -> tuple[str, str]:
+    """Chooses the prompt of queries and the prompt of texts; `source` is the name of the model, for messages."""
+    prompts = settings.prompts
     query_prompt, text_prompt = (options.query_prompt, options.query_prompt_name), (options.prompt, options.prompt_name)
-    second = choose_prompt(model, *(text_prompt if text_prompt != _UNSET else (None, own_prompt(prompts, "document"))))
+    named = text_prompt if text_prompt != _UNSET else (None, own_prompt(prompts, "document"))
+    second = choose_prompt(source, settings, *named)
     if query_prompt != _UNSET:
-        first = choose_prompt(model, *query_prompt, prefix="query_")
-    elif text_prompt != _UNSET:
-        first = second
-    else:
-        first = choose_prompt(model, None, own_prompt(prompts, "query"))
+        return choose_prompt(source, settings, *query_prompt, prefix="query_"), second
+    if text_prompt != _UNSET:
+        return second, second
+    return choose_prompt(source, settings, None, own_prompt(prompts, "query")), second
+
+
+def embedding_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> Tasks:
+    """Makes the tasks that embed queries and texts for `similarity`, for the kind of vectors that the model states."""
+    check_model(model)
+    if model.vectors[0] != "sparse":
+        return embed_tasks(model, options, usage)
+    for name in ("pooling", "dimensions"):
+        if (value := getattr(options, name)) is not None:
+            message = f"{name} is {value!r}, but the vectors of {model.source} are sparse"
+            raise ArgumentError(message, hint=f"omit {name}=")
+    first, second = prompts_of(model.source, model.sparse_embedder.config, options)
+    shared: Any = {"overflow": options.overflow, "batch_tokens": options.batch_tokens}
+    return (
+        EmbedSparseTask(model, SparseOptions(**shared, prompt=first), usage=usage, kind="query"),
+        EmbedSparseTask(model, SparseOptions(**shared, prompt=second), usage=usage, kind="document"),
+    )
+
+
+def embed_tasks(model: Model, options: SimilarityOptions, usage: Usage | None) -> tuple[EmbedTask, EmbedTask]:
+    """Makes the tasks that embed queries and texts as dense vectors for `similarity`."""
+    check_model(model)
+    first, second = prompts_of(model.source, model.embedder.config, options)
     shared = {name: getattr(options, name) for name in declared_options(VectorOptions)} | {"prompt_name": None}
     if model.embedder.config.similarity == "cosine":
         shared["normalize"] = True

@@ -20,6 +20,7 @@ from mlxbert.weights.checkpoint import Checkpoint
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.vector_kinds import stated_kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,17 +121,22 @@ class BaseModel:
         """Returns whether the model's files specify how it computes vectors."""
         return self._embedding.stated
 
+    def vectors(self) -> tuple[str, ...]:
+        """Returns the kinds of vectors that the model's files state (see `stated_kinds`)."""
+        return stated_kinds(self.files)
+
     @property
     def _embedding(self) -> EmbeddingConfig:
         return read_embedder(self.files, self.checkpoint.config.hidden_size).config
 
-    def with_heads(self, heads: Mapping[str, Labels | None], seed: int) -> Model:
+    def with_heads(self, heads: Mapping[str, Labels | None], seed: int, needs: str = "embed") -> Model:
         """Loads the model with the heads to train: its own head if `keeps` allows it, otherwise new heads.
 
-        Prompts of the loaded model do not switch to adapters, because the adapters fit only the untrained weights.
+        Without heads, the model is loaded for the task `needs`. Prompts of the loaded model do not switch to adapters,
+        because the adapters fit only the untrained weights.
         """
         if not heads:
-            model = self.load(task="embed")
+            model = self.load(task=needs)
         elif self.keeps(heads):
             model = self.load(task=HEADS[next(iter(heads))].task)
         else:

@@ -16,6 +16,7 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.predictions import predict
+from mlxbert.training.options.training_tasks import options_of_variant
 from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.training_plan import prepared
 
@@ -68,6 +69,8 @@ def evaluate(
     """
     check_model(model, task, place="second")
     objective = make_objective(task, **options)
+    if (variant := objective.variant_of(model)) is not None:
+        objective = make_objective(task, **options, **options_of_variant(variant))
     model.require(objective.spec.needs)
     if (variant := objective.needed_variant(model)) is not None:
         objective = make_objective(task, **objective.given | {variant: True})

@@ -61,7 +61,7 @@ def assess(
     best = (entry for result in results for entry in result["history"] if entry["step"] == result["step"])
     scores = [entry[evaluation.metric] for entry in best]  # with a teacher, another metric may have selected the best
     with times.phase("comparing with simple methods"):
-        baselines = objective.baselines(base.load(heads=()), plan.train.records, valid.records)
+        baselines = objective.baselines(base.load(heads=objective.baseline_heads), plan.train.records, valid.records)
     completed = [result for result in results if result["score"] is not None]
     chosen = (min if objective.minimize else max)(completed, key=lambda result: result["score"])
     summary = Summary(

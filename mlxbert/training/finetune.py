@@ -205,7 +205,8 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     if "lora" not in loop and isinstance(sweep.get("lora"), list | tuple):  # some defaults depend on lora
         loop["lora"] = next(iter(sweep["lora"]), None)
     if spec is not None and (asked.teacher is not None or check or loop.get("lora") is not None):
-        rest |= {name: False for name in spec.variants if rest.get(name) is None}  # no variant allows these
+        flags = [name for name in spec.variants if "=" not in name]
+        rest |= {name: False for name in flags if rest.get(name) is None}  # no variant allows these
     objective = task if isinstance(task, Objective) else make_objective(task, **rest)
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} works only with the name of a task, not with an Objective")

@@ -139,7 +139,7 @@ class LabelledMaterial(Material):
         return FolderContent(
             model=assessment.model, record=self._record(call, assessment, results),
             card=self._card(call.request.task, assessment), scores=self._scores(call.request.task, assessment),
-            keys=objective.config_keys(), embedder=objective.embedder,
+            keys=objective.config_keys(), embedder=objective.embedder_to_save(),
             facts={"evaluation": assessment.evaluation, "summary": assessment.summary}, complete=complete,
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from mlxbert.folders.save import write_trained
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
+from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.lora_layers import Adapters
 
@@ -39,7 +40,7 @@ class FolderContent:
     card: Sequence[str]
     scores: Scores
     keys: Mapping[str, object] = field(default_factory=dict)
-    embedder: Embedder | None = None
+    embedder: Embedder | SparseEmbedder | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     complete: Callable[[Path], Mapping[str, Any]]
 

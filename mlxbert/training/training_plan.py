@@ -18,6 +18,7 @@ from mlxbert.training.loop.phase_times import LOADING, Times
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective, Split
 from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.options.training_tasks import options_of_variant
 
 
 class FreshModels:
@@ -29,11 +30,12 @@ class FreshModels:
         base: The model that training starts from.
         heads: The labels of each head to train.
         seed: The seed for the new weights of the first model.
+        needs: See `Objective.needs`.
     """
 
-    def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int) -> None:
-        self._base, self._heads, self._seed = base, heads, seed
-        self._first: Model | None = base.with_heads(heads, seed)
+    def __init__(self, base: BaseModel, heads: Mapping[str, Labels | None], seed: int, needs: str) -> None:
+        self._base, self._heads, self._seed, self._needs = base, heads, seed, needs
+        self._first: Model | None = base.with_heads(heads, seed, needs)
 
     def bind(self, objective: Objective[Any]) -> None:
         """Binds an objective to the first model, before a run takes the model."""
@@ -45,7 +47,7 @@ class FreshModels:
         model, self._first = self._first, None
         if model is None or seed != self._seed:
             del model  # frees its memory for the next one
-            model = self._base.with_heads(self._heads, seed)
+            model = self._base.with_heads(self._heads, seed, self._needs)
         model.adopt()  # the events may be iterated over on a different thread than the call
         return model
 
@@ -94,7 +96,7 @@ def make_plan(
     placed = _placed(objective, train)
     if isinstance(objective, TaskObjective):
         if (variant := objective.usual_variant([record for record, _ in placed], base)) is not None:
-            objective = make_objective(objective.name, **objective.given | {variant: True})
+            objective = make_objective(objective.name, **objective.given | options_of_variant(variant))
             objective.start(base)
             placed = _placed(objective, train)  # also sets its columns and the names of labels
         objective.check([record for record, _ in placed])
@@ -108,7 +110,7 @@ def make_plan(
         objective.check_valid(*([record for record, _ in part] for part in (held_in, held_out)))
     heads = objective.heads([record for record, _ in held_in])
     times.begin(LOADING)
-    models = FreshModels(base, heads, seed)
+    models = FreshModels(base, heads, seed, objective.needs)
     models.bind(objective)
     times.begin("tokenizing")
     parts = [prepared(objective, part) for part in (held_in, held_out)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
-from mlxbert.nn.embedder import SIMILARITIES
+from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.search import database, schema
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter

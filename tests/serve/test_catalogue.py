@@ -18,6 +18,7 @@ from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry, imported
 from mlxbert.tasks.options import TaskOptions, deciding_options
 from tests.cli.test_server import URL, connect
 from tests.helpers.serving import save_discriminator, serving
+from tests.helpers.sparse_folder import save_splade
 from tests.serve.test_own import CONTEXT, LONG, MASKED, PAIRS, QUESTIONS, TEXTS, assert_same
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ OF_OLLAMA = {"embed": {"input", "truncate", "options", "keep_alive", "encoding_f
 ITEMS: dict[str, tuple[str, list[Any]]] = {
     "embed": ("embed", [*TEXTS, LONG, "\u4e00"]),
     "embed-words": ("embed", [*TEXTS, LONG]),
+    "embed-sparse": ("sparse", [*TEXTS, LONG]),
     "fill-mask": ("fill-mask", MASKED),
     "classify": ("sentiment", [*TEXTS, LONG]),
     "tag": ("tag", [*TEXTS, LONG]),
@@ -47,8 +49,13 @@ NAMED = {
 
 
 @pytest.fixture(scope="module")
-def client(folders: dict[str, Path], discriminator: Path) -> Iterator[TestClient]:
-    with serving({**folders, "electra": discriminator}) as service:
+def splade(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_splade(tmp_path_factory.mktemp("splade") / "model")
+
+
+@pytest.fixture(scope="module")
+def client(folders: dict[str, Path], discriminator: Path, splade: Path) -> Iterator[TestClient]:
+    with serving({**folders, "electra": discriminator, "sparse": splade}) as service:
         yield TestClient(make_app(service))
 
 
@@ -85,12 +92,13 @@ def test_a_server_gives_what_this_process_gives(
     client: TestClient,
     folders: dict[str, Path],
     discriminator: Path,
+    splade: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connect(monkeypatch, client)
     name, items = ITEMS[entry.name]
     ask = getattr(mlxbert, "embed_stream" if entry.name == "embed" else entry.name.replace("-", "_"))
-    model = mlxbert.load({**folders, "electra": discriminator}[name])
+    model = mlxbert.load({**folders, "electra": discriminator, "sparse": splade}[name])
     expected: list[Any]
     if entry.items.ranked:
         expected = sorted(ask(model, items[0][0], [text for _, text in items]), key=lambda one: one.index)

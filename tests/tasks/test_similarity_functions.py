@@ -10,7 +10,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, ConfigError
-from mlxbert.nn.embedder import SIMILARITIES
+from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.tasks.query_ranking import nearest, scores_of_all, scores_of_pairs
 from tests.helpers.program import call
 from tests.helpers.st_folder import pooling, save_st

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.nn.embedder import SIMILARITIES
+from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
 from mlxbert.training.scores.vector_scores import unit
 

@@ -183,7 +183,7 @@ def _entry(kind: str = "sentence_transformers.models.Pooling", path: str = "1_Po
     ("modules", "message"),
     [
         (_entry("sentence_transformers.models.CNN"), r"has type 'sentence_transformers.models.CNN', expected one of"),
-        (_entry("sentence_transformers.sparse_encoder.modules.SpladePooling"), "SpladePooling"),
+        (_entry("sentence_transformers.sparse_encoder.modules.SparseAutoEncoder"), "SparseAutoEncoder"),
         (_entry("other_st.Transformer"), r"has type 'other_st.Transformer'"),
         (_entry("evil_sentence_transformers.models.Pooling"), "has type 'evil_sentence"),
         (_entry("os.system"), r"has type 'os.system'"),

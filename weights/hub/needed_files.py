@@ -17,13 +17,14 @@ from mlxbert.weights.formats import file_names
 from mlxbert.weights.formats.config_json import GLINER_CONFIG, GOOGLE_CONFIGS
 from mlxbert.weights.formats.file_names import EXPECTED, NOT_READ, holds_weights
 
-CONFIG, MODULES = "config.json", "modules.json"
+CONFIG, MODULES, ROUTER = "config.json", "modules.json", "router_config.json"
 # The settings of the Transformer module in a sentence-transformers model: the first file that exists is used.
 TRANSFORMER_SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 TEMPLATE = "chat_template.jinja"
+SPARSE_LINEAR = "sparse_linear.pt"  # BGE-M3's layer for sparse vectors
 VOCABULARY = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -45,6 +46,8 @@ SMALL = (
     "config_sentence_transformers.json",
     *TRANSFORMER_SETTINGS,
     *VOCABULARY,
+    ROUTER,
+    SPARSE_LINEAR,
 )
 
 ReadJson = Callable[[str], Any]
@@ -122,7 +125,17 @@ def _modules(name: str, read: ReadJson) -> list[tuple[str, bool]]:
         if not isinstance(path, str) or leaves_folder(path):
             raise HubError(f"{name}: {MODULES} has path {path!r}, expected a folder within the model")
         folders.append((path.strip("/"), str(module.get("type")).endswith(("Transformer", "StaticEmbedding"))))
-    return folders
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    return folders + (_routed(name, read) if kinds == ["Router"] else [])
+
+
+def _routed(name: str, read: ReadJson) -> list[tuple[str, bool]]:
+    """Returns the folder of each module behind a router, like `_modules`."""
+    content = read(ROUTER)
+    types = content.get("types") if isinstance(content, dict) else None
+    if not isinstance(types, dict) or any(leaves_folder(folder) for folder in types):
+        raise HubError(f"{name}: {ROUTER} has types {types!r:.60}, expected an object with folders within the model")
+    return [(folder.strip("/"), str(kind).endswith("Transformer")) for folder, kind in types.items()]
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:

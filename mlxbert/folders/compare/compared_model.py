@@ -19,7 +19,8 @@ from mlxbert.weights.families import keymap
 from mlxbert.weights.formats.headers import FLOATS, Lazy
 from mlxbert.weights.formats.quantized import Storage
 from mlxbert.weights.formats.weight_files import open_weights
-from mlxbert.weights.model_folder import WITH_WEIGHTS, ModelFolder
+from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.module_layouts import WITH_WEIGHTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class OpenedModel:
             *(self.source, self.folder.path, config, self.tokenizer, network, labels),
             architecture=self.checkpoint.without_weights(),
             files=self.folder,
-            _embedder=self.embedder,
+            _embedders={"dense": self.embedder},
         )
 
     @property

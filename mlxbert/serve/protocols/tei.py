@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from mlxbert.results.classify import Regression
+from mlxbert.results.json import plain
 from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_stream import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of
 from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
 from mlxbert.tasks.catalogue import CATALOGUE
-from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions
+from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions, SparseOptions
 from mlxbert.text.batch import default_batch_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.version import __version__
@@ -31,7 +32,7 @@ _ERRORS = {
 }
 
 
-_CLASSIFY = CATALOGUE["classify"]
+_CLASSIFY, _EMBED_SPARSE = CATALOGUE["classify"], CATALOGUE["embed-sparse"]
 # Tasks of this protocol only, without a command or function: vectors of all tokens, and logits of classes.
 _EMBED_TOKENS = replace(EMBED, name="embed-tokens", task="mlxbert.tasks.embed_tokens:EmbedTokensTask")
 _CLASSIFY_LOGITS = replace(_CLASSIFY, name="classify-logits", task="mlxbert.tasks.classify:ClassifyLogitsTask")
@@ -67,6 +68,13 @@ class EmbedAllBody(Truncation, kw_only=True):
 
     inputs: Texts
     prompt_name: str | None = None
+
+
+class SparseValue(Struct):
+    """A token of the vocabulary, and its weight."""
+
+    index: int
+    value: float
 
 
 class TeiEmbedBody(EmbedAllBody, kw_only=True):
@@ -185,11 +193,17 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
 
-async def sparse(service: Service, body: Any) -> Reply:
-    """Always raises an error: sparse vectors are not supported."""
-    raise RequestError(
-        "invalid", "the server has no model for sparse vectors", hint="use /embed for dense vectors", param="model"
-    )
+async def sparse(service: Service, body: EmbedAllBody) -> Reply:
+    """Returns the sparse vectors of texts: the ids of tokens with their weights, in the order of the ids."""
+    options = SparseOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
+    name = service.find(None, _EMBED_SPARSE.name)
+    answered = await service.run(name, _EMBED_SPARSE, texts_of(body.inputs, "inputs"), options)
+    return _reply(lambda: each(answered.results, _weights), answered)
+
+
+def _weights(result: Any) -> list[SparseValue]:
+    pairs = zip(result.ids.tolist(), plain(result.values), strict=True)
+    return [SparseValue(index, value) for index, value in pairs]
 
 
 async def similarity(service: Service, body: SimilarityBody) -> Reply:
@@ -337,7 +351,7 @@ PROTOCOL = Protocol(
     (
         Route("POST", "/embed", vectors, "Vectors of texts", TeiEmbedBody, list[list[float]]),
         Route("POST", "/embed_all", vectors_of_tokens, "Vectors of tokens", EmbedAllBody, list[list[list[float]]]),
-        Route("POST", "/embed_sparse", sparse, "Sparse vectors (not supported)", Any),
+        Route("POST", "/embed_sparse", sparse, "Sparse vectors of texts", EmbedAllBody, list[list[SparseValue]]),
         Route("POST", "/similarity", similarity, "Similarities to a sentence", SimilarityBody, list[float]),
         Route("POST", "/rerank", rerank, "Texts ranked by relevance to a query", TeiRerankBody, list[Rank]),
         Route("POST", "/predict", predict, "Labels of texts", PredictBody, list[PredictedLabel | list[PredictedLabel]]),

@@ -253,6 +253,7 @@ class Run:
     def _start(self) -> None:
         """Starts the next update. A GPU computes it in the background; a CPU computes the gradients right away."""
         step = self.state.progress.step + len(self.updater.started)
+        self.training.objective.begin_update(step, self.steps)
         self.updater.start(self.order.batches(step), learning_rate(step, self.steps, self.training.options))
 
     def _finish(self, begun: float) -> Step:

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.other_libraries import not_one_of
-from mlxbert.training.options.training_tasks import TASKS
+from mlxbert.training.options.training_tasks import TASKS, options_of_variant
 
 if TYPE_CHECKING:
     from mlxbert.training.objectives.task_objective import TaskObjective
@@ -15,7 +15,11 @@ def make_objective(task: str, **options: Any) -> "TaskObjective[Any]":
     if task not in TASKS:
         raise not_one_of("task", task, TASKS)
     spec = TASKS[task]
-    chosen = [variant for option, variant in spec.variants.items() if options.get(option)]
+    chosen = [
+        place
+        for variant, place in spec.variants.items()
+        if all(options.get(name) == value for name, value in options_of_variant(variant).items())
+    ]
     module, name = (chosen or [spec.objective])[0]
     objective: TaskObjective[Any] = getattr(importlib.import_module(f"{__name__}.{module}"), name)(**options)
     return objective

@@ -19,16 +19,17 @@ from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.objectives.distillation_losses import VectorDistillation
 from mlxbert.training.objectives.objective import ContrastiveObjective, Predictions, Split
 from mlxbert.training.objectives.predictions import predict
-from mlxbert.training.objectives.task_objective import TaskObjective
+from mlxbert.training.objectives.task_objective import Origin, TaskObjective
 from mlxbert.training.objectives.vector_loss import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.training.options.loop_options import TeacherOptions
-from mlxbert.training.options.training_tasks import VectorLearning
+from mlxbert.training.options.training_tasks import SPARSE, VectorLearning
 from mlxbert.training.scores import vector_scores as scoring
 from mlxbert.training.scores.evaluation_summary import Evaluation
 
@@ -46,12 +47,17 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     columns: ColumnNames | None = None
     embedder: Embedder
     unjudged = False
+    temperature = 0.05  # the default
+    compares_cosines = True
+    _pools_prompts = True
+    vector_settings: VectorSettings
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         learning = self.learning
         self._loss = VectorLoss(
-            learning.loss, temperature=learning.temperature, margin=learning.margin, symmetric=learning.symmetric,
+            learning.loss, temperature=learning.temperature or self.temperature, dots=not self.compares_cosines,
+            margin=learning.margin, symmetric=learning.symmetric,
             dimensions=None if learning.dimensions is None else tuple(learning.dimensions),
             max_score=learning.max_score,
         )  # fmt: skip
@@ -106,6 +112,14 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             "The model has no dropout, so the two views of each text are the same unless the option dropout is set.",
         )
 
+    def usual_variant(self, records: Sequence[Related], source: Origin) -> str | None:
+        """Returns the variant for sparse vectors if the model makes them, and the caller chose no kind of vectors."""
+        return SPARSE if self.learning.vectors == "auto" and source.vectors()[0] == "sparse" else None
+
+    def variant_of(self, model: Model) -> str | None:
+        """See `TaskObjective.variant_of`."""
+        return SPARSE if self.learning.vectors == "auto" and model.vectors[0] == "sparse" else None
+
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
         """Returns no heads, because the encoder itself is trained."""
         return {}
@@ -113,10 +127,23 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     def bind(self, model: Model) -> None:
         """Stores the tokenizer, the pooling and the prompts of a model."""
         super().bind(model)
-        self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
-        self.width = self.embedder.size
         rates = {module.rate for module in model.network.modules() if isinstance(module, KeyedDropout)}
         self._without_dropout = not any(rates)
+        self.take_embedder(model)
+        prompts = self.vector_settings.prompts
+        default = prompts.get(self.vector_settings.default_prompt_name or "", "")
+        by_kind = {kind: prompts.get(own_prompt(prompts, kind) or "", default) for kind in KINDS}
+        self._prompts = by_kind | {None: default}
+        if any(self._prompts.values()) and not self._pools_prompts:
+            raise ArgumentError(
+                f"{model.source} excludes the prompt from pooling, which training does not support",
+                hint="mlxbert.embed(model, texts) computes the model's vectors",
+            )
+
+    def take_embedder(self, model: Model) -> None:
+        """Stores the embedder of a model, its tokenizer, and its settings."""
+        self.embedder = model.embedder.variant(pooling=self.learning.pooling, normalize=self.learning.normalize)
+        self.width = self.embedder.size
         if self.embedder.needs_attentions:
             raise ArgumentError("pooling is 'attention', which sentence-transformers does not support")
         if (largest := max(self._loss.dimensions or (), default=0)) > self.width:
@@ -125,16 +152,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
             )
         self.tokenizer = model.embed_tokenizer.adapted(max_length=self.max_length)
         longest = max(self.tokenizer.max_length, model.embed_tokenizer.max_length)  # trained lengths stay usable
-        self.embedder.config = replace(self.embedder.config, max_length=longest)
-        prompts = self.embedder.config.prompts
-        default = prompts.get(self.embedder.config.default_prompt_name or "", "")
-        by_kind = {kind: prompts.get(own_prompt(prompts, kind) or "", default) for kind in KINDS}
-        self._prompts = by_kind | {None: default}
-        if any(self._prompts.values()) and not self.embedder.config.include_prompt:
-            raise ArgumentError(
-                f"{model.source} excludes the prompt from pooling, which training does not support",
-                hint="mlxbert.embed(model, texts) computes the model's vectors",
-            )
+        self.embedder.config = config = replace(self.embedder.config, max_length=longest)
+        self.vector_settings, self._pools_prompts = config, config.include_prompt
 
     def prepare(self, record: Related) -> TextGroup:
         """Returns the first example of a record."""
@@ -213,11 +232,11 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
 
     def metrics(self, examples: Sequence[TextGroup], predictions: Predictions) -> dict[str, float]:
         """See `mlxbert.training.scores.vector_scores`."""
-        return scoring.vector_scores(examples, np.asarray(predictions), self.embedder.config.similarity).means()
+        return scoring.vector_scores(examples, np.asarray(predictions), self.vector_settings.similarity).means()
 
     def evaluation(self, part: Split, predictions: Predictions, **facts: Any) -> Evaluation:
         """See `TaskObjective.evaluation`."""
-        about = {"metric": self.metric, "similarity": self.embedder.config.similarity, **facts}
+        about = {"metric": self.metric, "similarity": self.vector_settings.similarity, **facts}
         return scoring.evaluation(part.records, part.examples, np.asarray(predictions), **about)
 
     def baselines(self, model: Model, train: Sequence[Related], valid: Sequence[Related]) -> dict[str, float]:

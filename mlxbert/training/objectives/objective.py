@@ -22,6 +22,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
+from mlxbert.nn.sparse_embedder import SparseEmbedder
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
@@ -152,6 +153,9 @@ class LoopObjective(ABC, Generic[AnyExample]):
         """
         return None
 
+    def begin_update(self, step: int, steps: int) -> None:
+        """Called before update number `step`, from 0, of `steps` updates, for losses that change during training."""
+
     def terms(self, network: Network, batch: TrainBatch) -> tuple[Mapping[str, mx.array], mx.array | float]:
         """Returns the losses of a batch, keyed by name, and their weight. Training minimizes the sum of these losses.
 
@@ -170,12 +174,14 @@ class Objective(LoopObjective[AnyExample]):
     Attributes:
         lr_factor: The default learning rate, relative to the default for a new head on an encoder.
         embedder: Computes vectors, if the model is trained for vectors; set by `bind`, and saved with the model.
+        needs: The task with which `mlxbert.load` loads the model, if no heads are trained.
         tokenizer: The model's tokenizer; set by `bind`.
         config: The model's configuration; set by `bind`.
     """
 
     lr_factor: ClassVar[float] = 1.0
     embedder: Embedder | None = None
+    needs: ClassVar[str] = "embed"
     tokenizer: Tokenizer
     config: EncoderConfig
 
@@ -204,6 +210,10 @@ class Objective(LoopObjective[AnyExample]):
     def settings(self) -> dict[str, Any]:
         """Returns the objective's own options, keyed by name. A run resumes only with the same options."""
         return {}
+
+    def embedder_to_save(self) -> Embedder | SparseEmbedder | None:
+        """Returns what computes vectors with the trained model; `None` if it was not trained for vectors."""
+        return self.embedder
 
     def config_keys(self) -> dict[str, Any]:
         """Returns the keys of `config.json`, besides the labels, that the trained model needs.

@@ -66,6 +66,9 @@ class Origin(Protocol):
     def embeds(self) -> bool:
         """Returns whether the model's files define how it computes vectors."""
 
+    def vectors(self) -> tuple[str, ...]:
+        """Returns the kinds of vectors that the model's files state (see `stated_kinds`)."""
+
 
 class TaskObjective(Objective[AnyExample]):
     """A built-in task.
@@ -81,6 +84,7 @@ class TaskObjective(Objective[AnyExample]):
         given: The options that the caller set.
         columns: The columns that records are read from; known after the first `read`.
         labels: The labels of the model; set by `bind`.
+        baseline_heads: The heads that `baselines` needs.
     """
 
     data: Any
@@ -89,6 +93,7 @@ class TaskObjective(Objective[AnyExample]):
     columns: TaskColumns | None = None
     labels: Labels
     pure = True
+    baseline_heads: ClassVar[tuple[str, ...]] = ()
     _columns: dict[str, str | None]  # the explicitly chosen columns, by option
 
     def __init__(self, **options: Any) -> None:
@@ -158,6 +163,10 @@ class TaskObjective(Objective[AnyExample]):
 
     def usual_variant(self, records: Sequence[Any], source: Origin) -> str | None:
         """Returns the option of `TaskSpec.variants` that suits the training records, if the user chose none."""
+        return None
+
+    def variant_of(self, model: Model) -> str | None:
+        """Returns the option of `TaskSpec.variants` that suits a model to evaluate, if the user chose none."""
         return None
 
     def warnings(self, train: SplitReport, records: Sequence[Any]) -> Iterator[str]:

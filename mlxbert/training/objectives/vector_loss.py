@@ -68,6 +68,7 @@ class VectorLoss:
         symmetric: For `in-batch`: whether each positive must also find its text.
         dimensions: Sizes to which vectors can be truncated later (Matryoshka). The loss is the sum over these sizes.
         max_score: The score of the most similar pairs. Scores are divided by it.
+        dots: Whether `in-batch` compares vectors by dot product instead of by cosine.
     """
 
     name: str | None
@@ -76,6 +77,7 @@ class VectorLoss:
     symmetric: bool = False
     dimensions: tuple[int, ...] | None = None
     max_score: float = 1.0
+    dots: bool = False
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in LOSSES:
@@ -145,7 +147,7 @@ class VectorLoss:
         """Computes the loss of vectors (T, W'), which may be truncated."""
         anchors, positives = v[targets["anchors"]], v[targets["positives"]]
         if self.name == "in-batch":
-            options: Any = {"temperature": self.temperature, "symmetric": self.symmetric}
+            options: Any = {"temperature": self.temperature, "symmetric": self.symmetric, "dots": self.dots}
             return losses.in_batch_negatives(anchors, v[targets["candidates"]], targets["excluded"], **options)
         if self.name == "triplet":
             return losses.triplet(anchors, positives, v[targets["negatives"]], margin=self.margin)

@@ -12,6 +12,7 @@ from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds,
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
+SPARSE = "vectors=sparse"  # the variant of `embed`
 _ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # options shared with inference
 
 
@@ -141,6 +142,9 @@ class RelatedData:
     max_length: Annotated[int | None, Option("Truncate texts to N tokens.", usual="the model's", bounds=LENGTH)] = None
 
 
+_FLOPS = Bounds(0, 1_000_000)
+
+
 @dataclass(frozen=True)
 class VectorLearning:
     """The training options of `embed`."""
@@ -148,8 +152,13 @@ class VectorLearning:
     panel: ClassVar[str] = "Training"
     loss: Annotated[VectorLossName | None, Option("Loss. By default cosent with scores, otherwise in-batch.")] = None
     temperature: Annotated[
-        float, Option("Temperature of the in-batch and cosent losses.", bounds=Bounds(SMALLEST, 1_000_000))
-    ] = 0.05
+        float | None,
+        Option(
+            "Temperature of the in-batch and cosent losses.",
+            usual="0.05, or 1 for sparse vectors",
+            bounds=Bounds(SMALLEST, 1_000_000),
+        ),
+    ] = None
     margin: Annotated[float, Option("Margin of the triplet loss, a distance.", bounds=Bounds(SMALLEST, 1_000_000))] = (
         5.0
     )
@@ -171,6 +180,19 @@ class VectorLearning:
     ] = None
     pooling: Annotated[str | None, _VECTORS["pooling"][1]] = None
     normalize: Annotated[bool | None, _VECTORS["normalize"][1]] = None
+    vectors: Annotated[
+        Literal["auto", "dense", "sparse"],
+        Option("Kind of vectors. auto is the kind that the model's files state. sparse needs a masked-LM head."),
+    ] = "auto"
+    query_flops: Annotated[
+        float, Option("Weight of the FLOPS regularizer of sparse queries. Higher is sparser.", bounds=_FLOPS)
+    ] = 5e-5
+    document_flops: Annotated[
+        float, Option("Weight of the FLOPS regularizer of sparse documents. Higher is sparser.", bounds=_FLOPS)
+    ] = 3e-5
+    flops_warmup: Annotated[
+        float, Option("Share of the training in which the weights of the FLOPS regularizers rise.", bounds=Bounds(0, 1))
+    ] = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -198,6 +220,12 @@ class RerankLearning:
     ] = "bce"
 
 
+def options_of_variant(variant: str) -> dict[str, Any]:
+    """Returns the option that chooses a variant of a task, and its value."""
+    name, _, value = variant.partition("=")
+    return {name: value or True}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """The declaration of a task.
@@ -205,7 +233,7 @@ class TaskSpec:
     Attributes:
         objective: Where to find the class of the objective: a module of `mlxbert.training.objectives`, and a name in
             it.
-        variants: Alternative objectives, keyed by the option that chooses them.
+        variants: Alternative objectives, keyed by the option that chooses them, as in `few_shot` or `vectors=sparse`.
         metrics: The metrics of the task. The first one is the main metric, which selects the best model.
         by_data: A phrase that describes the main metric, if the main metric depends on the data.
         formats: The file formats that the task reads, besides texts and tables.
@@ -377,6 +405,7 @@ TASKS: Mapping[str, TaskSpec] = {
     ),
     "embed": TaskSpec(
         objective=("embed", "Embed"),
+        variants={SPARSE: ("embed_sparse", "EmbedSparse")},
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
         by_data="ndcg@10; spearman for scores",
         shares=("triplet_accuracy",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.model import Model
@@ -11,14 +11,20 @@ from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model
-from mlxbert.tasks.embed import stacked
+from mlxbert.tasks.embed import EmbedTask, stacked
+from mlxbert.tasks.embed_sparse import EmbedSparseTask
 from mlxbert.tasks.options import SimilarityOptions
 from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
-from mlxbert.tasks.similarity import embed_tasks
+from mlxbert.tasks.similarity import embedding_tasks
+from mlxbert.tasks.sparse_scores import SparseMatrix
 from mlxbert.text.usage import Usage
 from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 TOP_K = 100
 _DEPTH = 1000  # number of documents per query that count for MAP, as in trec_eval
@@ -150,13 +156,33 @@ def _check_metric(metric: str) -> None:
         raise not_one_of("metric", metric, RETRIEVAL)
 
 
+def _nearest_dense(
+    query_task: EmbedTask, task: EmbedTask, queries: list[str], documents: list[str], depth: int
+) -> "NDArray[np.int64]":
+    """Returns the indices of the documents nearest to each query, the nearest first."""
+    vectors = stacked(query_task, queries, "raise"), stacked(task, documents, "raise")
+    return nearest(task.similarity, *vectors, depth)[0]
+
+
+def _nearest_sparse(
+    query_task: EmbedSparseTask, task: EmbedSparseTask, queries: list[str], documents: list[str], depth: int
+) -> "NDArray[np.int64]":
+    """Returns the indices of the documents nearest to each query, the nearest first."""
+    import numpy as np
+
+    rows = SparseMatrix.of(cast(Any, task.run(documents, early=False)), task.model.config.vocab_size)
+    scores = (rows.scores(task.similarity, cast(Any, query)) for query in query_task.run(queries, early=False))
+    return np.array([np.argsort(-row, kind="stable")[:depth] for row in scores], np.int64)
+
+
 def _search(
     embedder: Model, data: Retrieval, depth: int, batch_tokens: int | None, usage: Usage | None = None
 ) -> dict[str, list[str]]:
     """Returns the documents nearest to each query that has judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
-    query_task, task = embed_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
-    query_vectors = stacked(query_task, [data.queries[query] for query in queries], "raise")
-    best, _ = nearest(task.similarity, query_vectors, stacked(task, [*data.documents.values()], "raise"), depth)
+    tasks: Any = embedding_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
+    asked, documents = [data.queries[query] for query in queries], [*data.documents.values()]
+    find: Any = _nearest_sparse if embedder.vectors[0] == "sparse" else _nearest_dense
+    best = find(*tasks, asked, documents, depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}

@@ -103,7 +103,7 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
     Args:
         examples: Examples whose `evaluated` inputs are T texts in total.
         vectors: The vectors of these texts, (T, W).
-        similarity: The similarity function, one of `mlxbert.nn.embedder.SIMILARITIES`.
+        similarity: The similarity function, one of `mlxbert.nn.vector_settings.SIMILARITIES`.
     """
     if not len(vectors):
         raise InputError("there is nothing to evaluate, because every text is a single character")

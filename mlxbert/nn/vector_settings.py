@@ -1,0 +1,27 @@
+"""The settings that every kind of vectors has: prompts, limits of texts, and how vectors are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as in sentence-transformers
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSettings:
+    """How texts are prepared for an embedder, and how its vectors are compared.
+
+    Attributes:
+        prompts: Prefixes for texts, by name.
+        default_prompt_name: The name of the default prompt.
+        max_length: Maximum input length in tokens, if the limit for embeddings differs from the model's.
+        lower_case: Whether texts are lowercased before anything else.
+        similarity: How to compare vectors, one of `SIMILARITIES`.
+        stated: Whether the model's files say how its vectors are made; otherwise mlxbert assumes it.
+    """
+
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    max_length: int | None = None
+    lower_case: bool = False
+    similarity: str = "cosine"
+    stated: bool = False

@@ -1,0 +1,221 @@
+"""Sparse vectors: the weights of tokens, their options, results and output files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.results.embed import SparseEmbedding
+from mlxbert.tasks.sparse_scores import SparseMatrix, sparse_score
+from tests.helpers.sparse_folder import TEXTS, change_json, save_routed, save_splade
+from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
+
+FROZEN = Path(__file__).with_name("sparse_goldens.json")  # numbers of sentence-transformers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SPLADE model."""
+    return save_splade(tmp_path_factory.mktemp("splade") / "model")
+
+
+@pytest.fixture
+def model(folder: Path) -> mlxbert.Model:
+    """The SPLADE model, loaded for vectors only."""
+    return mlxbert.load(folder, task="embed", dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["max", "sum", "routed"])
+def test_weights_are_those_that_sentence_transformers_computed(name: str, tmp_path: Path) -> None:
+    folder = save_routed(tmp_path / "m") if name == "routed" else save_splade(tmp_path / "m", pooling_strategy=name)
+    model = mlxbert.load(folder, task="embed", dtype="float32", device="cpu")
+    golden = json.loads(FROZEN.read_text(encoding="utf-8"))[name]
+    for kind, expected in golden.items():
+        found = mlxbert.embed_sparse(model, TEXTS[0], kind=kind)
+        assert found.ids.tolist() == [int(number) for number in expected]
+        np.testing.assert_allclose(found.values, [*expected.values()], atol=1e-4)
+
+
+def test_batches_and_chunks_of_a_batch_change_nothing(model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [mlxbert.embed_sparse(model, text) for text in TEXTS]
+    monkeypatch.setattr("mlxbert.nn.sparse_embedder._MAX_SCORES", 1)
+    for one, other in zip(alone, mlxbert.embed_sparse(model, TEXTS), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        np.testing.assert_allclose(one.values, other.values, atol=1e-5)
+
+
+def test_a_result_names_its_tokens_and_survives_json(model: mlxbert.Model) -> None:
+    result = mlxbert.embed_sparse(model, TEXTS[0])
+    assert result.names == tuple(VOCAB[number] for number in result.ids)
+    assert (np.diff(result.ids) > 0).all() and (result.values > 0).all()
+    written = result.to_dict()
+    weights = [*written["embedding"].values()]
+    assert weights == sorted(weights, reverse=True)
+    assert [VOCAB[number] for number in written["ids"]] == [*written["embedding"]]
+    again = SparseEmbedding.from_dict(json.loads(json.dumps(written)))
+    assert again.ids.tolist() == result.ids.tolist() and again.names == result.names
+    np.testing.assert_allclose(again.values, result.values, rtol=1e-6)
+
+
+def test_top_k_keeps_the_heaviest_tokens(model: mlxbert.Model) -> None:
+    every, some = mlxbert.embed_sparse(model, TEXTS[0]), mlxbert.embed_sparse(model, TEXTS[0], top_k=3)
+    assert [*some.weights()] == [*every.weights()][:3] and len(every.ids) > 3
+
+
+def test_windows_give_each_token_its_largest_weight(model: mlxbert.Model) -> None:
+    text = "cat sat on mat " * 20
+    result = mlxbert.embed_sparse(model, text, overflow="window")
+    parts = [
+        mlxbert.embed_sparse(model, text[window.offsets[1][0] : window.offsets[-2][1]])
+        for window in model.sparse_tokenizer.windows(text, stride=0)
+    ]
+    assert len(parts) > 1 and not result.truncated
+    for number, value in zip(result.ids.tolist(), result.values.tolist(), strict=True):
+        largest = max(float(part.values[part.ids == number].max(initial=0)) for part in parts)
+        assert value == pytest.approx(largest, abs=1e-5)
+    assert mlxbert.embed_sparse(model, text).truncated
+    with pytest.raises(mlxbert.InputError, match="at most 32"):
+        mlxbert.embed_sparse(model, text, overflow="error")
+
+
+def test_a_kind_selects_static_weights(tmp_path: Path) -> None:
+    model = mlxbert.load(save_routed(tmp_path / "m", json_weights=True, root=True), task="embed", device="cpu")
+    query = mlxbert.embed_sparse(model, "the cat cat xyz", kind="query")
+    assert query.weights() == {"cat": 2.5, "[UNK]": 0.5, "the": 0.125}
+    assert len(mlxbert.embed_sparse(model, "the cat").ids) > 3  # a document by default
+    long = mlxbert.embed_sparse(model, "dog " * 100 + "cat", kind="query")
+    assert long.truncated and "cat" not in long.weights()
+    assert "cat" in mlxbert.embed_sparse(model, "dog " * 100 + "cat", kind="query", overflow="window").weights()
+    with pytest.raises(mlxbert.InputError, match="101 tokens"):
+        mlxbert.embed_sparse(model, "dog " * 100 + "cat", kind="query", overflow="error")
+
+
+def test_a_plain_model_makes_sparse_vectors_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = mlxbert.load(save(tmp_path / "m"), task="embed-sparse", device="cpu")
+    assert model.vectors == ("dense",) and mlxbert.embed(model, "the cat").shape == (24,)
+    assert len(mlxbert.embed_sparse(model, "the cat").ids)
+    assert "trained for sparse vectors" in caplog.text
+
+
+def test_a_model_says_which_vectors_it_makes(model: mlxbert.Model, tmp_path: Path) -> None:
+    assert model.vectors == ("sparse",)
+    with pytest.raises(mlxbert.CheckpointError, match="makes sparse vectors, not dense vectors") as caught:
+        mlxbert.embed(model, "the cat")
+    assert caught.value.hint == "use mlxbert.embed_sparse"
+    plain = mlxbert.load(save(tmp_path / "m"), task="embed", device="cpu")
+    with pytest.raises(mlxbert.CheckpointError, match="loaded for another task") as caught:
+        mlxbert.embed_sparse(plain, "the cat")
+    assert "embed-sparse" in (caught.value.hint or "")
+    bare = mlxbert.load(save(tmp_path / "bare", tensors_of(random_network(tiny_config(), ()))), device="cpu")
+    with pytest.raises(mlxbert.MissingHeadError, match="masked-LM head"):
+        mlxbert.embed_sparse(bare, "the cat")
+
+
+def _dense(vector: SparseEmbedding) -> np.ndarray[Any, Any]:
+    full = np.zeros(CONFIG["vocab_size"])
+    full[vector.ids] = vector.values
+    return full
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "euclidean", "manhattan"])
+def test_similarities_are_those_of_dense_vectors(similarity: str, model: mlxbert.Model) -> None:
+    query, *others = mlxbert.embed_sparse(model, TEXTS)
+    a, rows = _dense(query), np.stack([_dense(other) for other in others])
+    expected = {
+        "dot": rows @ a,
+        "cosine": rows @ a / np.linalg.norm(rows, axis=1) / np.linalg.norm(a),
+        "euclidean": -np.linalg.norm(rows - a, axis=1),
+        "manhattan": -np.abs(rows - a).sum(1),
+    }[similarity]
+    found = SparseMatrix.of(others, CONFIG["vocab_size"]).scores(similarity, query)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert sparse_score(similarity, query, others[0]) == pytest.approx(expected[0], rel=1e-5, abs=1e-5)
+
+
+def test_similarity_ranks_by_dot_product(model: mlxbert.Model) -> None:
+    vectors = [*mlxbert.embed_sparse(model, TEXTS[:3])]
+    scores = {vector.text: sparse_score("dot", vectors[0], vector) for vector in vectors}
+    ranked = mlxbert.similarity(model, TEXTS[0], TEXTS[:3])
+    assert [result.text for result in ranked] == sorted(scores, key=lambda text: -scores[text])
+    assert [result.score for result in ranked] == pytest.approx(sorted(scores.values(), reverse=True))
+    pair = mlxbert.similarity_pairs(model, (TEXTS[0], TEXTS[1]))
+    assert pair.score == pytest.approx(scores[TEXTS[1]])
+    with pytest.raises(mlxbert.ArgumentError, match="sparse"):
+        mlxbert.similarity(model, TEXTS[0], TEXTS[:3], dimensions=5)
+
+
+HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "strategy": ("1_SpladePooling/config.json", {"pooling_strategy": "mean"}, "pooling_strategy is 'mean', expected"),
+    "activation": ("1_SpladePooling/config.json", {"activation_function": "gelu"}, "activation_function is 'gelu'"),
+    "width": ("1_SpladePooling/config.json", {"embedding_dimension": 7}, "embedding_dimension is 7, but the model has"),
+    "task": ("sentence_bert_config.json", {"transformer_task": "feature-extraction"}, "transformer_task is 'feature"),
+    "output": ("sentence_bert_config.json", {"module_output_name": "x"}, "module_output_name is 'x'"),
+    "limit": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0"),
+    "type": ("config_sentence_transformers.json", {"model_type": "SentenceTransformer"}, "model_type is 'Sentence"),
+    "top k": ("config_sentence_transformers.json", {"max_active_dims": -1}, "max_active_dims is -1"),
+    "prompts": ("config_sentence_transformers.json", {"prompts": ["a"]}, r"prompts is \['a'\]"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_settings_that_make_no_sense_are_refused(name: str, tmp_path: Path) -> None:
+    file, changes, message = HOSTILE[name]
+    folder = save_splade(tmp_path / "m")
+    change_json(folder / file, **changes)
+    with pytest.raises(mlxbert.ConfigError, match=message) as caught:
+        mlxbert.load(folder, task="embed", device="cpu")
+    assert str(folder / file) in caught.value.message
+
+
+ROUTERS: dict[str, tuple[str, Any, str]] = {
+    "no structure": ("structure", {}, "a structure with"),
+    "no list": ("structure", {"query": "a", "document": []}, "a structure with"),
+    "unknown module": ("structure", {"query": ["x"], "document": []}, "names the module 'x'"),
+    "a number": ("structure", {"query": [3], "document": []}, "names the module 3"),
+    "no documents": ("structure", {"query": [], "document": []}, "modules are none"),
+    "code": ("types", {"query_0_SparseStaticEmbedding": "os.system"}, "type 'os.system'"),
+    "default": ("parameters", {"default_route": "image"}, "default_route is 'image'"),
+}
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_routers_that_make_no_sense_are_refused(name: str, tmp_path: Path) -> None:
+    key, value, message = ROUTERS[name]
+    folder = save_routed(tmp_path / "m")
+    change_json(folder / "router_config.json", **{key: value})
+    with pytest.raises(mlxbert.ConfigError, match=message):
+        mlxbert.load(folder, task="embed", device="cpu")
+
+
+def test_a_router_cannot_leave_its_folder(tmp_path: Path) -> None:
+    folder = save_routed(tmp_path / "m")
+    name = "../query"
+    types = {name: "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding"}
+    change_json(folder / "router_config.json", types=types, structure={"query": [name], "document": [name]})
+    with pytest.raises(mlxbert.ConfigError, match="expected a path inside the model folder"):
+        mlxbert.load(folder, task="embed", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"cat": "x"}, "the weight of 'cat' is 'x', expected a number"),
+        ({"cat": 1e39}, "expected a number"),
+        ({"zebra": 1.0}, "the token 'zebra' is not in the vocabulary"),
+    ],
+)
+def test_damaged_static_weights_are_refused(content: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder = save_routed(tmp_path / "m", json_weights=True)
+    (folder / "query_0_SparseStaticEmbedding" / "idf.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(mlxbert.ConfigError, match=message):
+        mlxbert.load(folder, task="embed", device="cpu")
+
+
+def test_a_damaged_layer_of_bge_m3_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "m")
+    (folder / "sparse_linear.pt").write_bytes(b"not a pickle")
+    with pytest.raises(mlxbert.CheckpointError, match=r"sparse_linear\.pt"):
+        mlxbert.load(folder, task="embed", device="cpu")
