@@ -331,7 +331,7 @@ def embed_sparse(  # type: ignore[overload-overlap]
         texts: One text, or any number of texts.
         overflow: Overlong texts. truncate drops the end; window takes the largest weight of each token; error refuses
             the text. Default: `truncate`.
-        top_k: Keep only the N heaviest tokens of a sparse vector. Default: the model's, or all. From 1 to 10,000,000.
+        top_k: Keep the N heaviest tokens of a sparse vector. Default: the model's, or all. From 1 to 10,000,000.
         prompt: Text to put before each text.
         prompt_name: Name of one of the model's own prompts.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of

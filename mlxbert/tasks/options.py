@@ -134,7 +134,7 @@ class SparseOptions(TruncatingOptions):
     overflow: Annotated[Truncating, _truncated("takes the largest weight of each token")] = "truncate"
     top_k: Annotated[
         int | None,
-        Option("Keep only the N heaviest tokens of a sparse vector.", usual="the model's, or all", bounds=COUNT),
+        Option("Keep the N heaviest tokens of a sparse vector.", usual="the model's, or all", bounds=COUNT),
     ] = None
     prompt: Annotated[str | None, _PROMPT] = None
     prompt_name: Annotated[str | None, _PROMPT_NAME] = None
