@@ -33,7 +33,7 @@ def explain(
     Example: mlxbert explain "How do I get my money back?" "You can return any item for a full refund."
     """
     explanation.check(output, overwrite)
-    loaded = session.load("embed" if chosen.task == "similarity" else None, model)
+    loaded = session.load(None, model)
     from mlxbert.tasks.explain import explain as task
 
     result = task(loaded, text, pair, **vars(chosen))

@@ -69,7 +69,7 @@ def as_problem(error: BaseException) -> RequestError:
     if isinstance(error, OverloadedError):
         return RequestError("overloaded", error.message, hint=error.hint)
     if isinstance(error, TooLongError):
-        return RequestError("too_long", error.message)  # the hint depends on the protocol: see `http.app`
+        return RequestError("too_long", error.message, hint=error.hint)
     if isinstance(error, TooLargeError):
         return RequestError("too_large", error.message, hint=error.hint)
     if isinstance(error, InputError):

@@ -519,8 +519,7 @@ class Tokenizer:
 
     def _too_long(self, excess: int, *, long: bool) -> TooLongError:
         length = f"{'at least ' * long}{self.max_length + excess} tokens"  # not all tokens of a long text are counted
-        message = f"the text has {length}, but the model takes at most {self.max_length}"
-        return TooLongError(message, hint="overflow='truncate' uses only the beginning of the text")
+        return TooLongError(f"the text has {length}, but the model takes at most {self.max_length}")
 
     def prompt_length(self, prompt: str) -> int:
         """The number of tokens before the text in an input: the leading special tokens and the tokens of `prompt`."""

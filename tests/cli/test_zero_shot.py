@@ -72,6 +72,6 @@ def test_options_are_checked_before_the_model_is_looked_for(options: list[str], 
 
 
 def test_models_that_cannot_do_it_say_what_can(tmp_path: Path) -> None:
-    call("classify", "the cat", "--labels", "a,b").fails(1, "hint: ", "mnli")
+    call("classify", "the cat").fails(1, "hint: ", "mnli")
     other = save_classifier(tmp_path / "other", SENTIMENT)
     call("classify", "the cat", "--labels", "a,b", "--model", str(other)).fails(1, "'entail'", "hint: ", "NLI")
