@@ -59,6 +59,7 @@ from mlxbert.results.classify import Classification as Classification, Label as 
 from mlxbert.results.embed import (
     Embedding as Embedding,
     SparseEmbedding as SparseEmbedding,
+    TokenVectors as TokenVectors,
     Words as Words,
     WordVector as WordVector,
 )
@@ -85,6 +86,7 @@ from mlxbert.search.index import Index as Index, Passage as Passage, open_index 
 from mlxbert.serve.engine.engine import Engine as Engine
 from mlxbert.serve.engine.request_queue import Answered as Answered
 from mlxbert.serve.engine.serving_options import EngineOptions as EngineOptions
+from mlxbert.tasks.maxsim import maxsim as maxsim
 from mlxbert.text.tokenizer import Tokenizer as Tokenizer
 from mlxbert.text.usage import Usage as Usage
 from mlxbert.training.evaluate import evaluate as evaluate
@@ -255,7 +257,7 @@ def classify(
 # from mlxbert.tasks.embed import embed as embed
 def embed(
     model: Model, texts: str | Iterable[str], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    output_dtype: Literal["float32", "float16", "int8", "binary"] = "float32",
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
@@ -284,8 +286,8 @@ def embed(
             progress bar.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
-            Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
+            `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -368,7 +370,7 @@ def embed_sparse(
 @overload
 def embed_stream(  # type: ignore[overload-overlap]
     model: Model, texts: str, *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    output_dtype: Literal["float32", "float16", "int8", "binary"] = "float32",
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
@@ -388,8 +390,8 @@ def embed_stream(  # type: ignore[overload-overlap]
             and gets all of their vectors.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `int8`, `binary`.
-            Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
+            `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -413,7 +415,7 @@ def embed_stream(  # type: ignore[overload-overlap]
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    output_dtype: Literal["float32", "float16", "int8", "binary"] = "float32",
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
@@ -422,12 +424,52 @@ def embed_stream(
 @overload
 def embed_stream(
     model: Model, texts: Iterable[str | InputError], *, kind: Literal["query", "document"] | None = None,
-    output_dtype: Literal["float32", "int8", "binary"] = "float32",
+    output_dtype: Literal["float32", "float16", "int8", "binary"] = "float32",
     overflow: Literal["truncate", "window", "error"] = "truncate", pooling: str | None = None,
     normalize: bool | None = None, dimensions: int | None = None, prompt: str | None = None,
     prompt_name: str | None = None, batch_tokens: int | None = None, usage: Usage | None = None,
     on_error: Literal["raise", "return"], group: ProcessGroup | None = None
 ) -> Iterator[Embedding | Failure]: ...
+
+# from mlxbert.tasks.token_vectors import embed_tokens as embed_tokens
+def embed_tokens(
+    model: Model, texts: str | Iterable[str], *, overflow: Literal["truncate", "error"] = "truncate",
+    kind: Literal["query", "document"] | None = None,
+    output_dtype: Literal["float32", "float16", "int8", "binary"] = "float32", batch_tokens: int | None = None,
+    usage: Usage | None = None
+) -> list[NDArray[Any]] | NDArray[Any]:
+    """Computes a vector for each token of texts, with a model for late interaction such as ColBERT.
+
+    Tokens that the model leaves out, such as punctuation, have no vector; many models fill queries up with mask tokens,
+    whose vectors count like those of the text. `maxsim` scores documents with these vectors.
+
+    Example:
+        >>> model = mlxbert.load("lightonai/GTE-ModernColBERT-v1")
+        >>> documents = mlxbert.embed_tokens(model, ["A man eats.", "It rains."])
+        >>> query = mlxbert.embed_tokens(model, "Who has lunch?", kind="query")  # (32, 128)
+        >>> mlxbert.maxsim(query, documents)  # (2,)
+
+    Args:
+        model: A model for late interaction.
+        texts: One text, or an iterable of texts.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.
+            Default: `truncate`.
+        kind: Kind of the texts. Models for late interaction read queries and documents differently. One of `query`,
+            `document`. Default: document.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
+            `binary`. Default: `float32`.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        usage: Counts tokens, padding and truncated inputs.
+
+    Returns:
+        (T, W) for one text with T tokens that have vectors of size W, a list of such arrays for several.
+
+    Raises:
+        ArgumentError: An argument has an invalid value.
+        ConfigError: The model gives no vectors of tokens.
+        InputError: A text is unusable.
+    """
 
 # from mlxbert.tasks.embed_words import embed_words as embed_words
 @overload
@@ -687,19 +729,19 @@ def rerank(
     overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> list[Reranked]:
-    """Ranks texts by how well they answer a query, with a cross-encoder.
+    """Ranks texts by how well they answer a query, with a cross-encoder or a model for late interaction.
 
-    The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
-    the best texts of a search are reranked. A text in windows gets the score of its best window; each window contains
-    the whole query.
+    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder
+    the query together with each text, which is slower and more accurate: usually only the best texts of a search are
+    reranked. A text in windows gets the score of its best window; each window contains the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
         >>> mlxbert.rerank(model, "Who wrote Emma?", ["Jane Austen did.", "It rains."])[0].text
 
     Args:
-        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
-            Qwen3-Reranker.
+        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; a
+            Qwen3-Reranker; or a model for late interaction, which takes no windows.
         query: The query.
         texts: Any number of texts.
         overflow: Overlong texts. truncate drops the end of the query or the text, whichever is longer; window takes the
@@ -714,7 +756,7 @@ def rerank(
     Returns:
         The texts, best first according to the logit; equally good texts are in the order of the input. Scores are
         probabilities, or any numbers, depending on the files of the model; they equal the scores of
-        sentence-transformers' `CrossEncoder`. Failures come last, and `top_k` drops none of them.
+        sentence-transformers' `CrossEncoder`, or MaxSim. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
@@ -744,7 +786,7 @@ def similarity(
     product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. A model that makes
     sparse vectors, but no dense ones, compares these, by dot product. Without a prompt,
     the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
-    put before the texts only.
+    put before the texts only. With a model for late interaction, such as ColBERT, the score is MaxSim (see `maxsim`).
 
     Example:
         >>> ranked = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)

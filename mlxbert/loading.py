@@ -40,6 +40,7 @@ from mlxbert.weights.tokenizers.tokenizer_files import read_tokenizer
 from mlxbert.weights.vector_kinds import KINDS, TASKS as VECTOR_TASKS, needed_heads, read_embedders, stated_kinds
 
 _LOG = logging.getLogger("mlxbert")
+RERANK = "rerank"  # a task that a cross-encoder or a model for late interaction does
 _BFLOAT16_ERROR = 0.02  # maximum difference after rounding to bfloat16, as a share of the largest number
 
 
@@ -95,8 +96,9 @@ def load(
         adapter: An adapter in PEFT's format (LoRA, DoRA, rsLoRA) that is merged into the weights: its folder, or its
             name on the hub. Alternatively, the task of an adapter that the model itself contains, for example
             `retrieval.query` in Jina v3 or `retrieval` in v5.
-        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced`, `embed` or `embed-sparse`: loads
-            only the parts that the task needs; raises an error if the checkpoint lacks one. `None` loads every part.
+        task: `fill-mask`, `next-sentence`, `classify`, `tag`, `answer`, `replaced`, `rerank`, `embed`, `embed-sparse`
+            or `embed-tokens`: loads only the parts that the task needs; raises an error if the checkpoint lacks one.
+            `None` loads every part.
         new_heads: Heads to add to the loaded encoder with fresh weights, by their names in `mlxbert.nn.heads.HEADS`,
             each with its labels or `None`; the checkpoint's own heads are not loaded then.
         heads: Heads without labels; exactly these are loaded, and those missing in the checkpoint get fresh weights.
@@ -116,7 +118,7 @@ def load(
             message says what is wrong.
     """
     ref = _ref(source, adapter, revision, offline, dtype, device)
-    if task is not None and task not in (tasks := dict.fromkeys((*TASKS, *VECTOR_TASKS))):
+    if task is not None and task not in (tasks := dict.fromkeys((*TASKS, *VECTOR_TASKS, RERANK))):
         raise not_one_of("task", task, tasks)
     selections = {"task": task, "new_heads": new_heads, "heads": heads}
     if len(named := [name for name, value in selections.items() if value is not None]) > 1:
@@ -171,6 +173,13 @@ class ModelFiles:
         check_parts(str(self.ref.source), task, checkpoint.config, checkpoint.parts, reason)
         return task_parts(task, checkpoint.config)
 
+    def _needed(self, task: str | None) -> str | None:
+        """Returns the task whose parts are loaded; for `rerank`, the kind of model decides."""
+        if task != RERANK:
+            return task
+        lacks = missing_parts("classify", self.checkpoint.config, self.checkpoint.parts)
+        return KINDS["tokens"].task if lacks and "tokens" in stated_kinds(self.folder) else "classify"
+
     def load(
         self,
         *,
@@ -181,6 +190,7 @@ class ModelFiles:
         seed: int = 0,
     ) -> Model:
         """Builds the network and reads its weights (see the function `load`)."""
+        task = self._needed(task)
         source, folder, checkpoint, parts = str(self.ref.source), self.folder, self.checkpoint, self._parts(task)
         dtype = _choose_dtype(self.ref, checkpoint.config)
         if heads is not None:
@@ -365,10 +375,11 @@ def _warn_about_tokenizer(source: str, tokenizer: Tokenizer, config: EncoderConf
         config: The configuration.
         stated: Whether `config.json` names the padding token.
     """
-    pad, eos = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos"))
+    pad, eos, mask = (tokenizer.token_id(tokenizer.special.get(role, "")) for role in ("pad", "eos", "mask"))
     if 2 * tokenizer.vocab_size < config.vocab_size:
         reason = f"has {tokenizer.vocab_size:,} tokens, but the model has {config.vocab_size:,} word embeddings"
-    elif stated and pad not in (None, config.pad_token_id) and eos != config.pad_token_id:  # EuroBERT names eos there
+    # EuroBERT names eos there; PyLate pads with the mask token.
+    elif stated and pad not in (None, config.pad_token_id, mask) and eos != config.pad_token_id:
         reason = f"pads with token {pad}, but pad_token_id in config.json is {config.pad_token_id}"
     else:
         return

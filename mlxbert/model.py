@@ -18,6 +18,7 @@ from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import HEADS, TASKS, Network, missing_parts, titles
 from mlxbert.nn.sparse_embedder import SparseEmbedder
+from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.other_libraries import no_attribute
 from mlxbert.results.short_repr import Brief
@@ -99,6 +100,7 @@ class Model(Brief):
     embed = functions.embed
     embed_sparse = functions.embed_sparse
     embed_stream = functions.embed_stream
+    embed_tokens = functions.embed_tokens
     embed_words = functions.embed_words
     explain = functions.explain
     fill_mask = functions.fill_mask
@@ -151,13 +153,23 @@ class Model(Brief):
         return embedder
 
     @property
+    def token_embedder(self) -> TokenEmbedder:
+        """Turns hidden states into vectors of tokens; read from the files of a model for late interaction.
+
+        Raises:
+            MlxbertError: The model makes no vectors of tokens, its files cannot be used, or it was loaded for another
+                task.
+        """
+        return self._embedder_of("tokens", TokenEmbedder)
+
+    @property
     def embedders(self) -> Mapping[str, object]:
         """The embedder of each kind of vectors or, in its place, the error to raise on its first use."""
         return self._embedders
 
     @cached_property
     def vectors(self) -> tuple[str, ...]:
-        """The kinds of vectors that the model's files state: `dense`, `sparse`; `dense` if they state nothing."""
+        """The kinds of vectors that the model's files state: `dense`, `sparse`, `tokens`; without any, `dense`."""
         return stated_kinds(self.files)
 
     @property

@@ -28,7 +28,7 @@ from mlxbert.weights.formats.headers import LazyArrays, TensorInfo
 from mlxbert.weights.formats.quantized import Storage, read_quantization
 from mlxbert.weights.formats.weight_files import TENSORFLOW, WeightFiles, open_weights, with_own_layers
 from mlxbert.weights.google_config import with_google_defaults
-from mlxbert.weights.model_folder import ModelFolder, open_folder
+from mlxbert.weights.model_folder import PROJECTION, STANFORD_CLASS, ModelFolder, open_folder
 
 if TYPE_CHECKING:
     from mlxbert.weights.adapters.peft_adapter import Adapter
@@ -273,7 +273,10 @@ def _with_parts(checkpoint: Checkpoint, part_names: Mapping[str, set[str]]) -> C
     made_heads = [] if family is checkpoint.plain_family else [HEAD]  # its tensors also belong to other parts
     parts = tuple(dict.fromkeys((*_parts(checkpoint.config_json, part_names, names), *made_heads)))
     used = set().union(part_names["encoder"], *(part_names[part] for part in parts), family.tied)
-    ignored = tuple(name for name in names if name not in used and _is_ignored(name, family, part_names))
+    of_tokens = {PROJECTION} if STANFORD_CLASS in checkpoint.config_json.strings("architectures") else set()
+    ignored = tuple(
+        name for name in names if name not in used and (name in of_tokens or _is_ignored(name, family, part_names))
+    )
     unknown = [plain for plain in names if plain not in used and plain not in ignored]
     if unknown:
         name = names[unknown[0]]

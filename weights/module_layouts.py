@@ -16,18 +16,21 @@ from mlxbert.weights.static_folder import KIND as STATIC_MODEL
 
 WITH_WEIGHTS = ("Dense", "LayerNorm")
 CUSTOM = "custom_st.Transformer"  # Jina's class, which also chooses the adapter
-_NAMESPACES = ("sentence_transformers.",)
+_NAMESPACES = ("sentence_transformers.", "pylate.models.")
 _ROUTER, STATIC = "Router", "SparseStaticEmbedding"
+TOKEN_MASK = "MultiVectorMask"
 _AFTER_POOLING = (*WITH_WEIGHTS, "Normalize")
 KNOWN = (
     *("Transformer", "Pooling", *_AFTER_POOLING, "LogitScore"),
     *("MLMTransformer", "SpladePooling", STATIC, STATIC_MODEL),
+    TOKEN_MASK,
 )
 # What a folder is for, by the kinds of its modules: kinds of vectors, and `reranker`.
 LAYOUTS = {
     "dense": rf"(Transformer|{STATIC_MODEL}) Pooling( ({'|'.join(_AFTER_POOLING)}))*",
     "reranker": r"Transformer( LogitScore)?",
     "sparse": r"(MLM)?Transformer SpladePooling",
+    "tokens": rf"Transformer( (Dense|Normalize|{TOKEN_MASK}))+",
 }
 _MAX_PATH = 255  # bytes; file systems refuse longer names anyway
 
@@ -145,5 +148,6 @@ def unknown_modules(path: Path, kinds: list[str]) -> ConfigError:
     """Returns the error for a sequence of modules that mlxbert does not support."""
     return ConfigError(
         f"{path}: the modules are {', '.join(kinds) or 'none'}, expected Transformer, Pooling, "
-        "then any of Dense, LayerNorm, Normalize; or Transformer, SpladePooling"
+        "then any of Dense, LayerNorm, Normalize; Transformer, SpladePooling; or, for vectors of tokens, Transformer, "
+        f"then any of Dense, Normalize, {TOKEN_MASK}"
     )

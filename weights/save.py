@@ -19,6 +19,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.nn.heads import HEADS, OWN_LAYERS, Network, class_names, is_tied
+from mlxbert.nn.token_embedder import TOKEN_LAYERS
 from mlxbert.progress import OnProgress
 from mlxbert.weights import build
 from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
@@ -174,7 +175,7 @@ def plan_network(architecture: Architecture, network: Network, dtype: str | None
     """
     if network.encoder.int8:
         raise ArgumentError("the model was loaded in int8, so its weights cannot be saved", hint="load it in float32")
-    ours = build.parameters(network)
+    ours = {name: array for name, array in build.parameters(network).items() if part_of(name) != TOKEN_LAYERS}
     family, config = architecture.family, network.encoder.config
     parts = [part for part in family.parts if part in network.heads or (part == "pooler" and config.pooler)]
     entries = list(keymap.pairs(family.table(parts), config, ours))

@@ -6,7 +6,7 @@ older one (`pooling_mode_mean_tokens`, `sentence_transformers.models.…`). `mlx
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -38,7 +38,7 @@ POOLINGS = {
 ACTIVATIONS = {
     "Tanh": "tanh", "Identity": "linear", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
 }  # fmt: skip
-_SENTENCE, _TOKENS = "sentence_embedding", "token_embeddings"
+SENTENCE, TOKENS = "sentence_embedding", "token_embeddings"
 _LAYER_NORM_EPS = 1e-5  # the default of torch.nn.LayerNorm
 _Settings = TypeVar("_Settings", bound=VectorSettings)
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -62,7 +62,7 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
         with_weights: Whether to read the weights of modules. Otherwise they are zeros, and only their headers are read.
     """
     folder = open_folder(folder)
-    modules, headers = folder.modules, folder.headers
+    modules = folder.modules
     family = family_of(folder.described)[1] if folder.described.get("model_type") else None
     pooling = (default_pooling if family is None else family.pooling)(folder.described)
     in_code = family is not None and family.embeds_in_code and len(modules) < 2
@@ -76,15 +76,29 @@ def read_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool 
     truncated = folder.settings.values.get("truncate_dim")
     config = replace(config, dimensions=None if truncated is None else folder.settings.integer("truncate_dim"))
     config = with_prompts(config, folder, "SentenceTransformer")
-
-    def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
-        return module_weights(module, expected, headers, with_weights=with_weights)
-
     try:
-        layers = [_READERS[module.kind](module.folder, read) for module in modules[2:]]
+        layers = read_layers(folder, modules[2:], SENTENCE, with_weights=with_weights)
         return Embedder(config, width, [Normalize()] if in_code else layers)
     except ArgumentError as problem:
         raise ConfigError(f"{folder.path / (MODULES if modules else SETTINGS)}: {problem.message}") from None
+
+
+def read_layers(
+    folder: ModelFolder, modules: Iterable[Module], unit: str, *, with_weights: bool = True
+) -> list[nn.Module]:
+    """Reads the layers after the pooling, or after the transformer of a model that makes vectors of tokens.
+
+    Args:
+        folder: The model folder.
+        modules: The entries of `modules.json`.
+        unit: What the layers compute: `SENTENCE` or `TOKENS`.
+        with_weights: See `read_embedder`.
+    """
+
+    def read(module: Path, expected: _Shapes) -> dict[str, mx.array]:
+        return module_weights(module, expected, folder.headers, with_weights=with_weights)
+
+    return [_READERS[module.kind](module.folder, read, unit) for module in modules]
 
 
 def _check_adapter(folder: ModelFolder) -> None:
@@ -98,7 +112,7 @@ def _check_adapter(folder: ModelFolder) -> None:
 
 
 def _with_transformer(config: EmbeddingConfig, settings: ConfigJson) -> EmbeddingConfig:
-    settings.only("module_output_name", _TOKENS, f"mlxbert reads {_TOKENS!r} only")
+    settings.only("module_output_name", TOKENS, f"mlxbert reads {TOKENS!r} only")
     settings.only("transformer_task", "feature-extraction", "mlxbert reads 'feature-extraction' only")
     settings.only("query_expansion", None, "mlxbert does not expand queries")
     match settings.values.get("modality_config"):
@@ -193,17 +207,18 @@ def module_weights(
     return arrays
 
 
-def _set_weights(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
+def set_weights(layer: nn.Module, arrays: Mapping[str, mx.array]) -> nn.Module:
+    """Sets the weights of a layer, and returns the layer."""
     layer.update(nn.utils.tree_unflatten(list(arrays.items())))
     layer.eval()
     return layer
 
 
-def _read_dense(folder: Path, read: _Read) -> nn.Module:
+def _read_dense(folder: Path, read: _Read, unit: str) -> nn.Module:
     path = folder / CONFIG
     config = ConfigJson(path, read_json(path, ConfigError))
-    config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
-    config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
+    config.only("module_input_name", unit, f"mlxbert reads {unit!r} only")
+    config.only("module_output_name", unit, f"mlxbert writes {unit!r} only")
     width, out = config.integer("in_features"), config.integer("out_features")
     bias, residual = config.flag("bias", default=True), config.flag("use_residual", default=False)
     function = config.string("activation_function", default="torch.nn.modules.activation.Tanh")
@@ -216,25 +231,25 @@ def _read_dense(folder: Path, read: _Read) -> nn.Module:
     expected |= {"linear.bias": (out,)} if bias else {}
     expected |= {"residual.weight": (out, width)} if residual and width != out else {}
     layer = Dense(width, out, bias=bias, activation=ACTIVATIONS[name], residual=residual)
-    return _set_weights(layer, read(folder, expected))
+    return set_weights(layer, read(folder, expected))
 
 
-def _read_layer_norm(folder: Path, read: _Read) -> nn.Module:
+def _read_layer_norm(folder: Path, read: _Read, unit: str) -> nn.Module:
     path = folder / CONFIG
     width = ConfigJson(path, read_json(path, ConfigError)).integer("dimension")
     arrays = read(folder, {"norm.weight": (width,), "norm.bias": (width,)})
     layer = nn.LayerNorm(width, eps=_LAYER_NORM_EPS)
-    return _set_weights(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
+    return set_weights(layer, {name.removeprefix("norm."): array for name, array in arrays.items()})
 
 
-def _read_normalize(folder: Path, read: _Read) -> nn.Module:
+def _read_normalize(folder: Path, read: _Read, unit: str) -> nn.Module:
     config = read_settings(folder / CONFIG)
-    config.only("module_input_name", _SENTENCE, f"mlxbert reads {_SENTENCE!r} only")
-    config.only("module_output_name", _SENTENCE, f"mlxbert writes {_SENTENCE!r} only")
+    config.only("module_input_name", unit, f"mlxbert reads {unit!r} only")
+    config.only("module_output_name", unit, f"mlxbert writes {unit!r} only")
     return Normalize()
 
 
-_READERS: dict[str, Callable[[Path, _Read], nn.Module]] = {
+_READERS: dict[str, Callable[[Path, _Read, str], nn.Module]] = {
     "Dense": _read_dense,
     "LayerNorm": _read_layer_norm,
     "Normalize": _read_normalize,

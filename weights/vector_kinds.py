@@ -10,8 +10,9 @@ from mlxbert.nn.sparse_embedder import HEAD
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.sentence_transformers import makes_dense, read_embedder
 from mlxbert.weights.sparse_folder import ReadTokenizer, makes_sparse, read_sparse
+from mlxbert.weights.token_vectors import makes_tokens, read_token_embedder
 
-Kind = Literal["dense", "sparse"]
+Kind = Literal["dense", "sparse", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ KINDS: Mapping[str, VectorKind] = {
     "sparse": VectorKind(
         task="embed-sparse", stated=makes_sparse, read=read_sparse, title="sparse vectors", function="embed_sparse",
         head=lambda folder: HEAD if folder.layout == "sparse" or not makes_sparse(folder) else None, assumed=True,
+    ),
+    "tokens": VectorKind(
+        task="embed-tokens", stated=makes_tokens, head=lambda folder: None, title="vectors of tokens",
+        function="embed_tokens", read=lambda folder, config, _: read_token_embedder(folder, config.hidden_size),
     ),
 }  # fmt: skip
 TASKS = {kind.task: name for name, kind in KINDS.items()}

@@ -54,7 +54,7 @@ def write_embedder(
     if not static:
         write_json(folder / paths[1] / CONFIG, _pooling(config, embedder.width))
     for path, layer in zip(paths[len(first) :], layers, strict=True):
-        _write_layer(layer, folder / path)
+        write_layer(layer, folder / path)
     kinds = [KIND if static else "Transformer", *(path.partition("_")[2] for path in paths[1:])]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{kind}"}
@@ -71,7 +71,8 @@ def _pooling(config: EmbeddingConfig, width: int) -> dict[str, object]:
     return {"word_embedding_dimension": width, **flags, "include_prompt": config.include_prompt}
 
 
-def _write_layer(layer: nn.Module, folder: Path) -> None:
+def write_layer(layer: nn.Module, folder: Path) -> None:
+    """Writes the settings and the weights of a layer into the folder of its module."""
     arrays = dict(nn.utils.tree_flatten(layer.parameters()))
     if isinstance(layer, Normalize):
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes, session, sparse_vectors
+from mlxbert.cli import processes, session, sparse_vectors, token_vectors
 from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mlxbert.cli.server_models import RemoteModel
     from mlxbert.model import Model
 
-Vectors = Literal["auto", "dense", "sparse"]
+Vectors = Literal["auto", "dense", "sparse", "tokens"]
 _ENTRY, _WORDS_ENTRY = CATALOGUE["embed"], CATALOGUE["embed-words"]
 # By kind of vectors: the task, and the function that writes the results of a kind that is not dense.
-_ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"]}
-_WRITERS = {"sparse": sparse_vectors.write}
+_ENTRIES = {"dense": _ENTRY, "sparse": CATALOGUE["embed-sparse"], "tokens": CATALOGUE["embed-tokens"]}
+_WRITERS: Mapping[str, Any] = {"sparse": sparse_vectors.write, "tokens": token_vectors.write}
 _SHARED = ("auto", "dense")  # several processes can share the work
 _OPTIONS: Mapping[str, Any] = {kind: entry.options for kind, entry in _ENTRIES.items()}
 _DEFAULTS = {name: getattr(options, name) for options in _OPTIONS.values() for name in declared_options(options)}

@@ -40,12 +40,10 @@ def _rerank(
     def score(query: str, candidates: Iterator[Any], usage: "Usage") -> Iterator[Any]:
         if session.is_remote(loaded):
             return loaded.scores(_ENTRY.name, query, candidates, usage, **settings)
-        from mlxbert.tasks.query_ranking import with_query
-        from mlxbert.tasks.rerank import RerankTask
+        from mlxbert.tasks.keywords import CallOptions
+        from mlxbert.tasks.rerank import score_pairs
 
-        task = RerankTask(loaded, chosen, usage=usage)
-        task.check_query(query)
-        return task.run(with_query(query, candidates), "return")
+        return score_pairs(loaded, query, candidates, chosen, CallOptions(usage=usage, on_error="return"))
 
     draw = functools.partial(view.draw_ranked, bars=_gives_probabilities(loaded))
     manifest = session.OutputManifest(_ENTRY.name, loaded, model, {"texts": texts, **chosen.deciding()})
@@ -59,6 +57,7 @@ rerank = with_options(_rerank, _ENTRY.about or "", ())
 def _gives_probabilities(model: "Model | RemoteModel") -> bool:
     if session.is_remote(model):
         return bool(model.facts["probabilities"])
+    from mlxbert.tasks.rerank import ranks_by_tokens
     from mlxbert.weights.cross_encoder import gives_probabilities
 
-    return gives_probabilities(model.files)
+    return not ranks_by_tokens(model) and gives_probabilities(model.files)

@@ -77,8 +77,14 @@ class QueryOptions:
     ] = "hybrid"
     top_k: Annotated[int, Option("Show the N best passages.", bounds=COUNT)] = 10
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False
-    rerank: Annotated[str | None, Option("Cross-encoder that reranks the candidates.", "MODEL")] = None
-    candidates: Annotated[int, Option("Number of passages to rerank.", bounds=CANDIDATES)] = 50
+    rerank: Annotated[
+        str | None,
+        Option("Cross-encoder, or model for late interaction (ColBERT), that reranks the candidates.", "MODEL"),
+    ] = None
+    candidates: Annotated[
+        int | None,
+        Option("Number of passages to rerank.", usual="50, or 200 with late interaction", bounds=CANDIDATES),
+    ] = None
     answer: Annotated[
         str | None,
         Option(

@@ -165,7 +165,7 @@ def _pairs(
 
 def _with_bars(draw: Callable[..., Any], model: "Model | RemoteModel") -> Callable[..., Any]:
     """Makes a view draw bars only if scores are cosines, because other scores may have any size."""
-    return functools.partial(draw, bars=_settings(model).similarity == "cosine")
+    return functools.partial(draw, bars=model.vectors[0] != "tokens" and _settings(model).similarity == "cosine")
 
 
 def _settings(model: "Model | RemoteModel") -> Any:
@@ -176,6 +176,8 @@ def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
     """Prints notes about an assumed pooling, scores that are not cosines, and the model's own prompts."""
     from mlxbert.tasks.prompt_kinds import own_prompt
 
+    if model.vectors[0] == "tokens":
+        return
     settings, dense = _settings(model), session.is_remote(model) or model.vectors[0] == "dense"
     if dense:
         note_assumed_pooling(model, values["pooling"])

@@ -16,7 +16,8 @@ RESULTS = (*JSON_LINES, ".csv", ".sqlite", ".db")  # extensions for results othe
 VECTORS = (*RESULTS, ".npy", ".safetensors", ".parquet")
 WORDS = (*JSON_LINES, ".parquet")  # extensions for vectors of words
 SPARSE = (*JSON_LINES, ".npz", ".parquet")  # extensions for sparse vectors
-FORMATS = {"dense": VECTORS, "sparse": SPARSE}  # by kind of vectors
+TOKENS = (*JSON_LINES, ".safetensors", ".parquet")  # extensions for vectors of tokens
+FORMATS = {"dense": VECTORS, "sparse": SPARSE, "tokens": TOKENS}  # by kind of vectors
 ANY_VECTORS = tuple(dict.fromkeys(ending for endings in FORMATS.values() for ending in endings))
 
 

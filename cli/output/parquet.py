@@ -62,7 +62,7 @@ class Parquet(OutputFormat):
 
         schema = self._schema()
         rows = [(row, values) for result, values in zip(results, kept, strict=True) for row in _rows(result)]
-        with _arrow_errors():
+        with arrow_errors():
             columns = [[self._cell(name, *row) for row in rows] for name in schema.names if name != "embedding"]
             if not self.sparse:
                 numbers = pa.array(stack([row for row, _ in rows], self).reshape(-1))
@@ -85,7 +85,7 @@ class Parquet(OutputFormat):
         import pyarrow.parquet as pq
 
         # Vectors hardly ever repeat, so a dictionary would be useless.
-        with _arrow_errors(), pq.ParquetWriter(file, self._schema(), use_dictionary=False) as writer:
+        with arrow_errors(), pq.ParquetWriter(file, self._schema(), use_dictionary=False) as writer:
             for path in parts:
                 with path.open("rb") as part, pa.ipc.open_file(part) as reader:
                     table = reader.read_all()
@@ -105,7 +105,7 @@ def _as_text(value: Any) -> str | None:
 
 
 @contextmanager
-def _arrow_errors() -> Iterator[None]:
+def arrow_errors() -> Iterator[None]:
     """Converts errors of pyarrow to an `OSError`, as for any file that cannot be written."""
     import pyarrow as pa
 

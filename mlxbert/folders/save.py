@@ -13,6 +13,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.heads import OWN_LAYERS, has_own
 from mlxbert.nn.sparse_embedder import SparseEmbedder
+from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.other_libraries import not_one_of
 from mlxbert.version import __version__
 from mlxbert.weights import save as weights
@@ -26,6 +27,7 @@ from mlxbert.weights.tokenizers.tokenizer_files import TOKENIZER_JSON, read_toke
 from mlxbert.weights.vector_kinds import read_embedders
 from mlxbert.weights.write_sentence_transformers import write_embedder
 from mlxbert.weights.write_sparse_folder import write_sparse
+from mlxbert.weights.write_token_vectors import write_token_embedder
 
 
 def save(
@@ -94,7 +96,7 @@ def write_trained(
     partial: Path,
     describe: Callable[[Path], Mapping[str, str]],
     keys: Mapping[str, object] = FrozenDict(),
-    embedder: Embedder | SparseEmbedder | None = None,
+    embedder: Embedder | SparseEmbedder | TokenEmbedder | None = None,
     adapter: WriteWeights | None = None,
 ) -> None:
     """Writes a trained model into a folder that is moved into place later.
@@ -121,6 +123,8 @@ def write_trained(
         if isinstance(embedder, SparseEmbedder):
             limit = embedder.config.max_length or model.tokenizer.max_length
             write_sparse(embedder, partial, limit, model.config.vocab_size)
+        elif isinstance(embedder, TokenEmbedder):
+            write_token_embedder(embedder, partial, inner)
         elif embedder is not None or inner or static:
             embedder = embedder or _embedder_of_head(model)
             limit = embedder.config.max_length or model.tokenizer.max_length

@@ -50,6 +50,34 @@ def in_batch_negatives(
     return (forward + cross_entropy(logits[:, :count].T, mx.arange(count))) / 2
 
 
+def late_interaction(
+    queries: mx.array,
+    of_queries: mx.array,
+    documents: mx.array,
+    of_documents: mx.array,
+    excluded: mx.array,
+    *,
+    temperature: float,
+) -> mx.array:
+    """Returns the cross-entropy of each query's document among all documents, by MaxSim, summed over the queries.
+
+    Args:
+        queries: The vectors of the tokens of queries, (B, Q, W).
+        of_queries: Boolean (B, Q), true for tokens that count.
+        documents: The vectors of the tokens of documents, (B + M, L, W), the queries' own documents first.
+        of_documents: Boolean (B + M, L), true for tokens that count.
+        excluded: See `in_batch_negatives`.
+        temperature: Divides the scores.
+    """
+    (count, tokens, width), (others, length, _) = queries.shape, documents.shape
+    products = queries.reshape(-1, width) @ documents.reshape(-1, width).T
+    products = mx.where(of_documents.reshape(1, -1), products, _EXCLUDED)
+    best = products.reshape(count, tokens, others, length).max(axis=-1)
+    scores = mx.where(of_queries[:, :, None], best, 0).sum(axis=1)
+    logits = mx.where(excluded, _EXCLUDED, scores / temperature)
+    return cross_entropy(logits, mx.arange(count))
+
+
 def cosine_error(first: mx.array, second: mx.array, scores: mx.array) -> mx.array:
     """Returns the sum, over the pairs, of the squared difference between a pair's cosine and its score.
 

@@ -91,6 +91,31 @@ class SparseEmbedding(Result):
 
 
 @dataclass(frozen=True, eq=False)
+class TokenVectors(Result):
+    """A text as one vector per token.
+
+    Attributes:
+        embeddings: float32 (T, W) for T tokens that have a vector; float16 or int8 with that `output_dtype`.
+        tokens: The number of tokens that the model read, special tokens included.
+        truncated: Whether the text was truncated.
+        unknown_tokens: The number of tokens of the text that are not in the vocabulary.
+        only_unknown: Whether all tokens are unknown.
+    """
+
+    text: str
+    embeddings: "NDArray[Any]"
+    tokens: int
+    truncated: bool = False
+    unknown_tokens: int = field(default=0, metadata=OMIT_IF_ZERO)
+    only_unknown: bool = field(default=False, metadata=NOT_IN_JSON)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TokenVectors":
+        """See `Result.from_dict`."""
+        return cls(**{**values, "embeddings": _vector(values["embeddings"])})
+
+
+@dataclass(frozen=True, eq=False)
 class WordVector(Brief):
     """A word in its context as a vector.
 
@@ -130,5 +155,8 @@ def _vector(numbers: Any) -> "NDArray[Any]":
     """Converts a JSON list to an array: int8 for integers, float32 for other numbers; returns an array unchanged."""
     import numpy as np
 
-    integers = isinstance(numbers, list) and bool(numbers) and type(numbers[0]) is int
+    first = numbers
+    while isinstance(first, list) and first:
+        first = first[0]
+    integers = type(first) is int
     return np.asarray(numbers, np.int8 if integers else None if isinstance(numbers, np.ndarray) else np.float32)

@@ -14,6 +14,7 @@ from mlxbert.results.short_repr import Brief
 T = TypeVar("T")
 Each = Callable[[Sequence[T], Callable[[T], Any]], Any]  # takes parts and a converter to JSON; returns a JSON list
 Omitted = Callable[[Any], bool]  # takes the value of a field; whether JSON omits the field
+_SHORT = ("float32", "float16")
 _OMITTED = "omitted"  # the key of an `Omitted` in the metadata of a field
 
 
@@ -85,8 +86,8 @@ def _fields(kind: Any) -> list[tuple[str, Omitted | None]]:
 
 
 def _numbers(array: Any) -> list[Any]:
-    """Converts an array to Python numbers; a float32 becomes the shortest decimal number that identifies it."""
+    """Converts an array to Python numbers; a float of up to 32 bits becomes the shortest decimal that identifies it."""
     if array.ndim > 1:
         return [_numbers(part) for part in array]
-    numbers: list[Any] = [float(text) for text in array.astype("U16")] if array.dtype == "float32" else array.tolist()
+    numbers: list[Any] = [float(text) for text in array.astype("U16")] if array.dtype in _SHORT else array.tolist()
     return numbers if array.dtype.kind != "f" or all(map(math.isfinite, numbers)) else plain(numbers)

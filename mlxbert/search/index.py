@@ -49,7 +49,7 @@ from mlxbert.search.vector_signs import unit
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
-from mlxbert.tasks.rerank import rerank as rerank_texts
+from mlxbert.tasks.rerank import ranks_by_tokens, rerank as rerank_texts
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ _DEEPEST = 25_600  # chunks: of more equal texts before the next one, some are n
 _MIN_DEPTH, _PER_HIT = 50, 4  # the length of each ranking that is fused, in chunks: at least, and for each hit
 _SAMPLE, _SMALLEST = 5, 1e-6  # every fifth text is embedded, to see how similar unrelated texts are
 _GAP = 1000  # the maximum number of line breaks between two chunks of a passage
+_CANDIDATES = {False: 50, True: 200}  # passages to rerank, by whether the model compares vectors of tokens
 _RECORDS = 500  # records added in one transaction
 _GONE = "check the spelling, or run `mlxbert indexes move OLD NEW` after moving a folder; the index is unchanged"
 
@@ -278,7 +279,7 @@ class Index:
         min_score: float | None = None,
         all_chunks: bool = False,
         rerank: Model | ModelRef | str | None = None,
-        candidates: int = 50,
+        candidates: int | None = None,
     ) -> list[Hit]:
         """Returns the passages that match a query best, one per document.
 
@@ -291,8 +292,9 @@ class Index:
             paths: Files and folders to search in; by default everything.
             min_score: The minimum score of a passage.
             all_chunks: Whether to return all matching chunks, not only the best one of a document and of equal texts.
-            rerank: A cross-encoder that reranks the best passages.
-            candidates: The number of passages to rerank; at least `top_k`.
+            rerank: A cross-encoder, or a model for late interaction, that reranks the best passages.
+            candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with a model for late
+                interaction, which is faster.
 
         Raises:
             ArgumentError: An argument has an invalid value.
@@ -304,14 +306,16 @@ class Index:
         if mode not in MODES:
             raise not_one_of("mode", mode, MODES)
         COUNT.check_whole("top_k", top_k)
-        CANDIDATES.check_whole("candidates", candidates)
+        if candidates is not None:
+            CANDIDATES.check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
-        limit = top_k if rerank is None else max(top_k, candidates)
+        reranker = None if rerank is None else self._loaded_for("rerank", rerank)
+        limit = top_k if reranker is None else max(top_k, candidates or _CANDIDATES[ranks_by_tokens(reranker)])
         vector = self._query(query) if mode != "words" else None
         with self.store.reading():
             hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks)
-        if rerank is not None:
-            hits = self._reranked(query, hits, rerank)
+        if reranker is not None:
+            hits = self._reranked(query, hits, reranker)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
         if not kept:
             self._explain(only, hits)
@@ -479,8 +483,7 @@ class Index:
             _LOG.warning("the query is too long for the model, so the end of the query is ignored")
         return unit(result.embedding, self.about.similarity)
 
-    def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model | ModelRef | str) -> list[Hit]:
-        reranker = self._loaded_for("classify", reranker)
+    def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model) -> list[Hit]:
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
         ranked = [result for result in rerank_texts(reranker, query, texts) if isinstance(result, Reranked)]
         return [

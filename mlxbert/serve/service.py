@@ -285,7 +285,8 @@ def _main(tasks: Container[str], model: Model) -> str:
     """Returns the main task of a model."""
     has_modules = (model.folder / "modules.json").is_file()
     names = (*_TRAINED, *(reversed(_PRETRAINED) if has_modules else _PRETRAINED))
-    return next((name for name in names if name in tasks), EMBED.name)
+    of_vectors = [entry.name for entry in CATALOGUE.values() if entry.vectors is not None]
+    return next((name for name in (*names, EMBED.name, *of_vectors) if name in tasks), EMBED.name)
 
 
 def _tokenizer(main: str, model: Model) -> Tokenizer:

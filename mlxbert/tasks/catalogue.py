@@ -112,6 +112,11 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             vectors="sparse",
         ),
         TaskEntry(
+            name="embed-tokens", task="mlxbert.tasks.token_vectors:TokenVectorsTask",
+            options=task_options.TokenVectorOptions, items=item_kinds.TEXT,
+            result="mlxbert.results.embed:TokenVectors", summary="Vectors of the tokens of texts", vectors="tokens",
+        ),
+        TaskEntry(
             name="classify", task="mlxbert.tasks.classify:make_task", options=task_options.ClassifyOptions,
             items=item_kinds.TEXT_OR_PAIR, result="mlxbert.results.classify:Classification",
             summary="Classes of texts or pairs of texts", pipeline="text-classification", needs_with_labels="embed",
@@ -152,14 +157,15 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="rerank", task="mlxbert.tasks.rerank:RerankTask", options=task_options.RerankOptions,
             items=item_kinds.QUERY,
             result="mlxbert.results.text_relations:Reranked", summary="Texts in the order of a cross-encoder",
-            needs="classify", pipeline="text-ranking",
-            hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2",
+            pipeline="text-ranking",
+            hint="rerank needs a cross-encoder, for example cross-encoder/ms-marco-MiniLM-L6-v2, or a model for late "
+            "interaction, for example lightonai/GTE-ModernColBERT-v1",
             about="""Rank texts by how well they answer a query.
 
-            Needs a cross-encoder, which reads the query and a text together; this is slower than similarity but more
-            accurate. The texts may come from a file or a pipe. If no query is given, the first text of the file is the
-            query. The index in the output counts the texts, from 0. In a terminal, the 20 best texts of a file are
-            shown.
+            Needs a cross-encoder, which reads the query and a text together, or a model for late interaction (ColBERT),
+            which compares all their tokens; this is slower than similarity but more accurate. The texts may come from a
+            file or a pipe. If no query is given, the first text of the file is the query. The index in the output
+            counts the texts, from 0. In a terminal, the 20 best texts of a file are shown.
 
             Example: mlxbert rerank "who wrote emma" --input answers.txt --model cross-encoder/ms-marco-MiniLM-L6-v2
             """,

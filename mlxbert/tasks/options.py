@@ -17,7 +17,7 @@ from mlxbert.option_declarations import (
 )
 
 Kind = Literal["query", "document"]
-OutputDType = Literal["float32", "int8", "binary"]
+OutputDType = Literal["float32", "float16", "int8", "binary"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]  # as transformers calls them
 
 Explained = Literal["classify", "tag", "fill-mask", "similarity", "rerank"]
@@ -34,6 +34,7 @@ def _truncated(window: str, end: str = "the end") -> Option:
 _PROMPT = Option("Text to put before each text.", "TEXT")
 _PROMPT_NAME = Option("Name of one of the model's own prompts.")
 _KIND = Option("Use the model's own prompt. For models with a prompt for queries and another for documents.")
+_OUTPUT_DTYPE = Option("Dtype of the vectors. binary is one bit per dimension.")
 _WINDOWED = Option(
     "Overlong texts. window computes all of it in windows; truncate drops the end; error refuses the text.",
     panel="Input",
@@ -123,7 +124,7 @@ class EmbedOptions(VectorOptions):
     """Options of `embed` and `embed_stream`."""
 
     kind: Annotated[Kind | None, _KIND] = None
-    output_dtype: Annotated[OutputDType, Option("Dtype of the vectors. binary is one bit per dimension.")] = "float32"
+    output_dtype: Annotated[OutputDType, _OUTPUT_DTYPE] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,21 @@ class SparseOptions(TruncatingOptions):
     prompt: Annotated[str | None, _PROMPT] = None
     prompt_name: Annotated[str | None, _PROMPT_NAME] = None
     kind: Annotated[Kind | None, _KIND] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenVectorOptions(TaskOptions):
+    """Options of `embed_tokens`."""
+
+    panel: ClassVar[str] = "Vectors"
+    overflow: Annotated[Literal["truncate", "error"], _UNWINDOWED] = "truncate"
+    kind: Annotated[
+        Kind | None,
+        Option(
+            "Kind of the texts. Models for late interaction read queries and documents differently.", usual="document"
+        ),
+    ] = None
+    output_dtype: Annotated[OutputDType, _OUTPUT_DTYPE] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SINGLE_CORE = 2**22  # numbers: for fewer, starting threads takes longer than a product on one core
 _QUERIES = 64  # queries whose scores for all documents are in memory at the same time
+_OF_TOKENS = ("maxsim", "meanmaxsim")
 # The compared score, the negative index (so that the earlier text is the greater), a `Scored`, the caller's object.
 _Entry = tuple[float, int, "Scored", Any]
 
@@ -136,6 +137,10 @@ def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "
     """
     import numpy as np
 
+    if similarity in _OF_TOKENS:
+        from mlxbert.tasks.maxsim import maxsim  # needs MLX
+
+        return maxsim(first, [second] if second.dtype != object else second, similarity=similarity)
     match similarity:
         case "euclidean":
             scores = -np.linalg.norm(first - second, axis=-1)
@@ -150,6 +155,10 @@ def scores_of_all(similarity: str, queries: "_Vectors", documents: "_Vectors") -
     """Returns the similarities (Q, D) of all queries (Q, W) to all documents (D, W); see `scores_of_pairs`."""
     import numpy as np
 
+    if similarity in _OF_TOKENS:
+        from mlxbert.tasks.maxsim import maxsim  # needs MLX
+
+        return np.stack([maxsim(query, documents, similarity=similarity) for query in queries])
     match similarity:
         case "euclidean":  # needs float64, since it subtracts large squares
             a, b = queries.astype(np.float64), documents.astype(np.float64)

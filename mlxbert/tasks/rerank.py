@@ -1,6 +1,6 @@
 """Reranking: a cross-encoder reads the query and each text together, and gives each text a score."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -18,6 +18,7 @@ from mlxbert.tasks.options import RerankOptions
 from mlxbert.tasks.prompted_task import check_texts
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, reranked, with_query
 from mlxbert.tasks.task import PreparedItem, Task, check_finite
+from mlxbert.tasks.token_ranking import score_by_tokens
 from mlxbert.text.tokenizer import Tokenizer
 from mlxbert.text.usage import Usage
 from mlxbert.weights.cross_encoder import gives_probabilities
@@ -119,19 +120,19 @@ def check_one_score(model: Model) -> None:
 def rerank(
     model: Model, query: str, texts: Iterable[str | InputError], *, options: RerankOptions, call: CallOptions
 ) -> list[Reranked] | list[Reranked | Failure]:
-    """Ranks texts by how well they answer a query, with a cross-encoder.
+    """Ranks texts by how well they answer a query, with a cross-encoder or a model for late interaction.
 
-    The model reads the query together with each text, which is slower than `similarity` and more accurate: usually only
-    the best texts of a search are reranked. A text in windows gets the score of its best window; each window contains
-    the whole query.
+    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder reads
+    the query together with each text, which is slower and more accurate: usually only the best texts of a search are
+    reranked. A text in windows gets the score of its best window; each window contains the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")
         >>> mlxbert.rerank(model, "Who wrote Emma?", ["Jane Austen did.", "It rains."])[0].text
 
     Args:
-        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; or a
-            Qwen3-Reranker.
+        model: A cross-encoder: a sequence classifier with one output, as sentence-transformers trains them; a
+            Qwen3-Reranker; or a model for late interaction, which takes no windows.
         query: The query.
         texts: Any number of texts.
         options: See `RerankOptions`.
@@ -140,7 +141,7 @@ def rerank(
     Returns:
         The texts, best first according to the logit; equally good texts are in the order of the input. Scores are
         probabilities, or any numbers, depending on the files of the model; they equal the scores of
-        sentence-transformers' `CrossEncoder`. Failures come last, and `top_k` drops none of them.
+        sentence-transformers' `CrossEncoder`, or MaxSim. Failures come last, and `top_k` drops none of them.
 
     Raises:
         ArgumentError: An argument has an invalid value.
@@ -149,7 +150,23 @@ def rerank(
     """
     check_model(model, query, texts)
     check_query(query, texts)
+    best, failures = rank(score_pairs(model, query, check_texts(texts), options, call), options.top_k)
+    return Listed([*(reranked(query, text) for text in best), *failures])
+
+
+def score_pairs(
+    model: Model, query: str, texts: Iterable[str | InputError], options: RerankOptions, call: CallOptions
+) -> Iterator[Scored | Failure]:
+    """Yields the score of each text for a query, in the order of the texts (see `rerank`)."""
+    if ranks_by_tokens(model):
+        if options.prompt is not None:
+            raise ArgumentError(f"prompt is {options.prompt!r:.60}, but a model for late interaction takes none")
+        return score_by_tokens(model, query, texts, options, call.usage, call.on_error)
     task = RerankTask(model, options, usage=call.usage)
     task.check_query(query)  # once, instead of an error for each text
-    best, failures = rank(task.run(with_query(query, check_texts(texts)), call.on_error, early=False), options.top_k)
-    return Listed([*(reranked(query, text) for text in best), *failures])
+    return task.run(with_query(query, texts), call.on_error, early=False)
+
+
+def ranks_by_tokens(model: Model) -> bool:
+    """Whether `rerank` compares vectors of tokens: the model gives them, and has no head for pairs of texts."""
+    return HEAD not in model.network.heads and "tokens" in model.vectors

@@ -20,6 +20,7 @@ from mlxbert.tasks.options import EmbedOptions, RankingOptions, SimilarityOption
 from mlxbert.tasks.prompt_kinds import own_prompt
 from mlxbert.tasks.prompted_task import check_texts, choose_prompt
 from mlxbert.tasks.query_ranking import Scored, check_query, rank, scores_of_pairs
+from mlxbert.tasks.token_ranking import only_of_tokens, score_by_tokens
 from mlxbert.text.usage import Usage
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def similarity(
     product, or the negative Euclidean or Manhattan distance; cosines do not depend on `normalize`. A model that makes
     sparse vectors, but no dense ones, compares these, by dot product. Without a prompt,
     the model's own prompts for queries and for documents are used, if it has them. With a `query_prompt`, `prompt` is
-    put before the texts only.
+    put before the texts only. With a model for late interaction, such as ColBERT, the score is MaxSim (see `maxsim`).
 
     Example:
         >>> ranked = mlxbert.similarity(mlxbert.load(), "A man eats.", ["He has lunch.", "It rains."], top_k=1)
@@ -82,8 +83,13 @@ def score_texts(
     on_error: str = "return",
 ) -> Iterator[Scored | Failure]:
     """Yields the similarity of each text to a query, in the order of the texts (see `similarity`)."""
-    query_task, task = embedding_tasks(model, options, usage)
     check_texts(texts)
+    if only_of_tokens(model):
+        for name, value in vars(options).items():
+            if name not in ("overflow", "batch_tokens", "top_k") and value is not None:
+                raise ArgumentError(f"{name} is {value!r:.60}, but vectors of tokens have no such option")
+        return score_by_tokens(model, query, texts, options, usage, on_error)
+    query_task, task = embedding_tasks(model, options, usage)
     (embedded_query,) = query_task.compute([query_task.prepare(query)])
 
     def scored(result: Any) -> Scored | Failure:

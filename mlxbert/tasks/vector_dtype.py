@@ -3,7 +3,8 @@
 Shapes: D values of a vector as the model computes it.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.other_libraries import not_one_of
@@ -13,13 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OUTPUT_DTYPES = ("float32", "int8", "binary")
+TOKEN_DTYPES = ("float32", "float16", "int8", "binary")
 _MAX_INT8 = 127  # -128 is not used: the range is symmetric
 
 
-def check_output_dtype(output_dtype: str, width: int) -> None:
-    """Raises ArgumentError if a dtype is unknown, or impossible for vectors of D values."""
-    if output_dtype not in OUTPUT_DTYPES:
-        raise not_one_of("output_dtype", output_dtype, OUTPUT_DTYPES)
+def check_output_dtype(output_dtype: str, width: int, allowed: Sequence[str] = OUTPUT_DTYPES) -> None:
+    """Raises ArgumentError if a dtype is not one of those allowed, or impossible for vectors of D values."""
+    if output_dtype not in allowed:
+        raise not_one_of("output_dtype", output_dtype, allowed)
     if output_dtype == "binary" and width % 8:
         raise ArgumentError(
             f"output_dtype is 'binary', but the vectors have {width} values, expected a multiple of 8",
@@ -46,3 +48,30 @@ def as_dtype(vector: "NDArray[np.float32]", output_dtype: str) -> "NDArray[np.fl
         return (np.packbits(vector > 0).astype(np.int16) - 128).astype(np.int8)
     largest = float(np.abs(vector).max())
     return np.rint(vector * (_MAX_INT8 / largest) if largest else vector).astype(np.int8)
+
+
+def rows_as_dtype(vectors: "NDArray[np.float32]", output_dtype: str) -> "NDArray[Any]":
+    """Converts vectors (T, D) to a dtype: to float16, or each row by `as_dtype`."""
+    import numpy as np
+
+    if output_dtype == "float32":
+        return vectors
+    if output_dtype == "float16":
+        return vectors.astype(np.float16)
+    if output_dtype == "binary":
+        return (np.packbits(vectors > 0, axis=1).astype(np.int16) - 128).astype(np.int8)
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    return np.rint(vectors * (_MAX_INT8 / np.where(largest, largest, 1))).astype(np.int8)
+
+
+def restored_rows(stored: "NDArray[Any]", output_dtype: str, width: int) -> "NDArray[np.float32]":
+    """Converts stored unit vectors (T, …) back to float32 (T, D); each bit of `binary` becomes a value of ±1 / √D."""
+    import numpy as np
+
+    if output_dtype in ("float32", "float16"):
+        return stored.astype(np.float32)
+    if output_dtype == "binary":
+        bits = np.unpackbits((stored.astype(np.int16) + 128).astype(np.uint8), axis=1, count=width)
+        return (bits.astype(np.float32) * 2 - 1) * np.float32(width**-0.5)
+    wide = stored.astype(np.float32)
+    return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1)

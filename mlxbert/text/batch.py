@@ -103,7 +103,8 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
     """Pads inputs on the right to the `padded_length` of the longest input, and makes a batch of them."""
     length = padded_length(max(map(len, encodings)), config.max_length)
     pad_id = config.pad_token_id
-    padded = any(len(encoding) < length for encoding in encodings)
+    attended = [len(encoding) - encoding.unattended for encoding in encodings]
+    padded = min(map(len, encodings)) < length
     # Tokenizers may put the second text into segment 1 even if the model has one segment (XLM-RoBERTa) or none.
     last = max(max(encoding.token_type_ids, default=0) for encoding in encodings) if config.type_vocab_size > 1 else 0
     if last >= max(config.type_vocab_size, 1):
@@ -118,7 +119,7 @@ def make_batch(encodings: Sequence[Encoding], config: EncoderConfig) -> Batch:
 
     return Batch(
         input_ids=rows((encoding.ids for encoding in encodings), pad_id),
-        attention_mask=rows(([1] * len(encoding) for encoding in encodings), 0) != 0 if padded else None,
+        attention_mask=rows(([1] * count for count in attended), 0) != 0 if min(attended) < length else None,
         token_type_ids=rows((encoding.token_type_ids for encoding in encodings), 0) if last else None,
         ids=ids,
         labelled_words=_labelled_words(encodings),

@@ -23,6 +23,7 @@ class Encoding:
         dropped: The number of unknown tokens that were left out (see `without`).
         labelled_words: In an input that is made of labels and words, the index of the first token of each word (-1 for
             a word without tokens), and the index of the token before each label.
+        unattended: The number of tokens at the end that no token attends to. They attend to the others.
     """
 
     ids: list[int]
@@ -34,6 +35,7 @@ class Encoding:
     truncated: bool
     dropped: int = 0
     labelled_words: tuple[list[int], list[int]] | None = None
+    unattended: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)

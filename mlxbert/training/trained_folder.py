@@ -15,6 +15,7 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import has_own
 from mlxbert.nn.sparse_embedder import SparseEmbedder
+from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.training.base_model import BaseModel
 from mlxbert.training.lora_layers import Adapters
 
@@ -40,7 +41,7 @@ class FolderContent:
     card: Sequence[str]
     scores: Scores
     keys: Mapping[str, object] = field(default_factory=dict)
-    embedder: Embedder | SparseEmbedder | None = None
+    embedder: Embedder | SparseEmbedder | TokenEmbedder | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     complete: Callable[[Path], Mapping[str, Any]]
 

@@ -25,6 +25,10 @@ TRANSFORMER_SETTINGS = tuple(
 )
 TEMPLATE = "chat_template.jinja"
 SPARSE_LINEAR = "sparse_linear.pt"  # BGE-M3's layer for sparse vectors
+TOKEN_LINEAR, METADATA = (
+    "colbert_linear.pt",
+    "artifact.metadata",
+)  # its layer for vectors of tokens; Stanford's settings
 VOCABULARY = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -48,6 +52,8 @@ SMALL = (
     *VOCABULARY,
     ROUTER,
     SPARSE_LINEAR,
+    TOKEN_LINEAR,
+    METADATA,
 )
 
 ReadJson = Callable[[str], Any]

@@ -5,7 +5,7 @@ Shapes: B examples in a batch, T texts in a batch, W size of a vector.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from mlxbert.training.objectives.predictions import predict
 from mlxbert.training.objectives.task_objective import Origin, TaskObjective
 from mlxbert.training.objectives.vector_loss import KIND_NAMES, TextGroup, VectorLoss
 from mlxbert.training.options.loop_options import TeacherOptions
-from mlxbert.training.options.training_tasks import SPARSE, VectorLearning
+from mlxbert.training.options.training_tasks import SPARSE, TOKENS, VectorLearning
 from mlxbert.training.scores import vector_scores as scoring
 from mlxbert.training.scores.evaluation_summary import Evaluation
 
@@ -47,7 +47,7 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     columns: ColumnNames | None = None
     embedder: Embedder
     unjudged = False
-    temperature = 0.05  # the default
+    usual_temperature: ClassVar[float] = 0.05
     compares_cosines = True
     _pools_prompts = True
     vector_settings: VectorSettings
@@ -56,16 +56,21 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         super().__init__(**options)
         learning = self.learning
         self._loss = VectorLoss(
-            learning.loss, temperature=learning.temperature or self.temperature, dots=not self.compares_cosines,
+            learning.loss, temperature=self.temperature, dots=not self.compares_cosines,
             margin=learning.margin, symmetric=learning.symmetric,
             dimensions=None if learning.dimensions is None else tuple(learning.dimensions),
             max_score=learning.max_score,
         )  # fmt: skip
         self.chunk = learning.chunk
 
+    @property
+    def temperature(self) -> float:
+        """The temperature of the loss."""
+        return self.usual_temperature if self.learning.temperature is None else self.learning.temperature
+
     def settings(self) -> dict[str, Any]:
         """See `Objective.settings`. The setting `name` is the loss in use."""
-        settings = super().settings() | {"name": self._loss.name}
+        settings = super().settings() | {"name": self._loss.name, "temperature": self.temperature}
         del settings["loss"]
         return settings
 
@@ -113,12 +118,16 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
         )
 
     def usual_variant(self, records: Sequence[Related], source: Origin) -> str | None:
-        """Returns the variant for sparse vectors if the model makes them, and the caller chose no kind of vectors."""
-        return SPARSE if self.learning.vectors == "auto" and source.vectors()[0] == "sparse" else None
+        """Returns the variant for the model's kind of vectors, unless the caller chose a kind."""
+        return self._variant_for(source.vectors())
 
     def variant_of(self, model: Model) -> str | None:
         """See `TaskObjective.variant_of`."""
-        return SPARSE if self.learning.vectors == "auto" and model.vectors[0] == "sparse" else None
+        return self._variant_for(model.vectors)
+
+    def _variant_for(self, vectors: Sequence[str]) -> str | None:
+        variant = {"sparse": SPARSE, "tokens": TOKENS}.get(vectors[0])
+        return variant if self.learning.vectors == "auto" else None
 
     def heads(self, records: Sequence[Related]) -> Mapping[str, Labels | None]:
         """Returns no heads, because the encoder itself is trained."""

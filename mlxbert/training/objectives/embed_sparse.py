@@ -36,7 +36,7 @@ class EmbedSparse(Embed):
 
     needs = "embed-sparse"
     baseline_heads = (HEAD,)
-    temperature = 1.0
+    usual_temperature = 1.0
     compares_cosines = False
     sparse: SparseEmbedder
     progress = 1.0

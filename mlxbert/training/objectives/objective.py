@@ -23,6 +23,7 @@ from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import Network
 from mlxbert.nn.sparse_embedder import SparseEmbedder
+from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.readers.labelled_rows import LabelledRows
 from mlxbert.text.batch import make_batch
 from mlxbert.text.encoding import Encoding
@@ -180,7 +181,7 @@ class Objective(LoopObjective[AnyExample]):
     """
 
     lr_factor: ClassVar[float] = 1.0
-    embedder: Embedder | None = None
+    embedder: Embedder | TokenEmbedder | None = None
     needs: ClassVar[str] = "embed"
     tokenizer: Tokenizer
     config: EncoderConfig

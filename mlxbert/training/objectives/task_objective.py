@@ -85,6 +85,7 @@ class TaskObjective(Objective[AnyExample]):
         columns: The columns that records are read from; known after the first `read`.
         labels: The labels of the model; set by `bind`.
         baseline_heads: The heads that `baselines` needs.
+        adds_layers: Whether layers are trained that are neither in the encoder nor in a head.
     """
 
     data: Any
@@ -92,6 +93,7 @@ class TaskObjective(Objective[AnyExample]):
     head: ClassVar[str]
     columns: TaskColumns | None = None
     labels: Labels
+    adds_layers: ClassVar[bool] = False
     pure = True
     baseline_heads: ClassVar[tuple[str, ...]] = ()
     _columns: dict[str, str | None]  # the explicitly chosen columns, by option

@@ -12,7 +12,7 @@ from mlxbert.option_declarations import LENGTH, OVERLAP, RATE, SMALLEST, Bounds,
 from mlxbert.tasks.options import AnswerOptions, VectorOptions
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions, VectorLossName
 
-SPARSE = "vectors=sparse"  # the variant of `embed`
+SPARSE, TOKENS = "vectors=sparse", "vectors=tokens"  # the variants of `embed`
 _ANSWERS, _VECTORS = declared_options(AnswerOptions), declared_options(VectorOptions)  # options shared with inference
 
 
@@ -155,7 +155,7 @@ class VectorLearning:
         float | None,
         Option(
             "Temperature of the in-batch and cosent losses.",
-            usual="0.05; sparse: 1",
+            usual="0.05, or 1 for sparse vectors and vectors of tokens",
             bounds=Bounds(SMALLEST, 1_000_000),
         ),
     ] = None
@@ -165,7 +165,10 @@ class VectorLearning:
     symmetric: Annotated[bool, Option("Make the in-batch loss symmetric. It also matches positives to texts.")] = False
     dimensions: Annotated[
         tuple[int, ...] | None,
-        Option("Sizes to truncate vectors to (Matryoshka). For example 384,192,96.", bounds=Bounds(1, 1_000_000)),
+        Option(
+            "Sizes to truncate vectors to (Matryoshka). For example 384,192,96. Of tokens, one size.",
+            bounds=Bounds(1, 1_000_000),
+        ),
     ] = None
     max_score: Annotated[
         float, Option("Score of a perfect match. All scores are divided by it.", bounds=Bounds(SMALLEST, 1_000_000))
@@ -181,8 +184,11 @@ class VectorLearning:
     pooling: Annotated[str | None, _VECTORS["pooling"][1]] = None
     normalize: Annotated[bool | None, _VECTORS["normalize"][1]] = None
     vectors: Annotated[
-        Literal["auto", "dense", "sparse"],
-        Option("Kind of vectors. auto is the kind that the model's files state. sparse needs a masked-LM head."),
+        Literal["auto", "dense", "sparse", "tokens"],
+        Option(
+            "Kind of vectors. auto is the kind that the model's files state. sparse needs a masked-LM head; tokens is "
+            "a vector per token (ColBERT)."
+        ),
     ] = "auto"
     query_flops: Annotated[
         float, Option("Weight of the FLOPS regularizer of sparse queries. Higher is sparser.", bounds=_FLOPS)
@@ -191,7 +197,7 @@ class VectorLearning:
         float, Option("Weight of the FLOPS regularizer of sparse documents. Higher is sparser.", bounds=_FLOPS)
     ] = 3e-5
     flops_warmup: Annotated[
-        float, Option("Share of the training in which the FLOPS weights rise.", usual="a third", bounds=Bounds(0, 1))
+        float, Option("Share of the training in which the weights of the FLOPS regularizers rise.", bounds=Bounds(0, 1))
     ] = 1 / 3
 
 
@@ -405,7 +411,7 @@ TASKS: Mapping[str, TaskSpec] = {
     ),
     "embed": TaskSpec(
         objective=("embed", "Embed"),
-        variants={SPARSE: ("embed_sparse", "EmbedSparse")},
+        variants={SPARSE: ("embed_sparse", "EmbedSparse"), TOKENS: ("embed_tokens", "EmbedTokens")},
         metrics=(*("spearman", "pearson", "ndcg@10", "map", "mrr@10", "recall@10", "recall@100", "triplet_accuracy"),),
         by_data="ndcg@10; spearman for scores",
         shares=("triplet_accuracy",),

@@ -102,12 +102,13 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
 
     Args:
         examples: Examples whose `evaluated` inputs are T texts in total.
-        vectors: The vectors of these texts, (T, W).
-        similarity: The similarity function, one of `mlxbert.nn.vector_settings.SIMILARITIES`.
+        vectors: The vectors of these texts, (T, W); of vectors of tokens, T arrays.
+        similarity: The similarity function, one of `SIMILARITIES` or `TOKEN_SIMILARITIES` in `mlxbert.nn`.
     """
     if not len(vectors):
         raise InputError("there is nothing to evaluate, because every text is a single character")
-    check_finite(vectors, "vectors")
+    for array in vectors if vectors.dtype == object else [vectors]:
+        check_finite(array, "vectors")
     compared = unit(vectors) if similarity == "cosine" else vectors
     starts = _starts(examples)
     empty = np.zeros(0)

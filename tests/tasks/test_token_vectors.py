@@ -1,0 +1,115 @@
+"""MaxSim, the vectors of tokens in fewer bits, and the tasks that use them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.cli.output.formats import TOKENS
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.tasks import maxsim as blocks
+from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
+from tests.helpers import token_folders
+from tests.helpers.program import call
+
+RANDOM = np.random.default_rng(8)
+LENGTHS = (5, 0, 1, 7, 30, 2)
+DOCUMENTS = [RANDOM.normal(size=(length, 16)).astype(np.float32) for length in LENGTHS]
+QUERY = RANDOM.normal(size=(4, 16)).astype(np.float32)
+EXPECTED = [sum(max(q @ d for d in document) for q in QUERY) if len(document) else 0.0 for document in DOCUMENTS]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    return mlxbert.load(token_folders.PYLATE["usual"](tmp_path_factory.mktemp("model") / "tiny"))
+
+
+@pytest.mark.parametrize("size", [1, 8, 10_000])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_maxsim_is_the_sum_of_the_best_products_in_blocks_of_any_size(
+    size: int, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_BLOCK", {False: size, True: size})
+    monkeypatch.setattr(blocks, "on_gpu", lambda: gpu)
+    found = mlxbert.maxsim(QUERY, iter(DOCUMENTS))
+    assert found.dtype == np.float32 and np.abs(found - EXPECTED).max() < 1e-4
+    assert np.allclose(mlxbert.maxsim(QUERY, DOCUMENTS, similarity="meanmaxsim"), found / 4)
+    half = mlxbert.maxsim(QUERY, [document.astype(np.float16) for document in DOCUMENTS])
+    assert np.abs(half - EXPECTED).max() < 0.05
+
+
+def test_maxsim_refuses_other_shapes() -> None:
+    assert mlxbert.maxsim(QUERY, []).shape == (0,)
+    for query, documents in ((QUERY[0], DOCUMENTS), (QUERY, [DOCUMENTS[0][:, :3]]), (QUERY[:0], DOCUMENTS)):
+        with pytest.raises(InputError, match="shape"):
+            mlxbert.maxsim(query, documents)
+    with pytest.raises(ArgumentError, match="similarity"):
+        mlxbert.maxsim(QUERY, DOCUMENTS, similarity="cosine")
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1.0), ("float16", 0.999), ("int8", 0.999), ("binary", 0.7)])
+def test_unit_vectors_survive_fewer_bits(dtype: str, least: float) -> None:
+    vectors = RANDOM.normal(size=(50, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    restored = restored_rows(rows_as_dtype(vectors, dtype), dtype, 64)
+    assert np.abs(np.linalg.norm(restored, axis=1) - 1).max() < 2e-3
+    assert (restored * vectors).sum(axis=1).min() > least - 1e-6
+
+
+def test_similarity_and_rerank_rank_by_maxsim(model: mlxbert.Model) -> None:
+    query, texts = "the cat sat", ["a dog", "the cat sat on a mat .", "the cat sat"]
+    documents = mlxbert.embed_tokens(model, texts)
+    scores = mlxbert.maxsim(np.asarray(mlxbert.embed_tokens(model, query, kind="query")), documents)
+    order = np.argsort(-scores).tolist()
+    for ranked in (mlxbert.similarity(model, query, texts), mlxbert.rerank(model, query, texts)):
+        assert [result.index for result in ranked] == order
+        assert np.allclose([result.score for result in ranked], scores[order], atol=1e-5)
+
+
+def test_options_of_other_vectors_are_refused(model: mlxbert.Model) -> None:
+    for options in ({"pooling": "mean"}, {"dimensions": 4}, {"overflow": "window"}):
+        with pytest.raises(ArgumentError, match=next(iter(options))):
+            mlxbert.similarity(model, "the cat", ["a dog"], **options)
+    with pytest.raises(MlxbertError, match="vectors of tokens"):
+        mlxbert.embed(model, "the cat")
+    with pytest.raises(MlxbertError, match="tokens"):
+        mlxbert.embed_tokens(model, "the cat " * 100, overflow="error")
+
+
+def test_one_text_gives_an_array_and_several_a_list(model: mlxbert.Model) -> None:
+    one, many = mlxbert.embed_tokens(model, "the cat"), mlxbert.embed_tokens(model, ["the cat", "a dog sat"])
+    assert isinstance(one, np.ndarray) and [type(array) for array in many] == [np.ndarray] * 2
+    assert np.allclose(one, many[0], atol=1e-6)
+    assert np.shape(mlxbert.embed_tokens(model, "the cat", output_dtype="binary")) == (
+        len(one),
+        token_folders.SIZE // 8,
+    )
+
+
+@pytest.mark.parametrize("dtype", TOKEN_DTYPES)
+def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+    from safetensors.numpy import load_file
+
+    texts = ["the cat sat", "a dog", "he bought milk in a large city ."]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    expected = mlxbert.embed_tokens(model, texts, output_dtype=dtype)
+    for ending in (ending for ending in TOKENS if ending != ".ndjson"):
+        output = tmp_path / f"vectors{ending}"
+        call(
+            "embed", "--vectors", "tokens", "--input", str(tmp_path / "texts.txt"), "--output", str(output),
+            "--model", str(model.folder), "--output-dtype", dtype,
+        )  # fmt: skip
+        if ending == ".jsonl":
+            found = [np.array(json.loads(line)["embeddings"]) for line in output.read_text("utf-8").splitlines()]
+        elif ending == ".parquet":
+            found = [np.array(value) for value in pq.read_table(output)["embeddings"].to_pylist()]
+        else:
+            tensors = load_file(output)
+            found = np.split(tensors["embeddings"], np.cumsum(tensors["counts"])[:-1])
+            assert tensors["embeddings"].dtype == expected[0].dtype
+        for theirs, ours in zip(found, expected, strict=True):
+            assert theirs.shape == ours.shape and np.array_equal(theirs.astype(ours.dtype), ours)

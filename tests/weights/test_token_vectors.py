@@ -1,0 +1,119 @@
+"""Vectors of tokens from the folders of four projects, next to stored numbers of PyLate and sentence-transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import CheckpointError, ConfigError, MlxbertError
+from mlxbert.machine.device import mx
+from mlxbert.nn.token_embedder import MEAN_MAXSIM
+from tests.helpers import token_folders, torch_files
+from tests.helpers.st_folder import write_json
+
+TOLERANCE = 1e-5
+LAYOUTS = [(peer, name) for peer, layouts in token_folders.PEERS.items() for name in layouts]
+TEXTS: dict[Any, tuple[str, ...]] = {"query": token_folders.QUERIES, "document": token_folders.DOCUMENTS}
+
+
+@pytest.mark.parametrize(("peer", "name"), LAYOUTS)
+def test_vectors_are_those_of_the_peer(peer: str, name: str, tmp_path: Path) -> None:
+    model = mlxbert.load(token_folders.PEERS[peer][name](tmp_path / "model"), task="embed")
+    for kind, texts in TEXTS.items():
+        expected = token_folders.golden(peer)[name][kind]
+        for found, numbers in zip(mlxbert.embed_tokens(model, texts, kind=kind), expected, strict=True):
+            theirs = np.array(numbers, np.float32).reshape(-1, token_folders.SIZE)
+            assert found.shape == theirs.shape and np.abs(found - theirs).max(initial=0) < TOLERANCE
+
+
+def test_goldens_tell_the_layouts_apart() -> None:
+    for peer in token_folders.PEERS:
+        stored = token_folders.golden(peer)
+        assert len({json.dumps(vectors) for vectors in stored.values()}) == len(stored) > 3
+
+
+def _bge(folder: Path, size: int = 8) -> dict[str, mx.array]:
+    layer = {
+        "weight": mx.array(np.random.default_rng(2).normal(size=(size, token_folders.WIDTH)).astype(np.float32)),
+        "bias": mx.array(np.arange(size, dtype=np.float32) / 10),
+    }
+    token_folders.encoder(folder)
+    (folder / "colbert_linear.pt").write_bytes(torch_files.saved(layer))
+    return layer
+
+
+def test_bge_m3_leaves_out_the_first_token_and_divides_by_the_tokens_of_the_query(tmp_path: Path) -> None:
+    layer = _bge(tmp_path)
+    model = mlxbert.load(tmp_path)
+    encoding = model.tokenizer.encode("the cat sat")
+    hidden = model.network(mx.array([encoding.ids])).last_hidden_state[0, 1:]
+    projected = np.array(hidden @ layer["weight"].T + layer["bias"])
+    expected = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+    query = mlxbert.embed_tokens(model, "the cat sat", kind="query")
+    assert np.abs(query - expected).max() < TOLERANCE
+    assert model.token_embedder.config.similarity == MEAN_MAXSIM
+    ((best, _), score) = (expected.shape, (expected @ expected.T).max(axis=1).mean())
+    assert best == len(encoding) - 1
+    assert mlxbert.rerank(model, "the cat sat", ["the cat sat"])[0].score == pytest.approx(score, abs=1e-5)
+
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "query_length": ("config_sentence_transformers.json", "long", "query_length"),
+    "too long": ("config_sentence_transformers.json", 2**20, "query_length"),
+    "query_prefix": ("config_sentence_transformers.json", 7, "query_prefix"),
+    "skiplist_words": ("config_sentence_transformers.json", "abc", "skiplist_words"),
+    "do_query_expansion": ("config_sentence_transformers.json", "yes", "do_query_expansion"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_wrong_settings_are_named(name: str, tmp_path: Path) -> None:
+    file, value, key = BROKEN[name]
+    folder = token_folders.PYLATE["usual"](tmp_path / "model")
+    values = json.loads((folder / file).read_text())
+    write_json(folder / file, {**values, key: value})
+    with pytest.raises(ConfigError, match=key):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_layer_of_another_width_is_refused(tmp_path: Path) -> None:
+    folder = token_folders.PYLATE["usual"](tmp_path / "model")
+    config = json.loads((folder / "1_Dense" / "config.json").read_text())
+    write_json(folder / "1_Dense" / "config.json", {**config, "in_features": token_folders.WIDTH + 1})
+    with pytest.raises(MlxbertError, match=r"shape|values"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_prefix_that_is_no_token_is_refused(tmp_path: Path) -> None:
+    folder = token_folders.PYLATE["usual"](tmp_path / "model")
+    path = folder / "config_sentence_transformers.json"
+    write_json(path, {**json.loads(path.read_text()), "query_prefix": "[nothing]"})
+    model = mlxbert.load(folder, task="embed")
+    with pytest.raises(MlxbertError, match=r"\[nothing\]"):
+        mlxbert.embed_tokens(model, "the cat", kind="query")
+
+
+def test_stanfords_layer_has_to_be_there(tmp_path: Path) -> None:
+    folder = token_folders.PYLATE["stanford"](tmp_path / "model")
+    weights: Any = mx.load(str(folder / "model.safetensors"))
+    weights["linear.weight"] = mx.zeros((8, 3))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"linear\.weight"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_module_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder = token_folders.PYLATE["usual"](tmp_path / "model")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["type"] = "os.system.Dense"
+    write_json(folder / "modules.json", modules)
+    with pytest.raises(ConfigError, match=r"os\.system"):
+        mlxbert.load(folder, task="embed")
+
+
+def test_a_model_of_texts_gives_no_vectors_of_tokens() -> None:
+    with pytest.raises(MlxbertError, match="vectors of tokens"):
+        mlxbert.embed_tokens(mlxbert.load(), "a text")
