@@ -122,9 +122,9 @@ def rerank(
 ) -> list[Reranked] | list[Reranked | Failure]:
     """Ranks texts by how well they answer a query, with a cross-encoder or a model for late interaction.
 
-    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder reads
-    the query together with each text, which is slower and more accurate: usually only the best texts of a search are
-    reranked. A text in windows gets the score of its best window; each window contains the whole query.
+    A model for late interaction, such as ColBERT, compares the vectors of the tokens (see `maxsim`). A cross-encoder
+    reads the query together with each text, which is slower and more accurate: usually only the best texts of a search
+    are reranked. A text in windows gets the score of its best window; each window contains the whole query.
 
     Example:
         >>> model = mlxbert.load("cross-encoder/ms-marco-MiniLM-L6-v2", task="classify")

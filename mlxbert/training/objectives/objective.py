@@ -212,7 +212,7 @@ class Objective(LoopObjective[AnyExample]):
         """Returns the objective's own options, keyed by name. A run resumes only with the same options."""
         return {}
 
-    def embedder_to_save(self) -> Embedder | SparseEmbedder | None:
+    def embedder_to_save(self) -> Embedder | SparseEmbedder | TokenEmbedder | None:
         """Returns what computes vectors with the trained model; `None` if it was not trained for vectors."""
         return self.embedder
 
