@@ -118,7 +118,8 @@ def _problems(model: "Inspection") -> Iterator[str]:
     tokenizer = model.tokenizer
     if tokenizer.vocab_size > tokenizer.word_embeddings:
         yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
-    if isinstance(model.embedding, NoEmbedding):
+    others = [task for task in model.tasks if task in ("embed-sparse", "embed-tokens")]
+    if isinstance(model.embedding, NoEmbedding) and not others:
         yield f"no vectors: {model.embedding.problem}"
     for part, facts in model.parts.items():
         if facts.problem:

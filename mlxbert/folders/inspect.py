@@ -1,6 +1,6 @@
 """`mlxbert.inspect`: describes a model from its configuration and the headers of its weights."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
-from mlxbert.weights.vector_kinds import check_kind
+from mlxbert.weights.vector_kinds import KINDS, check_kind, stated_kinds
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -96,7 +96,7 @@ def inspect(
         embedding=embedding,
         adapters=own_adapters(checkpoint.config_json),
         labels=frozen(_labels(checkpoint)),
-        tasks=tuple(task for task in TASKS if task not in lacking),
+        tasks=(*(task for task in TASKS if task not in lacking), *_other_vectors(folder, parts)),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
@@ -167,6 +167,14 @@ def _embedding(
         unit=embedder.unit,
         modules=tuple(_modules(folder, embedder)),
     )
+
+
+def _other_vectors(folder: ModelFolder, parts: Mapping[str, PartFacts]) -> Iterator[str]:
+    """Yields the tasks of the other kinds of vectors that the model's files state and its weights can make."""
+    for kind in (KINDS[name] for name in stated_kinds(folder) if name != "dense"):
+        head = kind.head(folder)
+        if head is None or (head in parts and parts[head].problem is None):
+            yield kind.task
 
 
 def _modules(folder: ModelFolder, embedder: Embedder) -> Iterator[ModuleFacts]:

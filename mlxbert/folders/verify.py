@@ -93,6 +93,7 @@ def verify(
         *facts.part_differences(model_a, model_b),
         *facts.tokenizer_differences(model_a, model_b),
         *facts.embedder_differences(model_a, model_b),
+        *facts.other_vector_differences(model_a, model_b),
         *compared.differences,
     ]
     notes = list(_notes(model_a, model_b, compared))
@@ -188,7 +189,7 @@ def _notes(a: OpenedModel, b: OpenedModel, compared: TensorComparison) -> Iterat
     for part, problem in a.problems.items():
         if b.problems.get(part) == problem:
             yield f"neither model can run {part} ({problem})"
-    if a.no_vectors is not None and a.no_vectors == b.no_vectors:
+    if a.no_vectors is not None and a.no_vectors == b.no_vectors and not (a.others and b.others):
         yield f"neither model makes vectors ({a.no_vectors})"
     for letter, model, other in (("A", a, b), ("B", b, a)):
         names = [name for name in model.checkpoint.ignored if name not in other.checkpoint.names]

@@ -19,7 +19,6 @@ from mlxbert.training.loop.phase_times import LOADING, OnPhase, Times
 from mlxbert.training.lora_layers import refuse_adapter
 from mlxbert.training.objectives import make_objective
 from mlxbert.training.objectives.objective import Objective
-from mlxbert.training.objectives.task_objective import TaskObjective
 from mlxbert.training.options.loop_options import TeacherOptions, TrainingOptions
 from mlxbert.training.options.training_tasks import TASKS
 from mlxbert.training.training_call import TrainingRequest, begin
@@ -212,8 +211,6 @@ def _read_options(task: str | Objective[Any], asked: FinetuneArguments, *, check
     if isinstance(task, Objective) and any(value is not None for value in rest.values()):
         raise ArgumentError(f"{next(iter(rest))} works only with the name of a task, not with an Objective")
     training = TrainingOptions(**loop)
-    if training.lora is not None and isinstance(objective, TaskObjective) and objective.adds_layers:
-        raise ArgumentError("lora cannot be combined with vectors of tokens, whose layers an adapter cannot hold")
     if check:
         _check_comparable(training)
     if training.minutes is not None and ("epochs" in loop or "epochs" in sweep):

@@ -9,6 +9,7 @@ from mlxbert.model import Model
 from mlxbert.nn.heads import FINE_TUNED, has_own
 from mlxbert.nn.lora import LoraSettings, adapt
 from mlxbert.training.base_model import BaseModel
+from mlxbert.training.objectives.task_objective import TaskObjective
 from mlxbert.training.options.loop_options import ALL_LINEAR, TrainingOptions
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.weights.adapters.peft_names import Target, targets
@@ -84,6 +85,8 @@ def refuse_adapter(files: ModelFolder) -> None:
 def check_adapters(architecture: Architecture, options: TrainingOptions, plan: TrainingPlan) -> None:
     """Raises `ArgumentError` if layer names are unknown, or if an adapter could not store all that training changes."""
     choose(architecture, options)
+    if isinstance(plan.objective, TaskObjective) and plan.objective.adds_layers:
+        raise ArgumentError("lora cannot be combined with vectors of tokens, whose layers an adapter cannot hold")
     for name in ("pooling", "normalize"):
         if (value := plan.objective.settings().get(name)) is not None:
             raise ArgumentError(

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mlxbert
@@ -24,6 +25,7 @@ from mlxbert.search.database import connect
 from mlxbert.search.index import MODES, Index, Mode, open_index
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.update_events import Event
+from tests.helpers import token_folders
 from tests.helpers.classifiers import NLI, STARS, save_classifier, save_saturated
 from tests.helpers.indexes import build, check_same, contents, passage
 
@@ -596,6 +598,30 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))
+
+
+def test_a_model_for_late_interaction_reranks_more_passages(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = token_folders.PYLATE["usual"](tmp_path / "tokens")
+    hits = index.search("city", rerank=str(folder))
+    model = mlxbert.load(folder)
+    texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
+    query = np.asarray(mlxbert.embed_tokens(model, "city", kind="query"))
+    scores = mlxbert.maxsim(query, mlxbert.embed_tokens(model, texts))
+    assert len(hits) == 3 and [hit.rerank_score for hit in hits] == pytest.approx(scores.tolist(), abs=1e-4)
+    assert sorted(scores.tolist(), reverse=True) == scores.tolist()
+    limits: list[int] = []
+    find = Index._distinct
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        limits.append(arguments[5])
+        return find(*arguments, **more)
+
+    monkeypatch.setattr(Index, "_distinct", noted)
+    for candidates in (None, 7):
+        index.search("city", rerank=model, candidates=candidates, top_k=2)
+    assert limits == [200, 7]
 
 
 def test_equal_probabilities_of_a_reranker_do_not_lose_its_order(index: Index, tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def test_what_cannot_be_trained_is_refused_before_training(tmp_path: Path) -> No
     for options in ({"symmetric": True}, {"loss": "triplet"}, {"dimensions": (8, 4)}, {"pooling": "mean"}):
         with pytest.raises(ArgumentError, match=next(iter(options))):
             _trained(base, tmp_path / "out", **options)
+    of_tokens = token_folders.PYLATE["usual"](tmp_path / "tokens")
+    for model, vectors in ((base, "tokens"), (of_tokens, "auto")):
+        with pytest.raises(ArgumentError, match="lora"):
+            _trained(model, tmp_path / "out", vectors=vectors, lora=2)
     with pytest.raises(MlxbertError, match="settings"):
         _trained(token_folders.MULTI_VECTOR["min"](tmp_path / "min"), tmp_path / "out")
     assert not (tmp_path / "out").exists()

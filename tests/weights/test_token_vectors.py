@@ -117,3 +117,32 @@ def test_a_module_from_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_texts_gives_no_vectors_of_tokens() -> None:
     with pytest.raises(MlxbertError, match="vectors of tokens"):
         mlxbert.embed_tokens(mlxbert.load(), "a text")
+
+
+def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_path: Path) -> None:
+    a = token_folders.PYLATE["usual"](tmp_path / "a")
+    assert "embed-tokens" in mlxbert.inspect(a).tasks
+    same = mlxbert.verify(a, a)
+    assert same and same.notes == () and same.tensors.compared == same.tensors.equal
+    changed = token_folders.PYLATE["attending"](tmp_path / "b")
+    layer = changed / "1_Dense" / "model.safetensors"
+    weights: Any = mx.load(str(layer))
+    mx.save_safetensors(str(layer), {name: array + 1 for name, array in weights.items()})
+    names = {difference.name for difference in mlxbert.verify(a, changed).differences}
+    assert names == {"tokens.query.attend", "token_embedder.layers.0.linear.weight"}
+    chained = mlxbert.verify(a, token_folders.PYLATE["chained"](tmp_path / "c"))
+    assert {difference.name for difference in chained.differences} == {"tokens.layers"}
+    others = mlxbert.verify(a, token_folders.encoder(tmp_path / "d"))
+    assert "tokens" in {difference.name for difference in others.differences}
+
+
+def test_a_converted_folder_makes_the_same_vectors_of_tokens(tmp_path: Path) -> None:
+    source = token_folders.PYLATE["chained"](tmp_path / "source")
+    assert mlxbert.convert(source, tmp_path / "half", dtype="float16").difference
+    first, second = (
+        np.asarray(mlxbert.embed_tokens(mlxbert.load(each), "the cat sat")) for each in (source, tmp_path / "half")
+    )
+    assert first.shape == second.shape and 0 < np.abs(first - second).max() < 0.01
+    with pytest.raises(MlxbertError, match="vectors of tokens"):
+        mlxbert.convert(source, tmp_path / "model.gguf", to="gguf")
+    assert not (tmp_path / "model.gguf").exists()

@@ -1,17 +1,19 @@
 """A model folder that was opened for comparison: the parts that can be loaded, and why other parts cannot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import CheckpointError, MlxbertError
-from mlxbert.loading import embedder_of
-from mlxbert.machine.device import mx
+from mlxbert.loading import embedders_of
+from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder
 from mlxbert.nn.heads import Network, is_tied
+from mlxbert.nn.token_embedder import TOKEN_LAYERS
 from mlxbert.text.tokenizer import Tokenizer, load_tokenizer
 from mlxbert.weights.build import build_network, first_problem, parameters, shapes
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
@@ -21,6 +23,7 @@ from mlxbert.weights.formats.quantized import Storage
 from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.module_layouts import WITH_WEIGHTS
+from mlxbert.weights.vector_kinds import stated_kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +50,8 @@ class OpenedModel:
         folder: The model folder.
         checkpoint: The opened checkpoint.
         tokenizer: The tokenizer of the model.
-        embedder: The embedder of the model, or the error that explains why the model makes no vectors.
+        embedder: The embedder of dense vectors, or the error that explains why the model makes none.
+        others: The embedders, or errors in their place, of the other kinds of vectors that the model's files state.
     """
 
     source: str
@@ -55,6 +59,7 @@ class OpenedModel:
     checkpoint: Checkpoint
     tokenizer: Tokenizer
     embedder: Embedder | MlxbertError
+    others: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
     def _built(self) -> tuple[Network, dict[str, str]]:
@@ -69,7 +74,7 @@ class OpenedModel:
             *(self.source, self.folder.path, config, self.tokenizer, network, labels),
             architecture=self.checkpoint.without_weights(),
             files=self.folder,
-            _embedders={"dense": self.embedder},
+            _embedders={**self.others, "dense": self.embedder},
         )
 
     @property
@@ -89,7 +94,7 @@ class OpenedModel:
 
     @property
     def no_vectors(self) -> str | None:
-        """The reason why the model makes no vectors; `None` if it makes vectors."""
+        """The reason why the model makes no dense vectors; `None` if it makes them."""
         return None if isinstance(self.embedder, Embedder) else _without_path(self.embedder.message, self.folder.path)
 
     def has_loaded(self, part: str) -> bool:
@@ -97,7 +102,7 @@ class OpenedModel:
         return part in self.parts and part not in self.problems
 
     def tensors(self) -> Mapping[str, ComparedTensor]:
-        """Returns the tensors of all parts that can be loaded and of the layers after the pooling.
+        """Returns the tensors of all parts that can be loaded and of the layers that follow them to make vectors.
 
         They are keyed by their names in the network. Each tensor is read on access.
         """
@@ -107,9 +112,10 @@ class OpenedModel:
         entries = {name: entry for entry in table for name in entry.ours}
         arrays = checkpoint.arrays(mx.float32)
         later: dict[str, mx.array] = {}
-        if isinstance(self.embedder, Embedder):
-            later_dtype = _stored_after(self.folder)
-            later = {f"embedder.{name}": array for name, array in parameters(self.embedder).items()}
+        for part, embedder in (("embedder", self.embedder), (TOKEN_LAYERS, self.others.get("tokens"))):
+            if isinstance(embedder, nn.Module):
+                later_dtype = _stored_after(self.folder)
+                later |= {f"{part}.{name}": array for name, array in parameters(embedder).items()}
 
         def read(name: str) -> ComparedTensor:
             if name in later:
@@ -151,7 +157,9 @@ def open_model(source: str, folder: ModelFolder) -> OpenedModel:
     """
     checkpoint = open_checkpoint(folder)
     tokenizer = load_tokenizer(folder, checkpoint.config)
-    return OpenedModel(source, folder, checkpoint, tokenizer, embedder_of(folder, checkpoint.config, tokenizer))
+    found: dict[str, Any] = embedders_of(folder, checkpoint.config, tokenizer)
+    others = {kind: found[kind] for kind in stated_kinds(folder) if kind != "dense"}
+    return OpenedModel(source, folder, checkpoint, tokenizer, found["dense"], others)
 
 
 def _stored_after(folder: ModelFolder) -> str:

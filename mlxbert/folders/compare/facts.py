@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from typing import Any, cast
 
 from mlxbert.config import EncoderConfig
+from mlxbert.errors import MlxbertError
 from mlxbert.folders.compare.compared_model import OpenedModel
 from mlxbert.folders.compare.fixed_texts import PAIRS, TEXTS
 from mlxbert.folders.compare.reports import Difference, config_facts
@@ -12,7 +14,9 @@ from mlxbert.frozen_dict import frozen
 from mlxbert.machine.device import nn
 from mlxbert.nn.embedder import Dense, Embedder
 from mlxbert.nn.heads import HEADS
+from mlxbert.nn.token_embedder import TokenEmbedder
 from mlxbert.text.encoding import Encoding
+from mlxbert.weights.vector_kinds import KINDS
 
 TRAINING = ("dropout", "initialization")  # words in the names of facts that only training uses
 _MAX_CHARACTERS = 120  # of a value in a sentence
@@ -214,8 +218,26 @@ def embedder_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]
         yield differ("embedding", "layers", *layers, f"layers after the pooling: {both(*texts)}")
 
 
-def layers_of(embedder: Embedder) -> list[str]:
-    """Describes the kind and the settings of each layer after the pooling."""
+def other_vector_differences(a: OpenedModel, b: OpenedModel) -> Iterator[Difference]:
+    """Yields the differences in how the models make sparse vectors and vectors of tokens."""
+    for kind in dict.fromkeys((*a.others, *b.others)):
+        first, second = a.others.get(kind), b.others.get(kind)
+        if first is None or second is None:
+            message = f"only {'B' if first is None else 'A'} makes {KINDS[kind].title}"
+            yield differ("embedding", kind, first is not None, second is not None, message)
+        elif isinstance(first, MlxbertError) or isinstance(second, MlxbertError):
+            problems = (str(each) if isinstance(each, MlxbertError) else None for each in (first, second))
+            yield differ("embedding", kind, *problems)
+        else:
+            for name, value_a, value_b in _fields(*(cast(Any, each).config for each in (first, second))):
+                if name not in ("stated", "max_length"):
+                    yield differ("embedding", f"{kind}.{name}", value_a, value_b)
+            if isinstance(first, TokenEmbedder) and isinstance(second, TokenEmbedder) and not same_layers(a, b, kind):
+                yield differ("embedding", f"{kind}.layers", layers_of(first), layers_of(second))
+
+
+def layers_of(embedder: Embedder | TokenEmbedder) -> list[str]:
+    """Describes the kind and the settings of each layer after the pooling, or of vectors of tokens."""
 
     def described(layer: nn.Module) -> str:
         if not isinstance(layer, Dense):
@@ -225,7 +247,14 @@ def layers_of(embedder: Embedder) -> list[str]:
     return [described(layer) for layer in embedder.layers]
 
 
-def same_layers(a: OpenedModel, b: OpenedModel) -> bool:
-    """Whether both models have the same kinds of layers after the pooling, so that their tensors can be compared."""
-    first, second = a.embedder, b.embedder
-    return isinstance(first, Embedder) and isinstance(second, Embedder) and layers_of(first) == layers_of(second)
+def same_layers(a: OpenedModel, b: OpenedModel, kind: str = "dense") -> bool:
+    """Whether both models have the same kinds of layers for a kind of vectors, so that their tensors can be compared.
+
+    Args:
+        a: The first model.
+        b: The second model.
+        kind: `dense` or `tokens`.
+    """
+    first, second = (each.embedder if kind == "dense" else each.others.get(kind) for each in (a, b))
+    layered = (Embedder, TokenEmbedder)
+    return isinstance(first, layered) and isinstance(second, layered) and layers_of(first) == layers_of(second)

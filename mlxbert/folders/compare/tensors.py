@@ -15,6 +15,7 @@ from mlxbert.folders.compare.facts import both, differ, same_layers
 from mlxbert.folders.compare.reports import Difference, TensorCounts, finite_or_name
 from mlxbert.machine.device import mx
 from mlxbert.nn.heads import is_tied
+from mlxbert.nn.token_embedder import TOKEN_LAYERS
 from mlxbert.weights.checkpoint import part_of
 from mlxbert.weights.families import keymap
 from mlxbert.weights.formats.headers import FLOATS, Lazy
@@ -61,6 +62,8 @@ def compare(a: OpenedModel, b: OpenedModel) -> TensorComparison:
     left_out = {*not_loaded}  # a part that one model lacks is already reported
     if not same_layers(a, b):
         left_out.add("embedder")
+    if not same_layers(a, b, "tokens"):
+        left_out.add(TOKEN_LAYERS)
 
     def compared(tensors: _Tensors) -> _Tensors:
         return Lazy([name for name in tensors if part_of(name) not in left_out], tensors.__getitem__)
