@@ -144,5 +144,5 @@ def test_a_converted_folder_makes_the_same_vectors_of_tokens(tmp_path: Path) -> 
     )
     assert first.shape == second.shape and 0 < np.abs(first - second).max() < 0.01
     with pytest.raises(MlxbertError, match="vectors of tokens"):
-        mlxbert.convert(source, tmp_path / "model.gguf", to="gguf")
+        mlxbert.convert_to_gguf(source, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
