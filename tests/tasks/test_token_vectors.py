@@ -9,11 +9,14 @@ import pytest
 
 import mlxbert
 from mlxbert.cli.output.formats import TOKENS
+from mlxbert.data.retrieval import read_retrieval
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.tasks import maxsim as blocks
 from mlxbert.tasks.vector_dtype import TOKEN_DTYPES, restored_rows, rows_as_dtype
+from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 from tests.helpers import token_folders
 from tests.helpers.program import call
+from tests.training.test_rerank import groups
 
 RANDOM = np.random.default_rng(8)
 LENGTHS = (5, 0, 1, 7, 30, 2)
@@ -67,6 +70,18 @@ def test_similarity_and_rerank_rank_by_maxsim(model: mlxbert.Model) -> None:
     for ranked in (mlxbert.similarity(model, query, texts), mlxbert.rerank(model, query, texts)):
         assert [result.index for result in ranked] == order
         assert np.allclose([result.score for result in ranked], scores[order], atol=1e-5)
+
+
+def test_search_is_evaluated_by_the_ranking_of_similarity(model: mlxbert.Model) -> None:
+    data = groups(4)
+    retrieval = read_retrieval(data)
+    names, texts = [*retrieval.documents], [*retrieval.documents.values()]
+    ranked = {
+        query: [names[result.index] for result in mlxbert.similarity(model, text, texts)]
+        for query, text in retrieval.queries.items()
+    }
+    expected = retrieval_scores(ranked, retrieval.judgements).means()
+    assert mlxbert.evaluate_search(model, data=data).metrics == pytest.approx(expected, abs=1e-6)
 
 
 def test_options_of_other_vectors_are_refused(model: mlxbert.Model) -> None:

@@ -155,7 +155,7 @@ class VectorLearning:
         float | None,
         Option(
             "Temperature of the in-batch and cosent losses.",
-            usual="0.05, or 1 for sparse vectors and vectors of tokens",
+            usual="0.05, or 1 if not dense",
             bounds=Bounds(SMALLEST, 1_000_000),
         ),
     ] = None

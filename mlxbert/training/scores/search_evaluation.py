@@ -1,6 +1,7 @@
 """Evaluates search: `mlxbert.evaluate_search` for vectors, `mlxbert.evaluate_reranking` for cross-encoders."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,11 +14,14 @@ from mlxbert.readers.text_lines import UTF8
 from mlxbert.tasks.argument_checks import check_model
 from mlxbert.tasks.embed import EmbedTask, stacked
 from mlxbert.tasks.embed_sparse import EmbedSparseTask
-from mlxbert.tasks.options import SimilarityOptions
+from mlxbert.tasks.maxsim import maxsim
+from mlxbert.tasks.options import SimilarityOptions, TokenVectorOptions
 from mlxbert.tasks.query_ranking import nearest
 from mlxbert.tasks.rerank import check_one_score, rerank
 from mlxbert.tasks.similarity import embedding_tasks
 from mlxbert.tasks.sparse_scores import SparseMatrix
+from mlxbert.tasks.token_ranking import only_of_tokens
+from mlxbert.tasks.token_vectors import TokenVectorsTask
 from mlxbert.text.usage import Usage
 from mlxbert.training.scores.evaluation_summary import Evaluation
 from mlxbert.training.scores.retrieval_metrics import RETRIEVAL, RetrievalScores, retrieval_scores
@@ -175,14 +179,35 @@ def _nearest_sparse(
     return np.array([np.argsort(-row, kind="stable")[:depth] for row in scores], np.int64)
 
 
+def _nearest_by_tokens(
+    embedder: Model, queries: list[str], documents: list[str], depth: int, batch_tokens: int | None, usage: Usage | None
+) -> "NDArray[np.int64]":
+    """Returns the indices of the documents with the highest MaxSim for each query, the best first."""
+    import numpy as np
+
+    options = TokenVectorOptions(batch_tokens=batch_tokens)
+    task, query_task = (
+        TokenVectorsTask(embedder, replace(options, kind=kind), usage=usage) for kind in ("document", "query")
+    )
+    rows = [cast(Any, result).embeddings for result in task.run(documents, early=False)]
+    best = []
+    for query in query_task.run(queries, early=False):
+        scores = maxsim(cast(Any, query).embeddings, rows, similarity=task.embedder.config.similarity)
+        best.append(np.argsort(-scores, kind="stable")[:depth])
+    return np.array(best, np.int64)
+
+
 def _search(
     embedder: Model, data: Retrieval, depth: int, batch_tokens: int | None, usage: Usage | None = None
 ) -> dict[str, list[str]]:
     """Returns the documents nearest to each query that has judgements, the nearest first."""
     embedder.require("embed")
     names, queries = [*data.documents], [query for query in data.queries if query in data.judgements]
-    tasks: Any = embedding_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
     asked, documents = [data.queries[query] for query in queries], [*data.documents.values()]
-    find: Any = _nearest_sparse if embedder.vectors[0] == "sparse" else _nearest_dense
-    best = find(*tasks, asked, documents, depth)
+    if only_of_tokens(embedder):
+        best = _nearest_by_tokens(embedder, asked, documents, depth, batch_tokens, usage)
+    else:
+        tasks: Any = embedding_tasks(embedder, SimilarityOptions(batch_tokens=batch_tokens), usage)
+        find: Any = _nearest_sparse if embedder.vectors[0] == "sparse" else _nearest_dense
+        best = find(*tasks, asked, documents, depth)
     return {query: [names[number] for number in row] for query, row in zip(queries, best.tolist(), strict=True)}
