@@ -79,7 +79,7 @@ class QueryOptions:
     all_chunks: Annotated[bool, Option("Show all good passages of a document, not only the best one.")] = False
     rerank: Annotated[
         str | None,
-        Option("Cross-encoder, or model for late interaction (ColBERT), that reranks the candidates.", "MODEL"),
+        Option("Model that reranks the candidates: a cross-encoder or a ColBERT.", "MODEL"),
     ] = None
     candidates: Annotated[
         int | None,

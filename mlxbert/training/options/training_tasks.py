@@ -154,8 +154,8 @@ class VectorLearning:
     temperature: Annotated[
         float | None,
         Option(
-            "Temperature of the in-batch and cosent losses.",
-            usual="0.05, or 1 if not dense",
+            "Temperature of in-batch and cosent losses.",
+            usual="0.05; not dense: 1",
             bounds=Bounds(SMALLEST, 1_000_000),
         ),
     ] = None
@@ -197,7 +197,7 @@ class VectorLearning:
         float, Option("Weight of the FLOPS regularizer of sparse documents. Higher is sparser.", bounds=_FLOPS)
     ] = 3e-5
     flops_warmup: Annotated[
-        float, Option("Share of the training in which the weights of the FLOPS regularizers rise.", bounds=Bounds(0, 1))
+        float, Option("Share of the training in which the FLOPS weights rise.", usual="a third", bounds=Bounds(0, 1))
     ] = 1 / 3
 
 
