@@ -66,6 +66,8 @@ THEMES = {
     "mlxbert/other_libraries": "options",
     "mlxbert/partial_folder": "output",
     "mlxbert/pretraining/": "training",
+    "mlxbert/ray/": "options",
+    "mlxbert/ray/storage": "files",
     "mlxbert/readers/": "files",
     "mlxbert/readers/documents/": "search",
     "mlxbert/search/": "search",

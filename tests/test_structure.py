@@ -44,6 +44,7 @@ ROOMS = (
     ("mlxbert.training",),
     ("mlxbert.pretraining",),
     ("mlxbert.bench",),
+    ("mlxbert.ray",),
     ("mlxbert.cli", "mlxbert.__main__"),
 )
 

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mlxbert.cli import processes, session, sparse_vectors, token_vectors
+from mlxbert.cli import processes, ray_job, session, sparse_vectors, token_vectors
 from mlxbert.cli.inputs import ARGUMENTS, open_input
 from mlxbert.cli.output.formats import ANY_VECTORS, FORMATS, VECTORS, WORDS, choose
 from mlxbert.cli.output.output_format import OutputFormat
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.shared_options import FileOptions, RecordOptions, ServedOptions, options_of, with_options
+from mlxbert.cli.shared_options import (
+    FileOptions,
+    RayOptions,
+    RecordOptions,
+    ServedOptions,
+    options_of,
+    with_options,
+)
 from mlxbert.cli.views import console, vectors as vector_views
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option, declared_options
@@ -50,13 +57,17 @@ def _embed(
     ] = "auto",
     **values: Any,
 ) -> None:
-    layer = values["layer"]
+    layer = values.pop("layer")
     _check_words(words, layer, chosen)
     if words and vectors != "auto":
         raise ArgumentError("--vectors cannot be combined with --words")
-    given = {**vars(chosen), **{name: values[name] for name in _OTHER_OPTIONS}}
+    given = {**vars(chosen), **{name: values.pop(name) for name in _OTHER_OPTIONS}}
     if vectors != "auto":
         options_of_kind(vectors, given)
+    if values["ray"] is not None:
+        _check_ray(words, vectors, given)
+    if ray_job.run_if_asked(_ENTRY.name, model, source, chosen, out, RayOptions(**values), texts):
+        return
     formats = WORDS if words else FORMATS[vectors] if vectors != "auto" else ANY_VECTORS
     check_output(out.output, out.overwrite, formats, source.input, shared=vectors in _SHARED and not words)
     processes.check_stdin([] if texts else source.input or [STDIN])  # before waiting for its first line
@@ -96,7 +107,11 @@ def _embed(
 embed = with_options(
     _embed,
     _ENTRY.about or "",
-    [*options_of(EmbedWordsOptions, only=["layer"]), *options_of(SparseOptions, only=["top_k"])],
+    [
+        *options_of(EmbedWordsOptions, only=["layer"]),
+        *options_of(SparseOptions, only=["top_k"]),
+        *options_of(RayOptions),
+    ],
 )
 
 
@@ -117,6 +132,13 @@ def options_of_kind(kind: str, given: Mapping[str, Any]) -> Any:
                 hint=f"omit {option}",
             )
     return _OPTIONS[kind](**{name: value for name, value in given.items() if name in own})
+
+
+def _check_ray(words: bool, vectors: Vectors, given: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for options that ask for other vectors than dense ones of texts."""
+    if words or vectors not in _SHARED:
+        raise ArgumentError(f"--{'words' if words else 'vectors'} cannot be combined with --ray")
+    options_of_kind("dense", given)
 
 
 def _check_words(words: bool, layer: int | None, chosen: EmbedOptions) -> None:

@@ -12,10 +12,18 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
-from mlxbert.cli import session
+from mlxbert.cli import ray_job, session
 from mlxbert.cli.inputs import open_input, open_questions, open_texts
 from mlxbert.cli.output.resumable_file import check_output
-from mlxbert.cli.shared_options import FileOptions, PairInputOptions, RecordOptions, ServedOptions, with_options
+from mlxbert.cli.shared_options import (
+    FileOptions,
+    PairInputOptions,
+    RayOptions,
+    RecordOptions,
+    ServedOptions,
+    options_of,
+    with_options,
+)
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
@@ -167,16 +175,29 @@ SPECIAL: Mapping[str, Special] = {
 }
 
 
+_ON_RAY = ("classify", "tag")
+
+
 def task_command(name: str) -> Callable[..., None]:
     """Makes the command of a task."""
     entry = CATALOGUE[name]
 
-    def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any) -> None:
-        _run(entry, Typed(model, source, items, chosen), out)
+    def command(model: ServedOptions, source: Any, out: FileOptions, items: Any, chosen: Any, **many: Any) -> None:
+        typed = Typed(model, source, items, chosen)
+        if not _on_ray(entry, typed, out, RayOptions(**many)):
+            _run(entry, typed, out)
 
     items = ITEMS[entry.items]
     command.__annotations__ |= {"source": items.source, "items": items, "chosen": entry.options}
-    return with_options(command, entry.about or "", ())
+    return with_options(command, entry.about or "", options_of(RayOptions) if name in _ON_RAY else ())
+
+
+def _on_ray(entry: TaskEntry, typed: Typed, out: FileOptions, many: RayOptions) -> bool:
+    """Runs a task with Ray, if an option asks for it; returns whether it did."""
+    SPECIAL[entry.name].check(typed)
+    if getattr(typed.items, "pair", None) is not None and many.ray is not None:
+        raise ArgumentError("--pair cannot be combined with --ray", hint="--pair-column names a column of the input")
+    return ray_job.run_if_asked(entry.name, typed.model, typed.source, typed.chosen, out, many, typed.items.texts)
 
 
 def _run(entry: TaskEntry, typed: Typed, out: FileOptions) -> None:

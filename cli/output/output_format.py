@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mlxbert.results.embed import Embedding
+from mlxbert.results.embed import Embedding, stack_vectors
 from mlxbert.results.result import Failure
 
 if TYPE_CHECKING:
@@ -89,15 +89,7 @@ def stack(results: Sequence[Embedding | Failure], format: OutputFormat) -> "NDAr
 
     A failure is a row of NaN, or of 0 in int8.
     """
-    import numpy as np
-
-    width = format.width
-    stacked = np.full((len(results), width), 0 if format.whole else np.nan, dtype=format.dtype)
-    for row, result in enumerate(results):
-        if not isinstance(result, Failure):
-            assert result.embedding.shape == (width,), f"a vector of {result.embedding.shape}, expected ({width},)"
-            stacked[row] = result.embedding
-    return stacked
+    return stack_vectors(results, format.width, format.dtype)
 
 
 def utf8(text: str) -> bytes:

@@ -17,7 +17,7 @@ _HEAD = 2**18  # bytes at the start of a file, where formats have a header or a 
 _BLOCK, _BLOCKS = 2**12, 32  # bytes per sampled block of a weight file, and number of blocks
 
 
-def hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path, *, times: bool = True) -> str:
     """Returns a fingerprint of a model folder.
 
     It covers the names and the content of small files. Of weight files, it covers the name, the size, the modification
@@ -25,13 +25,17 @@ def hash_folder(folder: Path) -> str:
     are included, because sentence-transformers keeps the pooling in one; hidden folders and unfinished output are not.
     Links are followed, because a snapshot in the hub's cache consists of links. The modification times of the built-in
     model are left out, because each installation changes them.
+
+    Args:
+        folder: The folder.
+        times: Whether modification times count; if not, copies of a model on several machines have one fingerprint.
     """
-    digest, is_builtin = hashlib.sha256(), folder == builtin_folder()
+    digest, times = hashlib.sha256(), times and folder != builtin_folder()
     for path in sorted(_model_files(folder, frozenset())):
         state = path.stat()
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
         if holds_weights(path.name):
-            digest.update(b"%s\0%d\0%d\0" % (name, state.st_size, 0 if is_builtin else state.st_mtime_ns))
+            digest.update(b"%s\0%d\0%d\0" % (name, state.st_size, state.st_mtime_ns if times else 0))
             for block in _samples(path, state.st_size):
                 digest.update(block)
         else:
@@ -39,13 +43,14 @@ def hash_folder(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_model(files: "ModelFolder") -> str:
+def hash_model(files: "ModelFolder", *, times: bool = True) -> str:
     """Returns a fingerprint of a model (see `hash_folder`) that also covers its adapter, if it has one."""
+    own = hash_folder(files.path, times=times)
     if files.own_adapter is not None:
-        return hashlib.sha256(f"{hash_folder(files.path)} {files.own_adapter}".encode()).hexdigest()
+        return hashlib.sha256(f"{own} {files.own_adapter}".encode()).hexdigest()
     if files.adapter is None:
-        return hash_folder(files.path)
-    return hashlib.sha256(f"{hash_folder(files.path)} {hash_folder(files.adapter)}".encode()).hexdigest()
+        return own
+    return hashlib.sha256(f"{own} {hash_folder(files.adapter, times=times)}".encode()).hexdigest()
 
 
 def _samples(path: Path, size: int) -> Iterator[bytes]:

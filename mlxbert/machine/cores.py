@@ -17,6 +17,7 @@ from typing import TypeVar
 from mlxbert.machine.device import BLAS, mx, on_gpu
 
 _MAX_STREAMS = 16
+_limit = _MAX_STREAMS
 T = TypeVar("T")
 R = TypeVar("R")
 _streams = threading.local()  # streams belong to threads
@@ -238,8 +239,18 @@ def _own_stream() -> None:
     mx.set_default_stream(_streams.streams[0])
 
 
+def limit_cores(count: int) -> None:
+    """Makes this process compute on at most `count` cores of a Linux CPU, for machines that several processes share.
+
+    Call this function before a model is loaded, because threads and streams are made on first use.
+    """
+    global _limit
+    _limit = max(1, min(count, _MAX_STREAMS))
+    os.environ["RAYON_NUM_THREADS"] = str(_limit)  # the threads of tokenizers
+
+
 def _cores() -> int:
-    return min(len(os.sched_getaffinity(0)), _MAX_STREAMS)  # type: ignore[attr-defined, unused-ignore]
+    return min(len(os.sched_getaffinity(0)), _limit)  # type: ignore[attr-defined, unused-ignore]
 
 
 def _stream_per_core() -> list[mx.Stream]:

@@ -1,6 +1,6 @@
 """Reads columns of .parquet files with pyarrow."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,13 +31,13 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
             f"{source.name}: is a pipe, but a .parquet file cannot be read from a pipe",
             hint="give the path of the file",
         )
-    with _arrow_errors(source.name):
+    with arrow_errors(source.name):
         # With pre_buffer, the columns of the whole file would be in memory.
         file = pq.ParquetFile(source.file, pre_buffer=False)
         schema = file.schema_arrow
         columns = wanted.columns(source.name, schema.names)
         for name in wanted.texts:
-            if not _is_text(schema.field(name).type):
+            if not is_text(schema.field(name).type):
                 raise InputError(
                     f"{source.name}: column {name!r} has the type {schema.field(name).type}, expected strings",
                     hint=wanted.hint("column"),
@@ -48,9 +48,9 @@ def read_parquet(source: Binary, wanted: Wanted) -> Iterator[Item]:
 def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
     classes = stored_class_names(file.schema_arrow.metadata)
     size, rows, number = size_of(source.file) or 0, max(file.metadata.num_rows, 1), 0
-    with _arrow_errors(source.name):
+    with arrow_errors(source.name):
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-            values = [_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
+            values = [column_values(batch.column(batch.schema.get_field_index(name))) for name in columns]
             for place, name in enumerate(columns):
                 if name in classes:
                     values[place] = name_classes(values[place], classes[name])
@@ -58,11 +58,15 @@ def _items(source: Binary, file: Any, columns: Sequence[str]) -> Iterator[Item]:
                 number += 1
                 source.done = size * number // rows
                 record = dict(zip(columns, row, strict=True))
-                yield f"row {number}", next(filter(None, map(_problem, record.items())), None) or record
+                yield f"row {number}", problem_of(record) or record
+
+
+def problem_of(record: Mapping[str, Any]) -> InputError | None:
+    """Returns the error for the first unusable value of a record; `None` if all values are usable."""
+    return next(filter(None, map(_problem, record.items())), None)
 
 
 def _problem(item: tuple[str, Any]) -> InputError | None:
-    """Returns the error for an unusable value; `None` if the value is usable."""
     column, value = item
     if isinstance(value, UnicodeDecodeError):
         return InputError(f"column {column!r}: byte 0x{value.object[value.start]:02x} is not UTF-8")
@@ -71,7 +75,8 @@ def _problem(item: tuple[str, Any]) -> InputError | None:
     return too_long(f"column {column!r}") if isinstance(value, str) and len(value) > LONGEST else None
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether the values of a type of Arrow are strings."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -79,8 +84,8 @@ def _is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def _values(column: Any) -> list[Any]:
-    """Returns the values of a column as Python objects.
+def column_values(column: Any) -> list[Any]:
+    """Returns the values of a column of Arrow as Python objects.
 
     A string that is not UTF-8, or a time that Python cannot represent, is replaced by an error.
     """
@@ -98,7 +103,8 @@ def _value(item: Any) -> Any:
 
 
 @contextmanager
-def _arrow_errors(name: str) -> Iterator[None]:
+def arrow_errors(name: str) -> Iterator[None]:
+    """Converts the errors of pyarrow for a damaged file to an InputError; `name` is the name of the file."""
     import pyarrow as pa
 
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.results.json import NOT_IN_JSON, OMIT_IF_ZERO, Each, listed, plain
-from mlxbert.results.result import Result
+from mlxbert.results.result import Failure, Result
 from mlxbert.results.short_repr import Brief
 
 if TYPE_CHECKING:
@@ -160,3 +160,21 @@ def _vector(numbers: Any) -> "NDArray[Any]":
         first = first[0]
     integers = type(first) is int
     return np.asarray(numbers, np.int8 if integers else None if isinstance(numbers, np.ndarray) else np.float32)
+
+
+def stack_vectors(results: Sequence[Embedding | Failure], width: int, dtype: str) -> "NDArray[Any]":
+    """Returns the vectors of N results as an array (N, D).
+
+    Args:
+        results: The results; a failure is a row of NaN, or of 0 in int8.
+        width: The number of values of a vector, D.
+        dtype: NumPy's name for the dtype.
+    """
+    import numpy as np
+
+    stacked = np.full((len(results), width), np.nan if np.dtype(dtype).kind == "f" else 0, dtype=dtype)
+    for row, result in enumerate(results):
+        if not isinstance(result, Failure):
+            assert result.embedding.shape == (width,), f"a vector of {result.embedding.shape}, expected ({width},)"
+            stacked[row] = result.embedding
+    return stacked

@@ -52,6 +52,7 @@ OF_OTHERS = {
     "--only-binary",
     "--clear",
 }  # of other programs
+OF_OTHERS |= {"--head", "--address"}  # of ray
 OF_OTHERS |= {"--embeddings", "--reranking", "--ubatch-size"}  # of llama-server
 
 

@@ -1,0 +1,1 @@
+"""Tests of `mlxbert.ray`: those of callables, parts and manifests without Ray, those of nodes with it."""
