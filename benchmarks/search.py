@@ -1,7 +1,7 @@
 """Benchmarks searching many chunks: times, recall, memory, size; also for LanceDB, sqlite-vec, faiss and usearch.
 
 Run: python benchmarks/search.py CORPUS.txt.xz --chunks N [--embed M] [--model builtin] [--folder search-benchmark]
-     [--windows 1] [--threads 2] [--peers PYTHON]
+     [--windows 1] [--threads 2] [--store sqlite] [--peers PYTHON]
 
 CORPUS has a paragraph in each line; the paragraphs are shuffled with a fixed seed. The last 2,000 are held out for
 queries, the first N are the texts of the chunks (reused if there are fewer), five per document. The vectors of the
@@ -166,6 +166,11 @@ def place(args: argparse.Namespace, name: str) -> Path:
     return folder / name
 
 
+def location(args: argparse.Namespace, path: Path) -> str:
+    """The name of an index with the chosen store."""
+    return os.fspath(path) if args.store == "sqlite" else f"lance:{path}"
+
+
 def build(args: argparse.Namespace) -> None:
     """Writes all chunks to an index."""
     import numpy as np
@@ -176,11 +181,11 @@ def build(args: argparse.Namespace) -> None:
     texts = paragraphs(args.corpus)[:-HELD_OUT]
     vectors = np.load(place(args, "vectors.npy"), mmap_mode="r")
     model = mlxbert.load(args.model, task="embed")
-    file = place(args, "unfinished.db")
-    file.unlink(missing_ok=True)
+    file = place(args, f"unfinished.{args.store}")
+    file.unlink(missing_ok=True) if args.store == "sqlite" else shutil.rmtree(file, ignore_errors=True)
     begun, cpu = time.perf_counter(), time.process_time()
     documents = [*range(0, args.chunks, TOGETHER)]
-    with mlxbert.open_index(file, model=model) as index:
+    with mlxbert.open_index(location(args, file), model=model) as index:
         for first in range(0, len(documents), 200):
             with index.store.writing():
                 for start in documents[first : first + 200]:
@@ -196,8 +201,10 @@ def build(args: argparse.Namespace) -> None:
                     path = f"/wikipedia/{number % 100:02}/{number}.txt"
                     new = {each.to_bytes(16): vectors[each] for row in rows for each in hashes[row]}
                     index.store.put(StoredFile(path), [owner], new)
-    os.replace(file, place(args, "index.db"))
-    say(what="build", chunks=args.chunks, texts=min(len(texts), args.chunks),
+        with index.store.writing():
+            index.store.prune()  # at the end of an update, Lance tidies the table and makes its indexes
+    os.replace(file, place(args, f"index.{args.store}"))
+    say(what="build", store=args.store, chunks=args.chunks, texts=min(len(texts), args.chunks),
         seconds=time.perf_counter() - begun, cpu_s=time.process_time() - cpu)  # fmt: skip
 
 
@@ -224,14 +231,14 @@ def measure(args: argparse.Namespace) -> None:
 
     queries = json.loads((args.folder / "queries.json").read_text())
     vectors = np.load(args.folder / "queries.npy")
-    with mlxbert.open_index(place(args, "index.db")) as index:
+    with mlxbert.open_index(location(args, place(args, f"index.{args.store}"))) as index:
         store, stats = index.store, index.stats()
         say(what="index", chunks=stats.chunks, documents=stats.documents, megabytes=stats.size / 1e6)
         for name, (_, where) in FILTERS.items():
             filter_ = make_filter(where)
             spent = timed(lambda number, filter_=filter_: store.nearest(vectors[number], DEPTH, filter_))  # type: ignore[misc]
             answers = np.load(place(args, f"exact-{name}.npy"))
-            # Rows were written in order to an empty store, which numbers chunks from 1.
+            # Rows were written in order to an empty store; both number chunks from 1.
             rows = [{number - 1 for number, _ in store.nearest(vector, DEPTH, filter_)} for vector in vectors]
             wanted = map(set, answers.tolist())  # several windows of a chunk may be among the best
             recall = statistics.mean(len(a & b) / len(b) for a, b in zip(rows, wanted, strict=True))
@@ -259,7 +266,7 @@ def with_vectors(index: "Index", vectors: "dict[str, Vectors]") -> "Index":
 
 def processes(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures new processes until they have answered."""
-    file = os.fspath(place(args, "index.db"))
+    file = location(args, place(args, f"index.{args.store}"))
     queries = json.loads((args.folder / "queries.json").read_text())
     command = [sys.executable, "-m", "mlxbert", "search"]
     has_command = subprocess.run([*command, "--help"], capture_output=True).returncode == 0
@@ -309,6 +316,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, required=True)
     parser.add_argument("--embed", type=int, default=6_000)
     parser.add_argument("--windows", type=int, default=1, help="vectors of a chunk")
+    parser.add_argument("--store", choices=("sqlite", "lance"), default="sqlite")
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--folder", type=Path, default=Path("search-benchmark"))
     parser.add_argument("--threads", type=int, default=2, help="cores to run on")
@@ -321,7 +329,7 @@ def main() -> None:
     keep_to_cores(args.threads)
     if args.step:
         return {"prepare": prepare, "build": build, "measure": measure}[args.step](args)
-    for step, result in (("prepare", "exact-hundredth.npy"), ("build", "index.db"), ("measure", "")):
+    for step, result in (("prepare", "exact-hundredth.npy"), ("build", f"index.{args.store}"), ("measure", "")):
         if not result or not place(args, result).exists():
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--step", step], check=True)
     for line in processes(args):

@@ -202,7 +202,7 @@ def watch_files(index: "Index", paths: Sequence[str], out: OutputOptions) -> Non
     due, first = True, True
     roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
     watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
-    own_paths = os.path.abspath(index.path), file_systems.real_path(index.path)
+    own_paths = tuple(name for path in index.store.own_paths for name in (path, file_systems.real_path(path)))
     changes = watchfiles.watch(
         *roots, rust_timeout=_TICK, yield_on_timeout=True, ignore_permission_denied=True,
         watch_filter=lambda _, path: not path.startswith(own_paths) and not is_hidden(path, watched),

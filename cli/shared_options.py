@@ -29,6 +29,10 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef
 TextFormat = Literal["txt", "jsonl", "json", "csv", "tsv", "parquet"]  # the formats that do not hold words with tags
 
 _Mark = TypeVar("_Mark")
+INDEX_HELP = (  # of the option that chooses an index
+    "Index file. By default it is in your data folder. lance:DIR and s3://BUCKET/PATH are Lance tables, which several "
+    "processes may update at once; they need the package pylance."
+)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _NUMBERS = tuple[int, ...]  # typed as N,N,…
 _UNITS = {_NUMBERS: "N,N,…", TEXTS: "A,B"}  # an option of texts may be repeated

@@ -172,6 +172,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
     values |= {f"models {name}": {"name": ["org/name"]} for name in ("download", "verify", "path", "remove")}
     values["models upload"] = {"folder": words, "name": ["org/name"]}
     values["indexes show"], values["indexes remove"] = {"index": texts}, {"indexes": texts, "yes": [""]}
+    values["indexes copy"] = {"index": texts, "new": ["copy.db"]}
     values["indexes move"] = {"old": texts, "new": data["embed"]}
     for task in ("classify", "multilabel", "regress", "tag", "answer", "embed", "rerank"):
         values[f"finetune {task}"] = {"train": data[task], "output": out, "dry_run": [""], "model": words}

@@ -68,7 +68,7 @@ def indexes_show(
         session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
-def _show_problems(file: Path, out: OutputOptions) -> None:
+def _show_problems(file: str | Path, out: OutputOptions) -> None:
     from mlxbert.search.index import open_index
 
     with open_index(file) as opened:
@@ -91,24 +91,24 @@ def indexes_remove(
 
     Example: mlxbert indexes remove docs/ --yes
     """
-    from mlxbert.search import index_locations, schema
+    from mlxbert.search import index_locations, index_stores
 
-    listed = [_facts_or_problem(Path(name)) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
+    listed = [_facts_or_problem(name) if _is_ours(name) else _facts(_file_of_root(name)) for name in indexes]
     for name, facts in zip(indexes, listed, strict=True):
         named = index_locations.spelled(indexes, covers := facts.get("covers", ()))
         if _is_root(name, covers) and not {*named}.issuperset(covers):
             problem = _no_own_index(name, covers)
             problem.hint = f"mlxbert indexes remove {shlex.quote(_names(covers)[1])}"
             raise problem
-    distinct = list({os.path.realpath(facts["index"]): facts for facts in listed}.values())
+    distinct = list({_identity(facts["index"]): facts for facts in listed}.values())
     if not yes and not _agreed(distinct):
         console.say("note", "nothing was removed")
         return
     with ExitStack() as locks:
         for facts in distinct:
-            locks.enter_context(schema.locked(facts["index"]))
+            locks.enter_context(index_stores.locked(facts["index"]))
         for facts in distinct:
-            schema.remove(facts["index"])
+            index_stores.remove_store(facts["index"])
     console.say("note", f"{console.size(sum(facts['bytes'] for facts in distinct))} freed")
     for facts in distinct:
         session.show_object(facts, partial(view.draw_index, facts), out)
@@ -134,10 +134,42 @@ def indexes_move(
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
-def _file(name: str) -> Path:
+def indexes_copy(
+    out: OutputOptions,
+    index: Name,
+    new: Annotated[
+        str,
+        typer.Argument(metavar="NEW", help="File, lance:DIR or s3://BUCKET/PATH.", show_default=False),
+    ],
+) -> None:
+    """Copy an index to another file or to a Lance table, or back. Nothing is embedded again.
+
+    The index stays where it is, and the copy gets the same texts, vectors, records and settings.
+
+    Example: mlxbert indexes copy docs/ lance:shared/docs
+    """
+    from mlxbert.search.index import open_index
+
+    with open_index(_file(index)) as opened:
+        opened.copy(new)
+    facts = _facts(new)
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _identity(location: str) -> str:
+    """Returns a value that is equal for all paths to the same index."""
+    from mlxbert.search.index_stores import is_lance
+
+    return location if is_lance(location) else os.path.realpath(location)
+
+
+def _file(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path that the index covers."""
     from mlxbert.search import index_locations
+    from mlxbert.search.index_stores import is_lance
 
+    if is_lance(name):
+        return name
     file = Path(name) if _is_index(name) else index_locations.find_index([name]) or _listed(name)
     if file is None:
         raise InputError(f"{name}: no index covers this path", hint="`mlxbert indexes list` shows the indexes")
@@ -166,15 +198,16 @@ def _is_index(name: str) -> bool:
 def _is_ours(name: str) -> bool:
     """Whether a file is an index, even a damaged one, rather than the database of another program."""
     from mlxbert.search import index_locations, schema
+    from mlxbert.search.index_stores import is_lance
 
-    if Path(name).absolute() in index_locations.list_indexes():
+    if is_lance(name) or Path(name).absolute() in index_locations.list_indexes():
         return True
     with suppress(OSError), open(name, "rb", opener=open_regular) as file:
         return _is_index(name) and file.read(72)[68:] == schema.APPLICATION.to_bytes(4, "big")
     return False
 
 
-def _file_of_root(name: str) -> Path:
+def _file_of_root(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path for which the index was made."""
     file = _file(name)
     covers = _facts(file)["covers"]
@@ -194,7 +227,7 @@ def _no_own_index(name: str, covers: Sequence[str]) -> ArgumentError:
     return ArgumentError(f"{name} has no separate index, because the index of {', '.join(covers)} covers this path")
 
 
-def _facts(file: Path) -> dict[str, Any]:
+def _facts(file: str | Path) -> dict[str, Any]:
     """Returns the facts that `indexes show` prints."""
     from mlxbert.search.index import open_index
 
@@ -222,12 +255,13 @@ def _indexes() -> list[dict[str, Any]]:
     return [_facts_or_problem(file) for file in index_locations.list_indexes()]
 
 
-def _facts_or_problem(file: Path) -> dict[str, Any]:
+def _facts_or_problem(file: str | Path) -> dict[str, Any]:
     """Returns the facts of an index; if it cannot be read, they include the reason as `problem`."""
     try:
         return _facts(file)
     except MlxbertError as problem:
-        return {"index": str(file), "bytes": file.stat().st_size, "problem": problem.message}
+        size = os.stat(file).st_size if os.path.exists(file) else 0
+        return {"index": str(file), "bytes": size, "problem": problem.message}
 
 
 def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
@@ -241,4 +275,10 @@ def _agreed(indexes: Sequence[dict[str, Any]]) -> bool:
     return console.ask(f"remove {'it' if len(indexes) == 1 else 'them'}?")
 
 
-COMMANDS = {"list": indexes_list, "show": indexes_show, "remove": indexes_remove, "move": indexes_move}
+COMMANDS = {
+    "list": indexes_list,
+    "show": indexes_show,
+    "remove": indexes_remove,
+    "move": indexes_move,
+    "copy": indexes_copy,
+}

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxbert.cli.shared_options import TalkOptions
+from mlxbert.cli.shared_options import INDEX_HELP, TalkOptions
 from mlxbert.cli.views import console
 from mlxbert.errors import ArgumentError, BusyError
 from mlxbert.option_declarations import Option, Written
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 def mcp(
     talk: TalkOptions,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH…", help="Files and folders to search.")] = None,
-    index: Annotated[
-        Path | None, Option("Index file. By default it is in your data folder.", "FILE"), Written("file")
-    ] = None,
+    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), Written("file")] = None,
     model: Annotated[str | None, Option("Hub name, folder or 'builtin'.", short="-m", usual="the index's")] = None,
     no_update: Annotated[bool, Option("Serve the index as it is.")] = False,
 ) -> None:
@@ -37,13 +34,14 @@ def mcp(
     from mlxbert.cli.commands.search import note_other_models
     from mlxbert.search.index import open_index
     from mlxbert.search.index_locations import find_index, index_file
+    from mlxbert.search.index_stores import exists
     from mlxbert.search.mcp import Served, serve
 
     searched = paths or (["."] if index is None else [])
     file = index or find_index(searched) or index_file(searched)
     if missing := [path for path in searched if not os.path.exists(path)]:
         raise ArgumentError(f"{missing[0]}: no such file or folder")
-    new = not file.exists()
+    new = not exists(file)
     if new and (no_update or not paths):
         where = " and ".join(paths or ()) or os.getcwd()
         message = f"{file}: no such index" if index is not None else f"no index covers {where}"

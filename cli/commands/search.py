@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
 from mlxbert.cli import index_updates, session
-from mlxbert.cli.shared_options import ComputingOptions, Offline, OutputOptions
+from mlxbert.cli.shared_options import INDEX_HELP, ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
@@ -35,9 +34,7 @@ class IndexOptions:
     """Options that choose an index, and the settings for a new index."""
 
     panel: ClassVar[str] = "Index"
-    index: Annotated[
-        Path | None, Option("Index file. By default it is in your data folder.", "FILE"), Written("file")
-    ] = None
+    index: Annotated[str | None, Option(INDEX_HELP, "FILE"), Written("file")] = None
     model: Annotated[
         str | None,
         Option(
@@ -225,15 +222,15 @@ def index(
             index_updates.check_read(done, paths)
 
 
-def _paths_to_search(paths: Sequence[str], file: Path | None, query: str, *, may_make: bool) -> Sequence[str] | None:
+def _paths_to_search(paths: Sequence[str], file: str | None, query: str, *, may_make: bool) -> Sequence[str] | None:
     """Returns the paths to search, or `None` if the user declines to make an index.
 
     Without paths, the current folder is searched or, if there is an index `file`, everything in this index.
     """
-    from mlxbert.search import index_locations
+    from mlxbert.search import index_locations, index_stores
 
     searched = paths if paths or file is not None else ["."]
-    exists = index_locations.find_index(searched) is not None if file is None else file.exists()
+    exists = index_locations.find_index(searched) is not None if file is None else index_stores.exists(file)
     if exists or (paths and may_make):
         return searched
     if file is None and may_make and console.can_ask():
@@ -254,11 +251,11 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
 
     If a path does not exist, but the query is an existing path, the error says that their order is wrong.
     """
-    from mlxbert.search import index_locations, schema
+    from mlxbert.search import index_locations, index_stores
     from mlxbert.search.index import open_index
 
     file = chosen.index or index_locations.find_index(paths) or index_locations.index_file(paths)
-    new = not file.exists()
+    new = not index_stores.exists(file)
     model: Model | ModelRef | None = None
     if new:
         if missing := [path for path in paths if not os.path.exists(path)]:
@@ -283,7 +280,7 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         except InputError:  # nothing could be read
             if new and not opened.stats().files:
                 opened.close()
-                schema.remove(opened.path)
+                index_stores.remove_store(opened.path)
             raise
 
 

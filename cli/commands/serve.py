@@ -22,7 +22,14 @@ def serve(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL…", help="Models: hub names, folders, or NAME=MODEL.")
     ] = None,
-    index: Annotated[list[str] | None, Option("Index to search: FILE or NAME=FILE. May be repeated.", "FILE")] = None,
+    index: Annotated[
+        list[str] | None,
+        Option(
+            "Index to search: FILE or NAME=FILE. May be repeated. FILE may be a Lance table, lance:DIR or "
+            "s3://BUCKET/PATH.",
+            "FILE",
+        ),
+    ] = None,
     offline: Offline = False,
     dtype: ComputingDType = "auto",
     device: ComputingDevice = "auto",
@@ -36,16 +43,16 @@ def serve(
 
     Example: mlxbert serve small=BAAI/bge-small-en-v1.5
     """
-    from mlxbert.search.sqlite import SqliteStore
+    from mlxbert.search.index_stores import exists, is_lance, open_store
 
     sources = _named(models or [os.environ.get("MLXBERT_MODEL") or BUILTIN], "MODEL")
-    indexes = {name: Path(file) for name, file in _named(index or (), "index").items()}
-    if missing := [file for file in indexes.values() if not file.is_file()]:
+    indexes = _named(index or (), "index")
+    if missing := [file for file in indexes.values() if not (exists(file) if is_lance(file) else os.path.isfile(file))]:
         raise ArgumentError(
             f"index is {missing[0]}, but this file does not exist", hint="`mlxbert indexes list` shows the indexes"
         )
     for file in indexes.values():
-        SqliteStore(file).close()  # a file that is not an index is refused now, not at the first search
+        open_store(file).close()  # a file that is not an index is refused now, not at the first search
     from mlxbert.serve.http.server import serve as run
 
     refs = {name: ModelRef(source, None, None, offline, dtype, device) for name, source in sources.items()}

@@ -5,15 +5,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlxbert.errors import ArgumentError
 from mlxbert.search.file_systems import composed
+from mlxbert.search.globs import Glob
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _COMPARISONS = (*_COMPARE, "!=")
+DOCUMENT_FIELDS = ("path", "place", "title")  # the fields of every document
 _DATE = re.compile(r"\d{4}-\d\d")
 _CONDITION = re.compile(r"(?P<field>[^=<>!]+)(?P<compare>!=|>=|<=|=|>|<)(?P<value>.*)", re.DOTALL)
 
@@ -36,8 +38,14 @@ class Condition:
     compare: str
     value: str
 
+    @property
+    def patterns(self) -> list[str]:
+        """The patterns of `=` and `!=`; one of them must match. A relative path may be the end of a path."""
+        is_relative = self.field == "path" and not self.value.startswith("/")
+        return [self.value, *([f"*/{self.value}"] if is_relative else [])]
+
     def holds(self, actual: Any) -> bool:
-        """Whether a value satisfies a comparison with `<`, `<=`, `>` or `>=`; the store itself matches patterns."""
+        """Whether a value satisfies a comparison with `<`, `<=`, `>` or `>=`; see `matches` for the others."""
         if actual is None:
             return False
         compare: Callable[[Any, Any], bool] = _COMPARE[self.compare]
@@ -112,6 +120,38 @@ def make_filter(where: Mapping[str, Any] | Sequence[str], paths: str | Path | Se
         if length > limit:
             raise ArgumentError(f"where has {what} {length:,} characters, expected at most {limit:,}")
     return Filter(tuple(conditions), tuple(os.path.abspath(path) for path in paths))
+
+
+def encoded(text: str) -> bytes:
+    """Encodes a text like a stored file name. If no file name can contain the text, the result matches no file."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")
+
+
+def matches(where: Sequence[Condition], values: Mapping[str, Any], globs: dict[str, Glob]) -> bool:
+    """Whether the values of a document satisfy all conditions.
+
+    Args:
+        where: The conditions.
+        values: The values of the document by field, also those of `DOCUMENT_FIELDS`.
+        globs: The compiled patterns, to which new ones are added.
+    """
+    for condition in where:
+        actual = values.get(condition.field)
+        actual = str(actual).lower() if isinstance(actual, bool) else actual
+        if condition.compare not in ("=", "!="):
+            if not replace(condition, value=os.fsdecode(encoded(condition.value))).holds(actual):
+                return False
+            continue
+        text = composed("" if actual is None else str(actual))
+        for pattern in condition.patterns:
+            if pattern not in globs:
+                globs[pattern] = Glob(composed(os.fsdecode(encoded(pattern))))
+        if any(globs[pattern].matches(text) for pattern in condition.patterns) != (condition.compare == "="):
+            return False
+    return True
 
 
 def _parse(condition: str) -> Condition:

@@ -89,6 +89,12 @@ def is_unspaced(word: str) -> bool:
     return _SINGLE.match(word) is not None
 
 
+def first_character(word: str) -> str:
+    """Returns the first character of a folded word of a script without spaces, with its marks."""
+    found = _SINGLE.match(word)
+    return found[0] if found else ""
+
+
 def is_single(word: str) -> bool:
     """Whether a folded word is a single character of a script without spaces."""
     return _SINGLE.fullmatch(word) is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from mlxbert.durable_files import to_path
 from mlxbert.errors import ArgumentError, InputError, StoreError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.loading import load
@@ -25,14 +24,13 @@ from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
 from mlxbert.results.text_relations import Reranked
-from mlxbert.search import schema
+from mlxbert.search import index_stores, schema
 from mlxbert.search.candidates import Candidates
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
 from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
 from mlxbert.search.similar_passages import DistinctTexts
-from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import (
     FoundChunk,
     IndexProblem,
@@ -101,7 +99,7 @@ class Index:
     """An open index (see `open_index`).
 
     Attributes:
-        path: The file of the index.
+        path: The file of the index, or the location of its Lance table.
         store: The stored files, chunks and vectors.
     """
 
@@ -267,6 +265,16 @@ class Index:
                 more = () if is_under(after, roots) else (after,)  # otherwise no update would read the new path
                 self.store.set_about(replace(self.about, roots=(*roots, *more)))
         return len(moved)
+
+    def copy(self, location: str | Path) -> None:
+        """Copies the index with its vectors to a new location: a file, `lance:FOLDER` or `s3://BUCKET/PATH`.
+
+        Raises:
+            ArgumentError: Something is at this location.
+            BusyError: Another process is updating the index.
+        """
+        with self.store.locked():
+            index_stores.copy_store(self.store, location).close()
 
     def search(
         self,
@@ -528,7 +536,7 @@ class Index:
             raise StoreError(
                 f"{self.path}: the index is read-only and cannot be written", hint="search without an update"
             )
-        with schema.locked(self.path):
+        with self.store.locked():
             self.store.refresh()
             yield
 
@@ -556,8 +564,8 @@ def open_index(
         ...         print(hit.score, hit.path, hit.start_line, hit.text)
 
     Args:
-        path: The file of the index, created if it is missing. `None` finds the index in the user's data folder that
-            covers `paths`, or creates it there.
+        path: The file of the index, created if it is missing; `lance:FOLDER` or `s3://BUCKET/PATH` for a Lance table.
+            `None` finds the index in the user's data folder that covers `paths`, or creates it there.
         model: The model of a new index, by default the built-in one. An existing index accepts only the model that it
             was created with.
         paths: Files and folders that a new index covers.
@@ -577,15 +585,12 @@ def open_index(
         MlxbertError: The model cannot be loaded.
     """
     paths = as_paths(paths)
-    path = None if path is None else to_path(path, "path")
-    if path is not None and os.path.isdir(path):
-        hint = f"give the folder as paths=[{str(path)!r:.200}]"
-        raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)
+    path = None if path is None else index_stores.to_location(path)
     if path is None:
         if not paths:
             raise ArgumentError("path is None and paths is empty, expected the file of an index or the paths to search")
         path = find_index(paths) or index_file(paths)
-    if schema.exists(os.fspath(path)):
+    if index_stores.exists(path):
         return _open_existing(path, model)
     if missing := [path for path in paths if not os.path.exists(path)]:
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
@@ -600,12 +605,12 @@ def open_index(
         fields=None if fields is None else (*as_list(fields),),
         encoding=encoding,
     )
-    return Index(SqliteStore(path, about), embedder)
+    return Index(index_stores.open_store(path, about), embedder)
 
 
 def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:
     """Opens the file of an index. If `model` may differ from the model of the index, it is loaded and compared."""
-    store = SqliteStore(path)
+    store = index_stores.open_store(path)
     requested = store.about.model if model is None else model
     ref = ModelRef(requested) if isinstance(requested, str | Path) else requested
     index = Index(store, ref)

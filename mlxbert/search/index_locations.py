@@ -11,6 +11,7 @@ from mlxbert.durable_files import is_system_file
 from mlxbert.errors import StoreError
 from mlxbert.machine.user_folders import data_folder
 from mlxbert.search.file_systems import canonical_path, composed, named_path, real_path
+from mlxbert.search.index_stores import is_lance, open_store
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings
 
@@ -128,10 +129,10 @@ def _is_of_others(file: Path, roots: Sequence[str]) -> bool:
     return about is not None and sorted(about.roots) != roots
 
 
-def about_of(file: Path) -> IndexSettings | None:
+def about_of(file: str | Path) -> IndexSettings | None:
     """Returns the settings of an index of any version, which stays as it is; `None` if it cannot be read."""
     try:
-        store = SqliteStore(file, convert=False)
+        store = open_store(file) if is_lance(file) else SqliteStore(file, convert=False)
     except StoreError:
         return None  # `mlxbert indexes list` shows it, and opening it reports the error
     store.close()

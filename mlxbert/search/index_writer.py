@@ -27,7 +27,6 @@ from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
 from mlxbert.search.file_walk import WalkedFile, WalkOptions, walk
 from mlxbert.search.index_locations import is_under, spelled
 from mlxbert.search.index_problems import ProblemList
-from mlxbert.search.schema import ENDINGS
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
 from mlxbert.search.update_events import Event
 from mlxbert.search.vector_signs import unit
@@ -70,10 +69,10 @@ class _Spool:
     With each document, it holds the texts of the chunks that have no vector yet.
 
     Args:
-        folder: The folder of the temporary file.
+        folder: The folder of the temporary file; `None` for the system's.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str | None) -> None:
         self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=folder)  # noqa: SIM115
 
     def __del__(self) -> None:
@@ -130,6 +129,7 @@ class IndexWriter:
         self._expected: set[bytes] = set()  # hashes of texts that are being embedded
         self._embedded = self._reused = 0
         self._changed = False
+        self._written = time.monotonic()
         self._left_out: Counter[str] = Counter()
 
     @cached_property
@@ -162,6 +162,8 @@ class IndexWriter:
         """
         try:
             yield from self._embed(source)
+            self._write_ready(at_once=True)
+            yield from self._drain_events()
         except KeyboardInterrupt:
             with suppress(StoreError):
                 for pending in self._pending:
@@ -210,7 +212,7 @@ class IndexWriter:
             else:
                 pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
                 self._embedded += 1
-            if len(pending.vectors) == _GROUP:
+            if len(pending.vectors) >= _GROUP and self._is_due():
                 self._keep(pending)
             self._write_ready()
             self._events.append(update_events.Embedded(self._embedded))
@@ -223,10 +225,11 @@ class IndexWriter:
         with self._store.writing():
             self._store.put_vectors(pending.vectors)
         pending.vectors = {}
+        self._written = time.monotonic()
 
     def pending(self, file: StoredFile, documents: Iterable[Document]) -> Pending:
         """Splits the documents of a file, and collects the texts that still have to be embedded, and the problems."""
-        held, new = _Spool(os.path.dirname(os.path.abspath(self._store.path))), set[bytes]()
+        held, new = _Spool(next(map(os.path.dirname, self._store.own_paths), None)), set[bytes]()
         result, problems = Pending(file, held), ProblemList(file.path or None)
         _, splitter = self._loaded_tools
         for document in map(_cleaned, documents):
@@ -245,7 +248,8 @@ class IndexWriter:
                 shown = document.text[chunk.start : chunk.end]
                 chunks.append(StoredChunk(shown, chunk.titles, tuple(hashes), *lines))
                 missing = [hash for hash in hashes if not (hash in new or hash in self._expected)]
-                missing = [hash for hash in missing if not self._store.known([hash])]
+                known = self._store.known(missing) if missing else ()
+                missing = [hash for hash in missing if hash not in known]
                 self._reused += len(hashes) - len(missing)
                 new.update(missing)
                 result.missing.extend(missing)
@@ -267,9 +271,9 @@ class IndexWriter:
         """Returns the files to read and the paths to remove."""
         about = self._store.about
         gone, changed, count, closed = dict(before), [], 0, []
-        own_files = {*spelled([f"{self._store.path}{ending}" for ending in ENDINGS], paths)}
+        own_paths = spelled(self._store.own_paths, paths)
         for entry in walk(paths, WalkOptions(include=about.include, exclude=about.exclude)):
-            if entry.path in own_files:  # they change with every update
+            if is_under(entry.path, own_paths):  # they change with every update
                 continue
             if not isinstance(entry, WalkedFile):
                 closed += [entry.path] if entry.reason in _CLOSED else []
@@ -350,17 +354,25 @@ class IndexWriter:
             file = replace(file, mtime=-1)  # changed while it was read: the next update reads it again
         return replace(pending, file=file)
 
-    def _write_ready(self) -> None:
-        """Writes the complete files at the front of the queue."""
-        while self._pending and not self._pending[0].missing:
-            pending = self._pending.popleft()
+    def _is_due(self) -> bool:
+        """Whether it is time for a transaction."""
+        return time.monotonic() - self._written >= self._store.seconds_per_transaction
+
+    def _write_ready(self, *, at_once: bool = False) -> None:
+        """Writes the complete files at the front of the queue in one transaction, if it is time for one."""
+        if self._pending and not self._pending[0].missing and (at_once or self._is_due()):
             with self._store.writing():
-                self._write(pending)
+                while self._pending and not self._pending[0].missing:
+                    self._write(self._pending.popleft())
+            self._written = time.monotonic()
+
+    def _has_vectors(self, document: StoredDocument, pending: Pending) -> bool:
+        hashes = {hash for chunk in document.chunks for hash in chunk.hashes} - pending.vectors.keys()
+        return not hashes - self._store.known(hashes) if hashes else True
 
     def _write(self, pending: Pending) -> None:
         held = pending.held if pending.file.problem is None else ()
-        hashes = (hash for document, _ in held for chunk in document.chunks for hash in chunk.hashes)
-        if not all(hash in pending.vectors or self._store.known([hash]) for hash in hashes):
+        if not all(self._has_vectors(document, pending) for document, _ in held):
             problem = "a text that this file shares with another one could not be embedded"
             pending.file, held = replace(pending.file, problem=problem, hash=b"", mtime=-1), ()
         file, documents = pending.file, (document for document, _ in held)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlxbert.search.file_systems import composed
-from mlxbert.search.filters import Condition, Filter
+from mlxbert.search.filters import DOCUMENT_FIELDS, Condition, Filter, encoded
 from mlxbert.search.globs import Glob
 
 # The fields of every document, with their columns.
-COLUMNS = {"path": "files.path", "place": "documents.place", "title": "documents.title"}
+COLUMNS = dict(zip(DOCUMENT_FIELDS, ("files.path", "documents.place", "documents.title"), strict=True))
 _FIELD = (
     "(SELECT CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE value END FROM json_each(fields) "
     "WHERE key = CAST(? AS TEXT))"
@@ -29,11 +29,11 @@ def sql_of(only: Filter) -> tuple[str, list[Any]]:
             start = path.rstrip(b"/") + b"/"
             below.append("files.path = ? OR (files.path >= ? AND files.path < ?)")
             values += [path, start, start[:-1] + b"0"]  # the byte after "/"
-        parts.append(_nested("OR", below))
-    return _nested("AND", parts) if parts else "1", values
+        parts.append(nested("OR", below))
+    return nested("AND", parts) if parts else "1", values
 
 
-def _nested(word: str, parts: Sequence[str]) -> str:
+def nested(word: str, parts: Sequence[str]) -> str:
     """Joins conditions with AND or OR, in nested groups: SQLite limits the depth of an expression to 1000."""
     while len(parts) > 1:
         parts = [f"({f' {word} '.join(parts[start : start + 50])})" for start in range(0, len(parts), 50)]
@@ -41,24 +41,14 @@ def _nested(word: str, parts: Sequence[str]) -> str:
 
 
 def _compared(condition: Condition) -> tuple[str, list[Any]]:
-    column, field = COLUMNS.get(condition.field), _encoded(condition.field)
+    column, field = COLUMNS.get(condition.field), encoded(condition.field)
     sql, names = (column, []) if column else (_FIELD, [field])
     if condition.compare not in ("=", "!="):
-        return f"holds({sql}, ?, ?)", [*names, condition.compare, _encoded(condition.value)]
+        return f"holds({sql}, ?, ?)", [*names, condition.compare, encoded(condition.value)]
     negation = " NOT" if condition.compare == "!=" else ""
-    patterns = [condition.value]
-    if condition.field == "path" and not condition.value.startswith("/"):
-        patterns.append(f"*/{condition.value}")
+    patterns = condition.patterns
     alternatives = " OR ".join(f"matches(ifnull(CAST({sql} AS BLOB), ''), ?)" for _ in patterns)
-    return f"{negation} ({alternatives})", [value for pattern in patterns for value in (*names, _encoded(pattern))]
-
-
-def _encoded(text: str) -> bytes:
-    """Encodes a text like a stored file name. If no file name can contain the text, the result matches no file."""
-    try:
-        return os.fsencode(text)
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "backslashreplace")
+    return f"{negation} ({alternatives})", [value for pattern in patterns for value in (*names, encoded(pattern))]
 
 
 class Patterns:

@@ -10,11 +10,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from itertools import count
-from math import inf, isfinite
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,10 @@ from mlxbert.search.store import (
     StoredChunk,
     StoredDocument,
     StoredFile,
+    finite_fields,
+    settings_of,
     storable,
+    to_float16,
 )
 from mlxbert.search.vector_cache import FilterMask, VectorCache, checksum, verified
 from mlxbert.search.vector_signs import row_bytes, signs_of
@@ -81,6 +84,8 @@ class SqliteStore:
         about: The settings that the index was created with.
         writable: Whether the file can be changed.
     """
+
+    seconds_per_transaction = 0.0
 
     def __init__(self, path: str | Path, about: IndexSettings | None = None, *, convert: bool = True) -> None:
         self.path = os.fspath(path)
@@ -152,7 +157,8 @@ class SqliteStore:
         replace_file(unfinished, self.path)
 
     def _read_about(self) -> None:
-        self.about = _about(dict(self._connection.execute("SELECT name, value FROM about")))
+        rows = self._connection.execute("SELECT name, value FROM about")
+        self.about = settings_of({name: json.loads(value) for name, value in rows})
 
     def _connect(self) -> Database:
         """Opens the file for reading and writing if possible, otherwise read-only."""
@@ -180,6 +186,15 @@ class SqliteStore:
             self.writable = mode == "rwc" and os.access(self.path, os.W_OK)
             return connection
         raise error
+
+    @property
+    def own_paths(self) -> Sequence[str]:
+        """See `IndexStore`."""
+        return [f"{self.path}{ending}" for ending in schema.ENDINGS]
+
+    def locked(self) -> AbstractContextManager[None]:
+        """See `IndexStore`."""
+        return schema.locked(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -235,6 +250,16 @@ class SqliteStore:
         """See `IndexStore`."""
         query = "SELECT 1 FROM vectors WHERE hash = ?"
         return {hash for hash in hashes if self._connection.row(query, (hash,))}
+
+    @guarded
+    def vectors(self, hashes: Collection[bytes]) -> dict[bytes, "Vector"]:
+        """See `IndexStore`."""
+        numbers: dict[int, bytes] = {}
+        for hash in hashes:
+            if row := self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,)):
+                numbers[row[0]] = hash
+        found, vectors = self._cache.vectors([*numbers])
+        return {numbers[number]: vector for number, vector in zip(found, vectors, strict=True)}
 
     @guarded
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
@@ -304,11 +329,7 @@ class SqliteStore:
     def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
         execute = self._connection.execute
         for document in documents:
-            fields = {
-                name: None if isinstance(value, float) and not isfinite(value) else value
-                for name, value in document.fields.items()
-            }  # JSON has no infinity or NaN
-            values = (file, document.place, document.title, json.dumps(fields))
+            values = (file, document.place, document.title, json.dumps(finite_fields(document)))
             execute("INSERT INTO documents (file, place, title, fields) VALUES (?, ?, ?, ?)", values)
             owner = self._connection.last_insert_rowid()
             for chunk in document.chunks:
@@ -327,18 +348,10 @@ class SqliteStore:
 
     def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
         """Returns the number of the vector with a hash; stores the vector if it is new."""
-        import numpy as np
-
         row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
         if row:
             return int(row[0])
-        vector = vectors[hash]
-        with np.errstate(over="ignore"):
-            stored = vector.astype(np.float16)
-        if not np.isfinite(stored).all():
-            raise StoreError(
-                f"{self.path}: a vector has the value {abs(vector).max():.3g}, which is too large for float16"
-            )
+        stored = to_float16(self.path, vectors[hash])
         self._free = self._free or self._unused()
         number = next(self._free)
         alive, bits = self._block(number)
@@ -575,6 +588,30 @@ class SqliteStore:
         )
         return [_found_chunk(row) for row in [*earlier[::-1], *later]]
 
+    def documents(self, path: str) -> Iterator[StoredDocument]:
+        """See `IndexStore`."""
+        query = "SELECT documents.id FROM documents JOIN files ON files.id = file WHERE path = ? ORDER BY documents.id"
+        for (number,) in self._rows(query, (os.fsencode(path),)):
+            yield self._document(number)
+
+    @guarded
+    def _rows(self, query: str, values: Sequence[Any]) -> list[Any]:
+        return self._connection.rows(query, values)
+
+    @guarded
+    def _document(self, number: int) -> StoredDocument:
+        place, title, fields = self._connection.row(
+            "SELECT place, title, fields FROM documents WHERE id = ?", (number,)
+        )
+        chunks = []
+        for chunk, *row in self._connection.rows(
+            "SELECT id, text, titles, first_line, last_line, page FROM chunks WHERE document = ? ORDER BY id", (number,)
+        ):
+            windows = "SELECT hash FROM windows JOIN vectors ON vectors.id = windows.vector WHERE chunk = ?"
+            hashes = self._connection.rows(f"{windows} ORDER BY vectors.id", (chunk,))
+            chunks.append(_stored_chunk(row, tuple(hash for (hash,) in hashes)))
+        return StoredDocument(str(place), str(title), dict(json.loads(fields)), chunks)
+
     @guarded
     def chunk_at(self, path: str, line: int) -> int | None:
         """See `IndexStore`."""
@@ -584,6 +621,11 @@ class SqliteStore:
             (os.fsencode(path), line, line),
         )
         return None if row is None else int(row[0])
+
+    @guarded
+    def size(self) -> int:
+        """See `IndexStore`."""
+        return self._cache.chunks()
 
     @guarded
     def count(self, only: Filter) -> int:
@@ -669,36 +711,20 @@ def _page_size(dimensions: int) -> int:
     return next((size for size in (2**13, 2**14, 2**15) if 2 * dimensions + _PAGE_OVERHEAD <= size), 2**16)
 
 
-def _about(values: Mapping[str, str]) -> IndexSettings:
-    read = {name: json.loads(value) for name, value in values.items()}
-    lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
-    about = IndexSettings(**{**read, **lists})
-    texts = (
-        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated),
-        *(about.text or "", about.encoding or ""),
-        *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
-    )
-    if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
-        raise ValueError("the stored settings are invalid")
-    if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
-        raise ValueError("the size of vectors or chunks is invalid")
-    if about.unrelated and not (
-        len(about.unrelated) == 2
-        and all(type(number) is float and isfinite(number) for number in about.unrelated)
-        and about.unrelated[1] > 0
-    ):
-        raise ValueError("the stored mean and deviation of scores are invalid")
-    return about
-
-
 def _found_chunk(row: Sequence[Any]) -> FoundChunk:
-    number, document, path, place, fields, text, titles, *lines = row
+    number, document, path, place, fields, *chunk = row
+    if "\0" in place:  # see `mlxbert.search.database`
+        raise ValueError("a place contains NUL characters")
+    return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), _stored_chunk(chunk))
+
+
+def _stored_chunk(row: Sequence[Any], hashes: tuple[bytes, ...] = ()) -> StoredChunk:
+    text, titles, *lines = row
     if not all(line is None or type(line) is int for line in lines):
         raise ValueError("the lines of a chunk are invalid")
-    if "\0" in text or "\0" in place:  # see `mlxbert.search.database`
+    if "\0" in text:  # see `mlxbert.search.database`
         raise ValueError("a text contains NUL characters")
-    chunk = StoredChunk(str(text), tuple(map(str, json.loads(titles))), (), *lines)
-    return FoundChunk(number, document, os.fsdecode(path), str(place), dict(json.loads(fields)), chunk)
+    return StoredChunk(str(text), tuple(map(str, json.loads(titles))), hashes, *lines)
 
 
 def _problem(row: Sequence[Any]) -> IndexProblem:

@@ -1,12 +1,14 @@
 """The data of an index, and the interface of its store."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from mlxbert.errors import StoreError
 from mlxbert.results.short_repr import Brief
 from mlxbert.search.filters import Filter
 
@@ -193,6 +195,18 @@ class IndexStore(Protocol):
     path: str
     about: IndexSettings
     writable: bool
+    seconds_per_transaction: float  # files are collected for so long before they are written together
+
+    @property
+    def own_paths(self) -> Sequence[str]:
+        """The files and folders of the index itself, which no update reads."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Within this context, no other process updates the index, unless several may do so at once.
+
+        Raises:
+            BusyError: Another process is updating the index.
+        """
 
     def writing(self) -> AbstractContextManager[None]:
         """Within this context, changes are one transaction; readers see them only after its end."""
@@ -211,6 +225,9 @@ class IndexStore(Protocol):
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Returns the hashes of texts that have a stored vector."""
+
+    def vectors(self, hashes: Collection[bytes]) -> "dict[bytes, Vector]":
+        """Returns the stored vectors of texts by their hashes; missing ones are left out."""
 
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
         """Stores vectors ahead of their chunks, for a file that is stored later."""
@@ -277,8 +294,14 @@ class IndexStore(Protocol):
     def around(self, number: int, before: int, after: int) -> list[FoundChunk]:
         """Returns a chunk and its neighbors in the document, in order."""
 
+    def documents(self, path: str) -> Iterator[StoredDocument]:
+        """Yields the documents of a file in order or, for an empty path, the records that were added."""
+
     def chunk_at(self, path: str, line: int) -> int | None:
         """Returns the number of the chunk that holds a line of a file; the first chunk if the file has no lines."""
+
+    def size(self) -> int:
+        """Returns the number of chunks."""
 
     def count(self, only: Filter) -> int:
         """Returns the number of documents that match a filter."""
@@ -307,3 +330,44 @@ def storable(text: str) -> str:
 def now() -> str:
     """Returns the current time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def to_float16(path: str, vector: "Vector") -> "NDArray[np.float16]":
+    """Converts a vector to the type in which stores keep it; raises StoreError if a value is too large for it."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        stored = np.asarray(vector).astype(np.float16)
+    if not np.isfinite(stored).all():
+        raise StoreError(f"{path}: a vector has the value {abs(vector).max():.3g}, which is too large for float16")
+    return stored
+
+
+def finite_fields(document: StoredDocument) -> dict[str, Any]:
+    """Returns the fields of a document, without infinity and NaN, which JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not isfinite(value) else value
+        for name, value in document.fields.items()
+    }
+
+
+def settings_of(values: Mapping[str, Any]) -> IndexSettings:
+    """Converts settings that were stored as JSON; raises ValueError or TypeError if they are invalid."""
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    about = IndexSettings(**{**values, **lists})
+    texts = (
+        *(about.model, about.hash, about.similarity, about.pooling, about.created, about.updated),
+        *(about.text or "", about.encoding or ""),
+        *(*about.prompts, *about.roots, *about.include, *about.exclude, *(about.fields or ())),
+    )
+    if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
+        raise ValueError("the stored settings are invalid")
+    if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
+        raise ValueError("the size of vectors or chunks is invalid")
+    if about.unrelated and not (
+        len(about.unrelated) == 2
+        and all(type(number) is float and isfinite(number) for number in about.unrelated)
+        and about.unrelated[1] > 0
+    ):
+        raise ValueError("the stored mean and deviation of scores are invalid")
+    return about

@@ -171,6 +171,13 @@ class VectorCache:
         (scores,) = scores_of_all(self._about.similarity, vector[None], vectors)
         return dict(zip(stored.tolist(), scores.tolist(), strict=True))
 
+    def vectors(self, numbers: Sequence[int]) -> tuple[list[int], "Vector"]:
+        """Returns the numbers and the vectors (n, W) that are stored under some numbers."""
+        import numpy as np
+
+        stored, vectors = self._vectors(np.array([*numbers], np.intp))
+        return stored.tolist(), vectors
+
     def _nearest_of_all(self, vector: "Vector", count: int, mask: "FilterMask | None") -> dict[int, float]:
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Word search: converts any text to a query of FTS5 that has only words and phrases."""
+"""Word search: the words and phrases of any query, and the query of FTS5 for them."""
 
 import math
 import re
@@ -12,11 +12,11 @@ _WORD = re.compile(r"\S+")
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
-def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
-    """Makes the FTS5 query that finds the chunks with at least one word or quoted phrase of a query.
+def chosen_terms(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> list[tuple[str, ...]]:
+    """Returns the words and quoted phrases of a query to search for, each as the words that must follow each other.
 
-    The words of a quoted phrase must follow each other, and so must the parts of a word such as `read_file`. In scripts
-    without spaces, each pair of characters is a word.
+    The parts of a word such as `read_file` must follow each other, too. In scripts without spaces, each pair of
+    characters is a word. A last word that ends with `*` may be the beginning of a word.
 
     Very frequent words are left out if there are rarer ones: they are the least informative and the most expensive.
 
@@ -35,7 +35,12 @@ def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -
         if kept and total > ROWS and rows[kept[-1]]:
             break
         kept.append(term)
-    return " OR ".join(map(match_of, kept))
+    return kept
+
+
+def any_word(query: str, frequency: Callable[[Sequence[str]], dict[str, int]]) -> str:
+    """Makes the FTS5 query that finds the chunks with at least one of the `chosen_terms` of a query."""
+    return " OR ".join(map(match_of, chosen_terms(query, frequency)))
 
 
 def word_weights(

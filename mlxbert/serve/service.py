@@ -104,7 +104,7 @@ class Service:
         engine: The engine.
         options: The options and limits of the server.
         facts: The facts about each model, by its name; complete before the server is ready.
-        indexes: The files of the indexes, by their names.
+        indexes: The files of the indexes or the locations of their Lance tables, by their names.
         opened: The open indexes.
         ready: Whether requests are accepted.
         metrics: The counts of requests.
@@ -114,7 +114,7 @@ class Service:
     engine: Engine
     options: ServeOptions = field(default_factory=ServeOptions)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
-    indexes: Mapping[str, Path] = field(default_factory=dict)
+    indexes: Mapping[str, str | Path] = field(default_factory=dict)
     opened: OpenIndexes = field(default_factory=OpenIndexes)
     ready: bool = False
     metrics: Metrics = field(default_factory=Metrics)

@@ -12,7 +12,6 @@ import numpy as np
 from mlxbert.model import Model
 from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.search.index import MODES, Index, Mode, open_index
-from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexProblem
 from tests.helpers.tiny import WORDS
 
@@ -39,7 +38,7 @@ def write_files(folder: Path, count: int, seed: object = 1) -> Path:
     return folder
 
 
-def build(path: Path, folder: Path, model: Model | Path | str, **options: object) -> Index:
+def build(path: Path | str, folder: Path, model: Model | Path | str, **options: object) -> Index:
     """Creates an index of a folder."""
     index = open_index(path, model=model, paths=[folder], **options)  # type: ignore[arg-type]
     for _ in index.update():
@@ -48,7 +47,9 @@ def build(path: Path, folder: Path, model: Model | Path | str, **options: object
 
 
 def copy_files(path: Path, target: Path) -> Path:
-    """Copies an index and the log of its latest changes; returns the path of the copy."""
+    """Copies an index and the log of its latest changes, or a Lance table; returns the path of the copy."""
+    if path.is_dir():
+        return Path(shutil.copytree(path, target))
     target.parent.mkdir(parents=True, exist_ok=True)
     for ending in ("", "-wal"):
         if Path(f"{path}{ending}").exists():
@@ -82,9 +83,8 @@ class Contents:
 
 def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
     """Returns the content of an index, and its hits for some queries in all modes."""
-    assert isinstance(index.store, SqliteStore)
-    look = "SELECT hash, vector FROM vectors WHERE id IN (SELECT windows.vector FROM windows)"
-    rows = index.store._connection.rows(look)
+    documents = (document for path in ("", *index.store.files()) for document in index.store.documents(path))
+    hashes = {hash for document in documents for chunk in document.chunks for hash in chunk.hashes}
     hits: _Hits = {
         (query, mode): [
             SeenHit(frozenset([_place(hit), *map(_place, hit.alike)]), hit.text, hit.score)
@@ -93,7 +93,8 @@ def contents(index: Index, queries: Iterable[str] = QUERIES) -> Contents:
         for query in queries
         for mode in MODES
     }
-    return Contents({hash: np.frombuffer(vector, np.float16) for hash, vector in rows}, hits, index.problems())
+    vectors = {hash: vector.astype(np.float16) for hash, vector in index.store.vectors(hashes).items()}
+    return Contents(vectors, hits, index.problems())
 
 
 def _place(passage: Hit | SimilarPassage) -> tuple[object, ...]:

@@ -19,8 +19,10 @@ import pytest
 import mlxbert
 from mlxbert.errors import BusyError, StoreError
 from mlxbert.search.index import Index, open_index
+from mlxbert.search.index_stores import exists
 from tests.helpers.cases import ALL
 from tests.helpers.indexes import QUERIES, Contents, build, check_same, contents, copy_files, passage, write_files
+from tests.helpers.object_storage import NEEDS_LANCE
 from tests.helpers.tiny import save
 
 pytestmark = pytest.mark.slow
@@ -79,13 +81,13 @@ def change_files(folder: Path) -> None:
         (folder / f"added{number}.md").write_text(passage(("added", number), 50))
 
 
-def start(path: Path, folder: Path, model: Path, last: int) -> "subprocess.Popen[str]":
+def start(path: Path | str, folder: Path, model: Path, last: int) -> "subprocess.Popen[str]":
     """Updates an index in another process."""
     command = [sys.executable, "-c", CHILD, *map(str, (path, folder, model, last))]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def timed(path: Path, folder: Path, model: Path) -> list[float]:
+def timed(path: Path | str, folder: Path, model: Path) -> list[float]:
     """When each event of an undisturbed update came, after the index was open."""
     with start(path, folder, model, -1) as child:
         assert child.stdout
@@ -97,7 +99,7 @@ def timed(path: Path, folder: Path, model: Path) -> list[float]:
 class Reader(threading.Thread):
     """Searches an index, opened again and again, as long as another process updates it."""
 
-    def __init__(self, path: Path, model: Path) -> None:
+    def __init__(self, path: Path | str, model: Path) -> None:
         super().__init__()
         self._path, self._model = path, model
         self._done = threading.Event()
@@ -109,7 +111,7 @@ class Reader(threading.Thread):
         try:
             model = mlxbert.load(self._model, dtype="float32")
             while not self._done.is_set():
-                if not self._path.exists():
+                if not exists(self._path):
                     time.sleep(0.001)
                     continue
                 with open_index(self._path, model=model) as index:
@@ -133,7 +135,7 @@ def check_hits(index: Index, query: str) -> None:
     assert all(count == 1 for count in seen.values())
 
 
-def killed(path: Path, folder: Path, model: Path, number: int, seconds: float) -> tuple[int, int]:
+def killed(path: Path | str, folder: Path, model: Path, number: int, seconds: float) -> tuple[int, int]:
     """Kills an update some seconds after an event; returns its status, and how many searches there were meanwhile."""
     reader = Reader(path, model)
     with start(path, folder, model, number) as child:
@@ -149,7 +151,7 @@ def killed(path: Path, folder: Path, model: Path, number: int, seconds: float) -
     return child.returncode, reader.searches
 
 
-def finish(path: Path, folder: Path, model: Path, expected: Contents, stats: tuple[int, ...]) -> None:
+def finish(path: Path | str, folder: Path, model: Path, expected: Contents, stats: tuple[int, ...]) -> None:
     """The same command once more gives what an undisturbed build gives."""
     with open_index(path, model=model, paths=[folder]) as index:
         index.check()
@@ -157,35 +159,43 @@ def finish(path: Path, folder: Path, model: Path, expected: Contents, stats: tup
         index.check()
         now = index.stats()
         assert (now.files, now.documents, now.chunks) == stats
-        check_same(contents(index), expected)
+        found = contents(index)
+        if str(path).startswith("lance:"):  # its BM25 counts removed chunks until their part of the table is merged
+            for content in (found, expected):
+                for key in [key for key in content.hits if key[1] == "words"]:
+                    del content.hits[key]
+        check_same(found, expected)
 
 
+@pytest.mark.parametrize("prefix", ["", pytest.param("lance:", marks=NEEDS_LANCE)])
 @pytest.mark.parametrize("kind", ["build", "update"])
-def test_kills(place: Path, model: Path, kind: str) -> None:
+def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
+    kind += "-lance" * bool(prefix)
     folder, before, path = spoil(write_files(place / kind, FILES)), place / f"{kind}-before.db", place / f"{kind}.db"
-    if kind == "update":
-        build(before, folder, model).close()
+    location = f"{prefix}{path}"
+    if "update" in kind:
+        build(f"{prefix}{before}", folder, model).close()
         change_files(folder)
     long_ago = time.time() - 1000
     for file in folder.iterdir():
         os.utime(file, (long_ago, long_ago))
-    with build(place / f"{kind}-whole.db", folder, model) as whole:
+    with build(f"{prefix}{place / kind}-whole.db", folder, model) as whole:
         expected, stats = contents(whole), whole.stats()
-    copy_files(before, path) if kind == "update" else None
-    times = timed(path, folder, model)
+    copy_files(before, path) if "update" in kind else None
+    times = timed(location, folder, model)
     statuses, searches = Counter[int](), 0
     for number in range(KILLS):
         rng = random.Random(f"{kind} {number}")
         for file in place.glob(f"{kind}.db*"):
-            file.unlink()
-        copy_files(before, path) if kind == "update" else None
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        copy_files(before, path) if "update" in kind else None
         moment = rng.uniform(0, times[-1])
         event = sum(one <= moment for one in times) - 1 if number % 2 else rng.randrange(len(times) - 1)
         event = min(event, len(times) - 2)
-        status, some = killed(path, folder, model, event, rng.random() * (times[event + 1] - times[event]))
+        status, some = killed(location, folder, model, event, rng.random() * (times[event + 1] - times[event]))
         statuses[status] += 1
         searches += some
-        finish(path, folder, model, expected, (stats.files, stats.documents, stats.chunks))
+        finish(location, folder, model, expected, (stats.files, stats.documents, stats.chunks))
     assert statuses == {-signal.SIGKILL: KILLS}
     assert searches >= KILLS
 

@@ -1,10 +1,13 @@
 """What every store of an index does."""
 
+import itertools
 import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.search import database, schema
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter
+from mlxbert.search.index_stores import open_store
 from mlxbert.search.sql_conditions import Patterns
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, IndexStore, StoredChunk, StoredDocument, StoredFile
 from mlxbert.search.vector_signs import Signs
 from mlxbert.tasks.query_ranking import scores_of_all
+from tests.helpers.object_storage import NEEDS_LANCE, object_storage
 
 WIDTH = 70
 ABOUT = IndexSettings(
@@ -28,14 +33,28 @@ ABOUT = IndexSettings(
 )
 Open = Callable[..., IndexStore]
 EVERYTHING = Filter()
-STORES: dict[str, Open] = {"sqlite": SqliteStore}
+STORES = ("sqlite", pytest.param("lance", marks=NEEDS_LANCE), pytest.param("s3", marks=pytest.mark.slow))
+
+
+@pytest.fixture(scope="module")
+def place_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Returns an unused location for a kind of store."""
+    count, folder = itertools.count(), tmp_path_factory.mktemp("stores")
+    with ExitStack() as servers:
+        bucket = cache(lambda: servers.enter_context(object_storage()))
+
+        def place(kind: str) -> str:
+            name = f"{next(count)}.index"
+            return f"{bucket()}/{name}" if kind == "s3" else f"{'lance:' * (kind == 'lance')}{folder}/{name}"
+
+        yield place
 
 
 @pytest.fixture(params=STORES)
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+def opened(request: pytest.FixtureRequest, place_of: Callable[[str], str]) -> Open:
     """Opens the index of a test."""
-    kind = STORES[request.param]
-    return lambda about=None: kind(tmp_path / "index.db", about)
+    location = place_of(request.param)
+    return lambda about=None: open_store(location, about)
 
 
 @pytest.fixture
@@ -280,9 +299,9 @@ def test_filters(filtered: IndexStore, where: Any, expected: str) -> None:
 
 
 @pytest.fixture(scope="module", params=STORES)
-def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexStore]:
+def filtered(request: pytest.FixtureRequest, place_of: Callable[[str], str]) -> Iterator[IndexStore]:
     """An index of four files with fields."""
-    made = STORES[request.param](tmp_path_factory.mktemp("filtered") / "index.db", ABOUT)
+    made = open_store(place_of(request.param), ABOUT)
     put(made, "/docs/a", document("a", place="part", year=2019, new=True, nan=float("nan")))
     put(made, "/docs/b", document("b", lang="de", year=2020, new=False))
     put(made, "/docs/c", document("c", lang="d*", year=2021, date="2025-12-31T23:00", score=0.75))
@@ -330,6 +349,71 @@ def test_words_and_phrases(store: IndexStore) -> None:
     assert found["*"] == found['"'] == found["\0"] == found["\ud800"] == []
     phrase = [store.chunks([number])[0].chunk.text for number, _ in store.word_for_word("a file", 9, Filter())]
     assert phrase == ["read a file"]
+
+
+def test_scripts_without_spaces(store: IndexStore) -> None:
+    put(store, "/docs/a", document("水の方法", "火山 水", "iPhone 水道", "no such word"))
+    assert texts(store, "水") == ["iPhone 水道", "水の方法", "火山 水"]
+    assert texts(store, "方法") == ["水の方法"]
+    found = store.word_for_word('"iphone 水"', 9, EVERYTHING)
+    assert [chunk.chunk.text for chunk in store.chunks([number for number, _ in found])] == ["iPhone 水道"]
+    assert store.word_for_word('"火山 道"', 9, EVERYTHING) == []
+
+
+def test_chunks_with_rare_words_come_first(store: IndexStore) -> None:
+    put(
+        store, "/docs/a", *(document(f"common word {'x' * number}") for number in range(1, 30)), document("rare word !")
+    )
+    (first, score), (second, lower), *_ = store.with_words("rare common", 40, EVERYTHING)
+    assert store.chunks([first])[0].chunk.text == "rare word !" and score > lower
+    assert len(store.with_words("rare common", 40, EVERYTHING)) == 30
+    assert len(store.with_words("rare common", 7, EVERYTHING)) == 7
+    weights = store.word_weights('rare "common word" missing')
+    assert weights[("missing",)] > weights[("rare",)] > weights[("common", "word")] > 0
+    assert second in {number for number, _ in store.with_words("common", 40, EVERYTHING)}
+
+
+def test_equally_good_chunks_are_sorted_by_file_and_position(store: IndexStore) -> None:
+    for path in ("/c", "/a", "/b"):
+        put(store, path, document("same words", "same words"), document("same words"))
+    for scores in (store.with_words("same", 5, EVERYTHING), store.nearest(vector(3), 5, EVERYTHING)):
+        chunks = store.chunks([number for number, _ in scores])
+        assert [(chunk.path, chunk.chunk.first_line) for chunk in chunks] == [
+            ("/a", 1), ("/a", 2), ("/a", 1), ("/b", 1), ("/b", 2),
+        ]  # fmt: skip
+        assert [*store.documents_of([number for number, _ in scores])] == [number for number, _ in scores]
+
+
+def test_a_chunk_of_several_windows(store: IndexStore) -> None:
+    windows = [StoredChunk("long", (), (b"a", b"b", b"c")), StoredChunk("short", (), (b"d",))]
+    vectors = {name: vector(seed) for seed, name in enumerate((b"a", b"b", b"c", b"d"))}
+    with store.writing():
+        store.put(StoredFile("/docs/a"), [StoredDocument("", "", {}, windows)], vectors)
+    (number, score), _ = store.nearest(vector(2), 2, EVERYTHING)
+    assert store.chunks([number])[0].chunk.text == "long" and score == pytest.approx(1, abs=1e-3)
+    assert store.similarities(vector(1), [number]) == pytest.approx({number: 1}, abs=1e-3)
+    assert len(store.nearest(vector(2), 9, EVERYTHING)) == 2 and store.size() == 2 and store.stats().vectors == 4
+    store.check()
+
+
+def test_documents_and_vectors_are_read_as_they_were_put(store: IndexStore) -> None:
+    windows = [StoredChunk("long", ("A", "B"), (b"a", b"b"), 3, 4, 5), StoredChunk("short", (), (b"d",))]
+    documents = [StoredDocument("p", "T", {"x": 1.5, "y": True}, windows), document("one", "two", place="q")]
+    put(store, "/docs/a", *documents)
+    assert [*store.documents("/docs/a")] == documents and [*store.documents("/docs/b")] == []
+    with store.writing():
+        store.put_documents([document("three", place="2"), StoredDocument("1", "", {}, [])], {b"three": vector(5)})
+    assert [*store.documents("")] == [document("three", place="2"), StoredDocument("1", "", {}, [])]
+    vectors = store.vectors([b"a", b"one", b"missing"])
+    assert vectors.keys() == {b"a", b"one"} and vectors[b"one"] == pytest.approx(vector(3), abs=1e-3)
+
+
+def test_places_in_a_file(store: IndexStore) -> None:
+    put(store, "/docs/a", document("one", "two", "three"), document("four"))
+    numbers = [store.chunk_at("/docs/a", line) for line in (1, 2, 3, 99)]
+    assert None not in numbers and len({*numbers}) == 3 and store.chunk_at("/docs/b", 1) is None
+    near = store.around(numbers[1] or 0, 0, 5)
+    assert [chunk.chunk.text for chunk in near] == ["two", "three"]
 
 
 def test_files_that_are_no_indexes_are_refused(tmp_path: Path) -> None:
@@ -519,11 +603,16 @@ def test_a_condition_is_looked_at_once_for_each_file(tmp_path: Path, monkeypatch
     store.close()
 
 
-def test_the_nearest_chunks_are_found_on_another_thread(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_chunks_are_found_on_another_thread(store: IndexStore) -> None:
     put(store, "/a", *(document("word " * length) for length in range(1, 30)))
     found = store.begin_nearest(vector(7), 5, EVERYTHING)
     assert store.with_words("word", 3, EVERYTHING)
     assert found() == store.nearest(vector(7), 5, EVERYTHING)
+
+
+def test_an_error_on_another_thread_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "index.db", ABOUT)
+    put(store, "/a", document("word"))
 
     def fail(*_: object) -> None:
         raise ValueError("the signs are damaged")

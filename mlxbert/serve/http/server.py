@@ -50,7 +50,7 @@ def serve(
     options: ServeOptions,
     *,
     engine_options: EngineOptions,
-    indexes: Mapping[str, Path],
+    indexes: Mapping[str, str | Path],
     quiet: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:

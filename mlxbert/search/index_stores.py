@@ -1,0 +1,141 @@
+"""The stores of indexes: a SQLite file or, at `lance:DIR` and `s3://BUCKET/PATH`, a Lance table."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from mlxbert.durable_files import to_path
+from mlxbert.errors import ArgumentError
+from mlxbert.search import schema
+from mlxbert.search.lance_errors import LANCE, S3
+from mlxbert.search.sqlite import SqliteStore
+from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile
+
+_GROUP = 2_000  # chunks that are copied in one transaction
+
+
+def is_lance(location: str | Path) -> bool:
+    """Whether a location is that of a Lance table."""
+    return str(location).startswith((LANCE, S3))
+
+
+def to_location(location: str | Path) -> str | Path:
+    """Returns a checked location. Raises ArgumentError if it is a folder or no valid path."""
+    if is_lance(location):
+        if not str(location).removeprefix(LANCE).removeprefix(S3).strip("/"):
+            raise ArgumentError(f"path is {str(location)!r}, expected lance:FOLDER or s3://BUCKET/PATH")
+        return str(location)
+    path = to_path(location, "path")
+    if os.path.isdir(path):
+        hint = f"give the folder as paths=[{str(path)!r:.200}]"
+        if os.path.isdir(path / "_versions"):
+            hint = f"give its Lance table as lance:{path}"
+        raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)
+    return path
+
+
+def exists(location: str | Path) -> bool:
+    """Whether there is an index, or another file that is not empty, at a location."""
+    if is_lance(location):
+        from mlxbert.search import lance_store
+
+        return lance_store.exists(location)
+    return schema.exists(os.fspath(location))
+
+
+def open_store(location: str | Path, about: IndexSettings | None = None) -> IndexStore:
+    """Opens a store; creates it if it is missing and `about` is given."""
+    if is_lance(location):
+        from mlxbert.search.lance_store import LanceStore
+
+        return LanceStore(location, about)
+    return SqliteStore(location, about)
+
+
+def locked(location: str | Path) -> AbstractContextManager[None]:
+    """Within this context, no other process updates an index, unless several may do so at once."""
+    return nullcontext() if is_lance(location) else schema.locked(os.fspath(location))
+
+
+def remove_store(location: str | Path) -> None:
+    """Removes an index with all of its files."""
+    if is_lance(location):
+        from mlxbert.search import lance_store
+
+        lance_store.remove(location)
+    else:
+        schema.remove(os.fspath(location))
+
+
+def copy_store(source: IndexStore, target: str | Path) -> IndexStore:
+    """Copies an index with its vectors to a new store, and returns the store.
+
+    Args:
+        source: The index.
+        target: The location of the copy; nothing may be there. If copying fails, it is removed.
+    """
+    if not is_lance(target) and os.path.isdir(target):
+        hint = "choose a new file, or lance:FOLDER for a Lance table"
+        raise ArgumentError(f"{target}: is a folder, expected a new file", hint=hint)
+    target = to_location(target)
+    if exists(target):
+        raise ArgumentError(f"{target}: exists already", hint="choose another place")
+    copy = open_store(target, source.about)
+    try:
+        with source.reading():
+            problems: dict[str, list[IndexProblem]] = {}
+            for problem in source.problems():
+                problems.setdefault(problem.path or "", []).append(problem)
+            for group in _groups(source):
+                with copy.writing():
+                    for file, documents in group:
+                        _copy_file(source, copy, file, documents, problems.get(file.path, ()))
+            _copy_records(source, copy, problems.get("", ()))
+        with copy.writing():
+            copy.prune()
+            copy.set_about(source.about)
+    except BaseException:
+        copy.close()
+        remove_store(copy.path)
+        raise
+    return copy
+
+
+def _groups(source: IndexStore) -> Iterator[list[tuple[StoredFile, list[StoredDocument]]]]:
+    """Groups the files of an index with their documents, so that each group has some thousand chunks."""
+    group, count = list[tuple[StoredFile, list[StoredDocument]]](), 0
+    for path, file in source.files().items():
+        documents = [*source.documents(path)]
+        group.append((file, documents))
+        count += sum(len(document.chunks) for document in documents) + 1
+        if count >= _GROUP:
+            yield group
+            group, count = [], 0
+    yield group
+
+
+def _copy_file(
+    source: IndexStore, copy: IndexStore, file: StoredFile, documents: list[StoredDocument],
+    problems: Iterable[IndexProblem],
+) -> None:  # fmt: skip
+    hashes = {hash for document in documents for chunk in document.chunks for hash in chunk.hashes}
+    copy.put(file, documents, source.vectors(hashes), problems if file.problem is None else ())
+
+
+def _copy_records(source: IndexStore, copy: IndexStore, problems: Iterable[IndexProblem]) -> None:
+    part, problems = list[StoredDocument](), [*problems]
+
+    def write() -> None:
+        hashes = {hash for document in part for chunk in document.chunks for hash in chunk.hashes}
+        places = {document.place for document in part}
+        with copy.writing():
+            copy.put_documents(part, source.vectors(hashes), [one for one in problems if one.place in places])
+        part.clear()
+
+    for document in source.documents(""):
+        part.append(document)
+        if len(part) == _GROUP:
+            write()
+    if part:
+        write()
