@@ -118,7 +118,7 @@ def _problems(model: "Inspection") -> Iterator[str]:
     tokenizer = model.tokenizer
     if tokenizer.vocab_size > tokenizer.word_embeddings:
         yield f"the tokenizer belongs to another model: the model has {tokenizer.word_embeddings:,} word embeddings"
-    others = [task for task in model.tasks if task in ("embed-sparse", "embed-tokens")]
+    others = any(task.startswith("embed-") for task in model.tasks)  # vectors of another kind
     if isinstance(model.embedding, NoEmbedding) and not others:
         yield f"no vectors: {model.embedding.problem}"
     for part, facts in model.parts.items():

@@ -36,7 +36,7 @@ def test_models_and_indexes_have_names(served: dict[str, Any], tmp_path: Path, m
     assert models(model="org/name") == {"org/name": "org/name"}
     assert models("models/mine", "small=org/name") == {"mine": "models/mine", "small": "org/name"}
     models("--index", "notes.db", "--index", "b=notes.db", "--port", "1", "--allow-host", "a", "--offline")
-    assert served["indexes"] == {"notes": Path("notes.db"), "b": Path("notes.db")}
+    assert served["indexes"] == {"notes": "notes.db", "b": "notes.db"}
     assert (served["options"].port, served["options"].allow_host) == (1, ["a"])
     assert served["models"]["builtin"].offline
 

@@ -575,6 +575,7 @@ def test_another_encoding_does_not_resume(base: Path, train: Path, tmp_path: Pat
         run("classify", **options)
     assert caught.value.hint and "encoding='latin-1'" in caught.value.hint
     next(iter(mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)))
+    gc.collect()  # ends the run, which nobody reads any more
     events = mlxbert.finetune("classify", **options, encoding="latin-1", save_every=1)
     for event in events:
         if isinstance(event, Saved):
