@@ -131,16 +131,13 @@ def load(
     note_builtin(task, options.model)
     entry = None if task is None else find_task(task)
     with progress.download(options.model) as update:
-        names = [None] if entry is None else [entry.needs or entry.name, *entry.instead(chosen)]
-        for name in names:
+        if entry is None:
+            model = load_model(options.ref, heads=heads, on_progress=update)
+        else:
             try:
-                model = load_model(options.ref, task=name, heads=heads, on_progress=update)
-                break
+                model = entry.load(options.ref, chosen, heads=heads, on_progress=update)
             except MissingHeadError as problem:
-                if name != names[-1]:
-                    continue
-                if entry is not None:
-                    problem.hint = entry.hint or problem.hint
+                problem.hint = entry.hint or problem.hint
                 raise
     hint_emulated(options.dtype)
     keep(model)

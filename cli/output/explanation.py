@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mlxbert.cli.output.attention import check_ending
 from mlxbert.cli.views import console
 from mlxbert.durable_files import atomic_write, writing
+from mlxbert.results.explain import SIMILARITY
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _page(result: "Explanation", model: str) -> str:
         f"<tr><td>{escape(word.token)}</td><td>{word.score:+.3f}</td></tr>"
         for word in sorted(result.words, key=lambda word: -abs(word.score))
     ]
-    gap = "" if result.gap is None else f"; the shares add up to the difference but for {result.gap:+.3f}"
+    twice = "twice " if result.target == SIMILARITY else ""
+    gap = "" if result.gap is None else f"; the shares add up to {twice}the difference but for {result.gap:+.3f}"
     return _PAGE.format(
         target=escape(result.target), score=result.score, baseline=result.baseline_score, gap=gap, model=escape(model),
         method=result.method, texts="\n".join(texts), rows="\n".join(rows),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console
 from mlxbert.cli.views.table import Column, PlainTable
+from mlxbert.results.explain import SIMILARITY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +38,8 @@ def draw(result: "Explanation") -> Iterator["RenderableType"]:
     ]
     yield PlainTable(_COLUMNS, rows)
     without = f"{result.score:.3f}, and {result.baseline_score:.3f} without the words"
-    gap = "" if result.gap is None else f"; the shares add up to the difference but for {result.gap:+.3f}"
+    twice = "twice " if result.target == SIMILARITY else ""
+    gap = "" if result.gap is None else f"; the shares add up to {twice}the difference but for {result.gap:+.3f}"
     yield Text(without + gap, style="dim")
 
 

@@ -57,11 +57,9 @@ class _TextColumns(ABC):
             limit_cores(count)
         import pyarrow as pa
 
-        from mlxbert.loading import load
-
         entry = CATALOGUE[self.task]
         ref = model if isinstance(model, ModelRef) else ModelRef(model)
-        self.model = load(ref, task=entry.needs or entry.name)
+        self.model = entry.load(ref, self._options)
         self._task: Any = entry.make(self.model, self._options)
         fields = [*self._fields(self.model), ("truncated", pa.bool_()), ("error", pa.string())]
         self.schema = pa.schema(fields)

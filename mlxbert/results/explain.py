@@ -6,6 +6,8 @@ from mlxbert.results.json import NOT_IN_JSON
 from mlxbert.results.result import Result
 from mlxbert.results.short_repr import Brief
 
+SIMILARITY = "similarity"  # the target of two texts that are compared
+
 
 @dataclass(frozen=True)
 class Share(Brief):
@@ -37,8 +39,8 @@ class Explanation(Result):
         method: `gradients` or `occlusion`.
         score: The output of the model for the target: a logit, or a similarity.
         baseline_score: The same output for the baseline, in which each token of the text is replaced by a neutral one.
-        gap: What the sum of the tokens' scores lacks of `score` - `baseline_score`; `None` for occlusion, whose scores
-            need not add up.
+        gap: What the sum of the tokens' scores lacks of `score` - `baseline_score`; for the similarity of two texts, of
+            twice this difference, as each text has its own baseline. `None` for occlusion: its scores need not add up.
         tokens: The tokens, special ones included, in the order of the input.
         words: The words with the sums of their tokens, in the order of the text.
         truncated: Whether the text was truncated.

@@ -5,9 +5,11 @@ Importing this module imports neither MLX nor the tasks: classes are given by na
 
 import importlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from mlxbert.errors import MissingHeadError
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.other_libraries import no_argument, not_one_of
 from mlxbert.tasks import item_kinds, options as task_options
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from mlxbert.model import Model
     from mlxbert.tasks.task import Task
     from mlxbert.text.usage import Usage
+    from mlxbert.weights.model_source import ModelRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,16 @@ class TaskEntry:
         """Returns the names of other tasks; with these options, a model that can do one of them can do this task."""
         labels = getattr(options, "labels", None)
         return () if labels is None or self.needs_with_labels is None else (self.needs_with_labels,)
+
+    def load(self, ref: "ModelRef", options: task_options.TaskOptions | None, **arguments: Any) -> "Model":
+        """Loads a model for the task with these options; see `mlxbert.load` for the other arguments."""
+        from mlxbert.loading import load
+
+        *names, last = (self.needs or self.name, *self.instead(options))
+        for name in names:
+            with suppress(MissingHeadError):
+                return load(ref, task=name, **arguments)
+        return load(ref, task=last, **arguments)
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""

@@ -9,6 +9,7 @@ Shapes: B batch, L length, E embedding size, N points on the line.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -20,8 +21,9 @@ from mlxbert.model import Model
 from mlxbert.nn.embedder import Normalize
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.other_libraries import not_one_of
-from mlxbert.results.explain import Explanation, Share
+from mlxbert.results.explain import SIMILARITY, Explanation, Share
 from mlxbert.tasks.argument_checks import check_model
+from mlxbert.tasks.fill_mask import respell, target_ids
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import ExplainOptions
 from mlxbert.tasks.prompted_task import choose_prompt
@@ -65,12 +67,14 @@ class _Explained:
         score: Computes the score from the output of the encoder.
         target: The name of the target.
         prompt: The number of code points before the text, which belong to a prompt.
+        restore: Maps an offset in the tokenized text to the offset in the given text.
     """
 
     encoding: Encoding
     score: _Score
     target: str
     prompt: int = 0
+    restore: Callable[[int], int] = int
 
     @property
     def own(self) -> list[bool]:
@@ -113,11 +117,24 @@ def explain(model: Model, text: str, pair: str | None = None, *, options: Explai
         if not isinstance(value, str) and (name == "text" or value is not None):
             raise InputError(f"{name} is {value!r:.60}, expected a text")
     name = _task_of(model, pair) if options.task is None else options.task
+    _check_unused(name, pair, options)
     model.require("embed" if name == "similarity" else "classify" if name == "rerank" else name)
     with _evaluating(model), device_errors():
         explained = _FINDERS[name](model, text, pair, options)
         parts = [_attribute(model, one, options) for one in explained]
     return _result(model, (text, pair), explained, parts, options.method)
+
+
+def _check_unused(task: str, pair: str | None, options: ExplainOptions) -> None:
+    """Raises ArgumentError for an argument that changes nothing in a task."""
+    unused = {
+        "pair": pair is not None and task in ("tag", "fill-mask"),
+        "target": options.target is not None and task in ("similarity", "rerank"),
+        "at": options.at is not None and task != "tag",
+    }
+    for name, given in unused.items():
+        if given:
+            raise ArgumentError(f"{name} is given, but {task} does not use it", hint=f"omit {name}")
 
 
 def _task_of(model: Model, pair: str | None) -> str:
@@ -188,9 +205,11 @@ def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOpti
 
 def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The tag of a word."""
-    assert model.labels is not None  # a model with the head has labels
+    if "token_classifier" not in model.network.heads or model.labels is None:
+        raise ArgumentError("the model finds entities of any types, which cannot be explained")
     encoding, at = _one_input(model, text, None), options.at
-    start = -1 if at is None else text.find(at)
+    found = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", text) if at else None
+    start = found.start() if found else text.find(at) if at else -1
     if start < 0:
         raise ArgumentError(f"at is {at!r:.60}, expected a word of the text")
     token = next((number for number, span in enumerate(encoding.offsets) if span[0] <= start < span[1]), None)
@@ -203,8 +222,10 @@ def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions
 
 def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """A word in the place of the first mask."""
-    tokenizer, encoding = model.tokenizer, _one_input(model, text, None)
+    tokenizer = model.tokenizer
     mask = None if tokenizer.mask_token is None else tokenizer.token_id(tokenizer.mask_token)
+    spelled, restore = respell(text, tokenizer.mask_token or "")
+    encoding = _one_input(model, spelled, None)
     if mask is None or mask not in encoding.ids:
         raise InputError(f"the text {text!r:.60} has no {tokenizer.mask_token or 'mask token'}")
     token, target = encoding.ids.index(mask), options.target
@@ -212,11 +233,9 @@ def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainO
         output = _run(model, encoding).select(mx.array([0]), mx.array([token]))
         number = cast(int, mx.argmax(model.network.logits("masked_lm", output)[0]).item())
     else:
-        pieces = tokenizer.pieces(target)
-        if len(pieces) != 1:
-            raise ArgumentError(f"target is {target!r:.60}, which is {len(pieces)} tokens, expected one")
-        number = pieces[0]
-    return [_Explained(encoding, _head_score(model, "masked_lm", number, token), tokenizer.token(number))]
+        (number,) = target_ids(tokenizer, [target])
+    score = _head_score(model, "masked_lm", number, token)
+    return [_Explained(encoding, score, tokenizer.token(number), restore=restore)]
 
 
 def _find_similarity(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
@@ -235,7 +254,7 @@ def _find_similarity(model: Model, text: str, pair: str | None, options: Explain
 
     fixed = [vectors(_run(model, encoding)) for encoding in encodings]
     return [
-        _Explained(encoding, compared(other), "similarity", len(prompt))
+        _Explained(encoding, compared(other), SIMILARITY, len(prompt))
         for encoding, other in zip(encodings, reversed(fixed), strict=True)
     ]
 
@@ -330,13 +349,16 @@ def _occluded(model: Model, explained: _Explained, here: mx.array, there: mx.arr
     shares = np.zeros(here.shape[1], np.float32)
     if not words:
         return shares
-    hidden = np.zeros((len(words), here.shape[1], 1), bool)
-    for row, tokens in enumerate(words):
-        hidden[row, tokens] = True
     (whole,) = _scores(model, explained, here)
-    found = _scores(model, explained, mx.where(mx.array(hidden), there, here))
-    for tokens, score in zip(words, found, strict=True):
-        shares[tokens] = (whole - score) / len(tokens)
+    rows = max(_ROWS_TOKENS // here.shape[1], 1)
+    for start in range(0, len(words), rows):
+        part = words[start : start + rows]
+        hidden = np.zeros((len(part), here.shape[1], 1), bool)
+        for row, tokens in enumerate(part):
+            hidden[row, tokens] = True
+        found = _scores(model, explained, mx.where(mx.array(hidden), there, here))
+        for tokens, score in zip(part, found, strict=True):
+            shares[tokens] = (whole - score) / len(tokens)
     return shares
 
 
@@ -356,15 +378,15 @@ def _result(
         gap += part.score - part.baseline - sum(shares)
         for token, share in enumerate(shares):
             which = (encoding.sequence_ids[token] or 0) + number
-            start, end = (max(place - one.prompt, 0) for place in encoding.offsets[token])
+            start, end = (one.restore(max(place - one.prompt, 0)) for place in encoding.offsets[token])
             name = model.tokenizer.token(encoding.ids[token])
             tokens.append(Share(name, which, start, end, share))
         for members in one.words:
             which = (encoding.sequence_ids[members[0]] or 0) + number
             text = texts[which]
             assert text is not None  # a token of it was read
-            start = max(encoding.offsets[members[0]][0] - one.prompt, 0)
-            end = encoding.offsets[members[-1]][1] - one.prompt
+            start = one.restore(max(encoding.offsets[members[0]][0] - one.prompt, 0))
+            end = one.restore(encoding.offsets[members[-1]][1] - one.prompt)
             words.append(Share(text[start:end], which, start, end, sum(shares[token] for token in members)))
     return Explanation(
         texts[0],

@@ -97,7 +97,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
             raise InputError("the model's vocabulary has no mask token")
         if not isinstance(item, str):
             raise InputError(f"expected a text, found {type(item).__name__}")
-        spelled, restore = _respell(item, mask)
+        spelled, restore = respell(item, mask)
         if self.windowed:
             encodings, places = tokenizer.around(spelled, mask_id)
         else:
@@ -123,7 +123,7 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
     def texts(self, item: str) -> list[str]:
         """Returns the text with the mask token of the vocabulary."""
         mask = self.model.tokenizer.mask_token
-        return [_respell(item, mask)[0]] if mask and isinstance(item, str) else []
+        return [respell(item, mask)[0]] if mask and isinstance(item, str) else []
 
     def forward(self, batch: Batch, parts: Sequence[tuple[MaskJob, int]]) -> tuple[mx.array, mx.array]:
         """Returns the indices of the best words for M masks, and their scores, both (M, K).
@@ -250,7 +250,7 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:
+def respell(text: str, mask: str) -> tuple[str, Callable[[int], int]]:
     """Replaces `[MASK]` with the model's own mask token; also returns a function that maps offsets back."""
     if mask == COMMON_MASK or COMMON_MASK not in text:
         return text, lambda offset: offset

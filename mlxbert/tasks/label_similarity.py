@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HYPOTHESIS = "This text is about {}."
 _TEMPERATURE = 0.6  # of the softmax
 _MIDDLE = 2.0  # the standard deviations above the mean at which a label is as likely as not, with `multi`
-_SMALLEST_DEVIATION = 1e-6
+_SMALLEST_DEVIATION, _LARGEST = 1e-6, 100.0  # only a model whose vectors are all alike comes near these
 _PROMPTS = ("classification", "Classification")  # in models of Jina and Google
 # The vectors (S, W) of the sentences by model and prompt: they take a second, and a server makes a task per request.
 _SENTENCES: "weakref.WeakKeyDictionary[Model, dict[str, Vector]]" = weakref.WeakKeyDictionary()
@@ -62,7 +62,6 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
                 normalize=True if model.embedder.config.similarity == "cosine" else None,
                 prompt_name=next((name for name in _PROMPTS if name in prompts), None),
             ),
-            usage=usage,
         )
         self.tokenizer = self._embed.tokenizer
         self._similarity = self._embed.similarity
@@ -118,12 +117,14 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
         """Makes the result: the labels, best first."""
         vector = self._embed.result(job, outputs).embedding
         similarities = scores_of_all(self._similarity, vector[None], self._labels)[0]
-        above = ((similarities - self._mean) / self._deviation).tolist()
+        above = ((similarities - self._mean) / self._deviation).clip(-_LARGEST, _LARGEST).tolist()
         if self.options.multi or len(self.labels) == 1:
             scores = [1 / (1 + math.exp(_MIDDLE - value)) for value in above]
         else:
-            powers = [math.exp((value - max(above)) / _TEMPERATURE) for value in above]
-            scores = [power / sum(powers) for power in powers]
+            best = max(above)
+            powers = [math.exp((value - best) / _TEMPERATURE) for value in above]
+            total = sum(powers)
+            scores = [power / total for power in powers]
         thresholds = [THRESHOLD] * len(scores) if self.options.multi else None
         return Classification(
             job.item, ranked(self.labels, scores, self.options.top_k, thresholds), None, job.truncated

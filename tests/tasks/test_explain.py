@@ -110,6 +110,10 @@ def test_occlusion_is_the_fall_of_the_score_without_a_word(model: mlxbert.Model)
     assert hidden.target == "japan"
 
 
+def test_the_command_says_what_the_shares_of_two_texts_add_up_to() -> None:
+    assert "twice the difference" in " ".join(terminal("explain", TEXT, PAIR, "--steps", "2")[1].split())
+
+
 def test_the_network_is_as_it_was(model: mlxbert.Model) -> None:
     before, table = mlxbert.embed(model, TEXT), model.network.encoder.embeddings.word
     mlxbert.explain(model, TEXT, PAIR, steps=2)
@@ -131,6 +135,10 @@ def test_the_network_is_as_it_was(model: mlxbert.Model) -> None:
         ({"text": MASKED, "method": "guess"}, ArgumentError),
         ({"text": MASKED, "steps": 1}, ArgumentError),
         ({"text": MASKED, "target": "two words"}, ArgumentError),
+        ({"text": MASKED, "target": "\u2603"}, ArgumentError),
+        ({"text": MASKED, "at": "Tokyo"}, ArgumentError),
+        ({"text": MASKED, "pair": PAIR, "task": "fill-mask"}, ArgumentError),
+        ({"text": TEXT, "pair": PAIR, "target": "money"}, ArgumentError),
     ],
 )
 def test_bad_arguments_are_refused(model: mlxbert.Model, arguments: dict[str, Any], error: type[Exception]) -> None:

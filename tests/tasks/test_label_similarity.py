@@ -115,8 +115,15 @@ def test_labels_equal_to_every_sentence_divide_by_no_zero(
 ) -> None:
     monkeypatch.setattr(label_similarity, "english", lambda: ("the same",) * 3)
     monkeypatch.setattr(label_similarity, "_SENTENCES", {})
-    found: Any = mlxbert.classify(model, TEXT, labels=NAMES)
-    assert all(np.isfinite(label.score) for label in found.labels)
+    for multi in (False, True):
+        found: Any = mlxbert.classify(model, TEXT, labels=NAMES, multi=multi)
+        assert all(np.isfinite(label.score) for label in found.labels)
+
+
+def test_usage_counts_the_texts_alone(model: mlxbert.Model) -> None:
+    usage = mlxbert.Usage()
+    list(mlxbert.classify(model, [TEXT, "It rains."], labels=NAMES, usage=usage))
+    assert usage.texts == 2
 
 
 def test_the_command_takes_any_labels_with_the_built_in_model() -> None:

@@ -151,12 +151,17 @@ class OpenTag(Tag):
         """The types in groups that fit into an input; a word if the records have no entities."""
         return self._encoder.groups(self.types or ("entity",))
 
+    @property
+    def _longest_group(self) -> list[str]:
+        """The group whose types take the most tokens: windows leave room for it, and no input has more types."""
+        return max(self._groups, key=lambda group: len(self._encoder.prompt(group)))
+
     def examples(self, record: TaggedSentence) -> list[OpenTagExample]:  # type: ignore[override]
-        """Splits a sentence into windows. Their `encoding` has the first group of types."""
+        """Splits a sentence into windows. Their `encoding` has the longest group of types."""
         words = [*words_of(record.text)]
         tokens, group, entities = (
             self._encoder.words(record.text, words),
-            self._groups[0],
+            self._longest_group,
             self._entities(record, words),
         )
         examples: list[OpenTagExample] = []
@@ -213,6 +218,8 @@ class OpenTag(Tag):
                     row, : len(example.words) if of_words else max(len(example.words) - size, 0), size, : len(types)
                 ] = 1
             for first, last, kind in example.target:
+                if kind not in types:  # more types than fit into an input: this one is not asked for
+                    continue
                 label = types.index(kind)
                 if of_words:
                     targets[row, first, 0, label] = targets[row, last, 1, label] = 1
@@ -226,10 +233,12 @@ class OpenTag(Tag):
         present = sorted({kind for _, _, kind in example.target})
         others = [kind for kind in self.types if kind not in present]
         most = min(len(others), max(_MOST_TYPES - len(present), 0))
-        types = [*present, *rng.sample(others, rng.randint(min(not present, most), most))]
+        types = [*present, *rng.sample(others, rng.randint(min(not present, most), most))] or ["entity"]
+        room = len(self._encoder.prompt(self._longest_group))
+        while len(types) > 1 and len(self._encoder.prompt(types)) > room:
+            types.pop()  # the types that are absent come last
         rng.shuffle(types)
-        groups = self._encoder.groups(types or ["entity"])
-        return types if present else groups[0]
+        return types
 
     def loss(self, network: Network, batch: TrainBatch) -> tuple[mx.array, float]:
         """Returns the sum of the losses of all spans and labels, and the number of words."""
