@@ -5,6 +5,7 @@ A folder without such files can still make sparse vectors if it has a masked-LM 
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,9 @@ def _read_static(module: Module, folder: ModelFolder, width: int, read_tokenizer
         raise values.refuse("path", "the name of a JSON file in the same folder")
     weights, path = [0.0] * width, module.folder / name
     for token, weight in read_json(path, ConfigError).items():
-        number = files.token_to_id(token)
+        number = None
+        with suppress(UnicodeEncodeError):  # half of a surrogate pair
+            number = files.token_to_id(token)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.fabs(weight) < _MOST:
             raise ConfigError(f"{path}: the weight of {token!r:.60} is {weight!r:.60}, expected a number")
         if number is None or number >= width:

@@ -183,6 +183,7 @@ def _split(item: Item) -> tuple[str, str | None]:
 
 
 def _mean(rows: Sequence[list[float]], weights: Sequence[int]) -> list[float]:
+    weights = weights if any(weights) else [1] * len(weights)
     total = sum(weights)
     return [
         sum(weight * score for weight, score in zip(weights, column, strict=True)) / total

@@ -121,7 +121,7 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         import numpy as np
 
         vectors, counted, done = np.empty((len(texts), self.embedder.size), np.float32), Usage(), 0
-        prompted = [self.prompt + text for text in texts if isinstance(text, str)] if self.prompt else texts
+        prompted = [self.prompt + text if isinstance(text, str) else text for text in texts] if self.prompt else texts
         for tokenized, part in static.batches(prompted):
             vectors[done : done + len(part)] = check_finite(part, "vectors")
             done += len(part)
@@ -181,8 +181,9 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         """Returns the mean of the windows' vectors, weighted by tokens of text. It is normalized if the vectors are."""
         import numpy as np
 
-        special = self.prompt_length + 1  # a special token ends each window
-        mean = np.average(np.stack(vectors), axis=0, weights=[len(window) - special for window in windows])
+        special = self.prompt_length + (not self.model.config.is_static)  # a special token ends each window
+        weights = [max(len(window) - special, 0) for window in windows]
+        mean = np.average(np.stack(vectors), axis=0, weights=weights if any(weights) else None)
         if self.embedder.unit:
             mean = mean / max(float(np.linalg.norm(mean)), SMALLEST_NORM)
         return mean.astype(np.float32)

@@ -47,28 +47,47 @@ def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str 
 
     if similarity not in TOKEN_SIMILARITIES:
         raise not_one_of("similarity", similarity, TOKEN_SIMILARITIES)
-    query = np.asarray(query, np.float32)
+    query = _floats(query, "the query").astype(np.float32)
     if query.ndim != 2 or not query.size:
         raise InputError(f"the query has shape {query.shape}, expected (tokens, size)")
+    if isinstance(documents, str) or not isinstance(documents, Iterable):
+        raise InputError(f"documents is {documents!r:.60}, expected an iterable of arrays")
     scores = [_scores(query, block) for block in _blocks(documents, query.shape[1])]
     total = np.concatenate([np.zeros(0, np.float32), *scores])
     return np.asarray(total / len(query) if similarity == MEAN_MAXSIM else total, np.float32)
 
 
-def _blocks(documents: "Iterable[Vectors]", width: int) -> "Iterator[list[Vectors]]":
-    """Groups documents, so that the tokens of a group take limited memory."""
+def _floats(vectors: Any, name: str) -> "NDArray[np.floating[Any]]":
+    """Returns an array of floats; raises InputError for anything else."""
     import numpy as np
 
-    most, block, tokens = _BLOCK[on_gpu()], list["Vectors"](), 0
+    try:
+        array = np.asarray(vectors)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name} is not an array of numbers ({problem})") from None
+    if array.dtype.kind != "f":
+        raise InputError(
+            f"{name} has dtype {array.dtype}, expected float32 or float16",
+            hint="vectors in int8 or bits have to be converted to floats first",
+        )
+    return array
+
+
+def _blocks(documents: "Iterable[Vectors]", width: int) -> "Iterator[list[Vectors]]":
+    """Groups documents, so that the tokens of a group take limited memory."""
+    gpu = on_gpu()
+    most, block, tokens, longest = _BLOCK[gpu], list["Vectors"](), 0, 0
     for number, given in enumerate(documents):
-        document = np.asarray(given)
+        document = _floats(given, f"document {number}")
         if document.ndim != 2 or document.shape[1] != width:
             raise InputError(f"document {number} has shape {document.shape}, expected (tokens, {width})")
-        if block and tokens + len(document) > most:
+        # On a GPU, all documents of a block take as much memory as the longest.
+        padded = (len(block) + 1) * max(longest, len(document)) if gpu else 0
+        if block and max(tokens + len(document), padded) > most:
             yield block
-            block, tokens = [], 0
+            block, tokens, longest = [], 0, 0
         block.append(document)
-        tokens += len(document)
+        tokens, longest = tokens + len(document), max(longest, len(document))
     if block:
         yield block
 

@@ -89,7 +89,7 @@ class PromptedTask(Task[str, PreparedItem[str], Output, Result]):
             unknown, only = self.tokenizer.unknown(windows, before)
             return PreparedItem(item, windows, False, unknown=unknown, only_unknown=only)
         encoding = self.encode(self.prompt + item)
-        if self.prompt and len(encoding) <= self.prompt_length:
+        if self.prompt and len(encoding) <= self.prompt_length and not self.model.config.is_static:
             raise InputError(f"the prompt and the text {item!r:.60} together have fewer tokens than the prompt alone")
         unknown, only = self.tokenizer.unknown([encoding], before)
         return PreparedItem(item, [encoding], encoding.truncated, unknown=unknown, only_unknown=only)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mlxbert.errors import ArgumentError, TokenizerError
+from mlxbert.errors import ArgumentError, TokenizerError, TooLongError
 from mlxbert.nn.token_embedder import TokenSide
 from mlxbert.text.encoding import Encoding, Pieces
 from mlxbert.text.long_texts import beginning
@@ -47,7 +47,10 @@ class TokenInputs:
         room = tokenizer.room(1) - len(marker)
         run = beginning(tokenizer.split, self.text(text), room)
         if len(run) > room and overflow == "error":
-            tokenizer.encode(self.text(text))  # raises the error
+            least = len(run) + tokenizer.max_length - room
+            raise TooLongError(
+                f"the text has at least {least} tokens, but the model takes at most {tokenizer.max_length}"
+            )
         first = next(slot for slot, (special, _) in enumerate(tokenizer.templates[0]) if special is None)
         marked = Pieces(marker, [(0, 0)] * len(marker), [None] * len(marker)) if marker else None
         pieces = run.slice(0, room)

@@ -212,3 +212,29 @@ def test_similarity_and_search_use_static_models(tmp_path: Path) -> None:
     model = mlxbert.load(module(tmp_path / "m"))
     first, *_ = mlxbert.similarity(model, "the cat", ["rain", "a cat"])
     assert first.text == "a cat"
+
+
+def test_a_bad_text_shifts_no_other_vector(tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path))
+    broken: list[Any] = ["the cat", 5, "dog"]
+    vectors = mlxbert.embed(model, broken, prompt="the ", on_error="return")
+    assert np.isnan(vectors[1]).all()
+    for row, text in ((0, "the cat"), (2, "dog")):
+        np.testing.assert_allclose(vectors[row], mlxbert.embed(model, text, prompt="the "), atol=1e-6)
+    with pytest.raises(MlxbertError, match="expected a text"):
+        mlxbert.embed(model, broken, prompt="the ")
+
+
+def test_windows_weigh_their_own_tokens(tmp_path: Path) -> None:
+    short = mlxbert.load(model2vec(tmp_path / "short", max_length=4, normalize=False))
+    whole = mlxbert.load(model2vec(tmp_path / "whole", max_length=None, normalize=False))
+    text = "the cat sat on mat"
+    np.testing.assert_allclose(mlxbert.embed(short, text, overflow="window"), mlxbert.embed(whole, text), atol=1e-6)
+    assert np.isfinite(mlxbert.embed(short, "zebra zebra zebra zebra zebra", overflow="window")).all()
+
+
+def test_an_empty_text_behind_a_prompt_is_a_text(tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path))
+    at_once = mlxbert.embed(model, ["", "dog"], prompt="the ")
+    streamed: Any = mlxbert.embed_stream(model, ["", "dog"], prompt="the ")
+    np.testing.assert_allclose(np.stack([result.embedding for result in streamed]), at_once, atol=1e-6)

@@ -129,3 +129,25 @@ def test_every_output_holds_the_same_vectors(dtype: Any, model: mlxbert.Model, t
             assert tensors["embeddings"].dtype == expected[0].dtype
         for theirs, ours in zip(found, expected, strict=True):
             assert theirs.shape == ours.shape and np.array_equal(theirs.astype(ours.dtype), ours)
+
+
+def test_maxsim_refuses_what_are_no_floats() -> None:
+    query = np.eye(2, dtype=np.float32)
+    packed = np.zeros((2, 2), np.int8)
+    for first, second in ((packed, [query]), (query, [packed]), ([[1, 2], [3]], [query]), ("ab", [query])):
+        with pytest.raises(InputError):
+            mlxbert.maxsim(first, second)  # type: ignore[arg-type]
+    for documents in (5, "ab", ["ab"]):
+        with pytest.raises(InputError):
+            mlxbert.maxsim(query, documents)  # type: ignore[arg-type]
+
+
+def test_a_text_that_is_one_token_too_long_is_refused(model: mlxbert.Model) -> None:
+    lengths = []
+    for words in range(1, 60):
+        try:
+            lengths.append(len(mlxbert.embed_tokens(model, "cat " * words, kind="document", overflow="error")))
+        except InputError as problem:
+            assert "takes at most" in problem.message
+            break
+    assert len(lengths) > 2 and len({*lengths}) == len(lengths)  # each word that was taken has a vector
