@@ -75,7 +75,9 @@ def read_embedders(folder: ModelFolder, config: EncoderConfig, read_tokenizer: R
             check_kind(name, folder)
             embedders[name] = kind.read(folder, config, read_tokenizer)
         except MlxbertError as problem:
-            embedders[name] = problem
+            # Its frames hold the model that is being loaded, and would keep it in memory until garbage is collected.
+            problem.__context__ = None
+            embedders[name] = problem.with_traceback(None)
     return embedders
 
 
