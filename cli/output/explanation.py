@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.output.attention import check_ending
 from mlxbert.cli.views import console
+from mlxbert.cli.views.explain import summary
 from mlxbert.durable_files import atomic_write, writing
-from mlxbert.results.explain import SIMILARITY
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PAGE = """<!doctype html>
 <h1>{target}: {score:.3f}</h1>
 {texts}
 <p class="note">{model}, {method}. Green words speak for it, red ones against it.
-{score:.3f}, and {baseline:.3f} without the words{gap}.</p>
+{summary}.</p>
 <table>{rows}</table>
 </body>
 </html>
@@ -65,10 +65,8 @@ def _page(result: "Explanation", model: str) -> str:
         f"<tr><td>{escape(word.token)}</td><td>{word.score:+.3f}</td></tr>"
         for word in sorted(result.words, key=lambda word: -abs(word.score))
     ]
-    twice = "twice " if result.target == SIMILARITY else ""
-    gap = "" if result.gap is None else f"; the shares add up to {twice}the difference but for {result.gap:+.3f}"
     return _PAGE.format(
-        target=escape(result.target), score=result.score, baseline=result.baseline_score, gap=gap, model=escape(model),
+        target=escape(result.target), score=result.score, summary=summary(result), model=escape(model),
         method=result.method, texts="\n".join(texts), rows="\n".join(rows),
     )  # fmt: skip
 

@@ -37,10 +37,14 @@ def draw(result: "Explanation") -> Iterator["RenderableType"]:
         for word in first
     ]
     yield PlainTable(_COLUMNS, rows)
-    without = f"{result.score:.3f}, and {result.baseline_score:.3f} without the words"
+    yield Text(summary(result), style="dim")
+
+
+def summary(result: "Explanation") -> str:
+    """Returns a sentence about the scores with and without the words, and about the sum of the shares."""
     twice = "twice " if result.target == SIMILARITY else ""
     gap = "" if result.gap is None else f"; the shares add up to {twice}the difference but for {result.gap:+.3f}"
-    yield Text(without + gap, style="dim")
+    return f"{result.score:.3f}, and {result.baseline_score:.3f} without the words{gap}"
 
 
 def _coloured(text: str, words: list["Share"], largest: float) -> "RenderableType":

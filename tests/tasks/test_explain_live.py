@@ -22,7 +22,7 @@ TEXT, PAIR = "the cat sat on the mat", "he bought milk in tokyo"
 BOUND = 1e-4  # of the largest share
 
 
-def theirs(model: Any, found: mlxbert.Explanation, encoding: Any, number: int, token: int | None) -> Any:
+def theirs(model: Any, encoding: Any, number: int, token: int | None) -> Any:
     """The shares of captum: it interpolates the output of the table of word vectors, as we do."""
     ids = torch.tensor([encoding.ids])
     special = torch.tensor([[text is None for text in encoding.sequence_ids]])
@@ -60,7 +60,7 @@ def test_shares_of_a_label_are_those_of_captum(family: str, pair: str | None, tm
     for number, name in enumerate(model.labels.names):
         found = mlxbert.explain(model, TEXT, pair, target=name, steps=20)
         encoding = model.tokenizer.encode(TEXT, pair, overflow="truncate")
-        wanted, gap = theirs(reference, found, encoding, number, None)
+        wanted, gap = theirs(reference, encoding, number, None)
         shares = np.array([token.score for token in found.tokens])
         assert np.abs(shares - wanted).max() <= BOUND * np.abs(wanted).max()
         assert found.gap == pytest.approx(-gap, abs=1e-4)
@@ -76,6 +76,6 @@ def test_shares_of_a_tag_are_those_of_captum(family: str, tmp_path: Path) -> Non
     assert model.labels is not None
     encoding = model.tokenizer.encode(TEXT, None, overflow="truncate")
     token = next(number for number, (start, _) in enumerate(encoding.offsets) if start == TEXT.index("sat"))
-    wanted, _ = theirs(reference, found, encoding, model.labels.names.index(found.target), token)
+    wanted, _ = theirs(reference, encoding, model.labels.names.index(found.target), token)
     shares = np.array([one.score for one in found.tokens])
     assert np.abs(shares - wanted).max() <= BOUND * np.abs(wanted).max()
