@@ -46,7 +46,7 @@ def test_blocks_without_a_language_that_hold_no_commands_are_known() -> None:
     """So that none is left out because it begins with a program that is not listed."""
     first = [text.split()[0] for page in PAGES for language, text in blocks(page) if not is_shell(language, text)]
     printed = ["0.29", "200", "2000", "400", "model", "ten", "text", "…"]
-    others = ["CREATE", "FROM", "llama-server", "ollama", "ray", "rows"]  # SQL, a Modelfile, and what is not run here
+    others = ["CREATE", "FROM", "llama-server", "ollama", "pdftotext", "ray", "rows"]  # SQL, a Modelfile, and what is not run here
     assert {*first} == {*printed, *others}
 
 
