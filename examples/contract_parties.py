@@ -9,6 +9,7 @@ contracts occurs in them: a tagger that has seen the names would only recall the
 first run. For the names of persons and organisations in general, take a model from the hub:
 `mlxbert tag --input contract.txt --model dslim/bert-base-NER`.
 
+Convert contracts in PDF or .docx to text first, with `pdftotext FILE.pdf` or `pandoc -t plain -o FILE.txt FILE.docx`.
 A tagger reads best what it was trained on. The sentences have no headings and no line ends, so a contract is read
 paragraph by paragraph, without its headings. The built-in model does not see capital letters. For contracts of your
 own, train on some hundred of their sentences, or start from a larger model with `--base`.
