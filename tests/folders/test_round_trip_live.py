@@ -104,6 +104,7 @@ def assert_agrees(found: Conversion, *, rounded: bool = False) -> None:
     assert bool(difference["tensors"]["rounded"]) is rounded
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "head"), CELLS, ids=str)
 def test_a_converted_model_is_the_model(family: str, head: str, tmp_path: Path) -> None:
     compared = FAMILIES[family]

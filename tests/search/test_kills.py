@@ -26,7 +26,7 @@ from tests.helpers.object_storage import NEEDS_LANCE
 from tests.helpers.tiny import save
 
 pytestmark = pytest.mark.slow
-KILLS = 50 if ALL else 15
+KILLS = 50 if ALL else 7
 FILES = 24
 # Announces every event; after the one whose number it is given it waits for its end. Few chunks are in memory, and few
 # vectors wait for their file.

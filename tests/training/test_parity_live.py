@@ -45,6 +45,7 @@ def assert_same_training(pair: Pair, rate: Callable[[str], float] | None = None)
     return losses
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("family", "task"), cells(CLASSIFIERS, TASKS))
 def test_the_losses_are_those_of_torch(family: str, task: str, tmp_path: Path) -> None:
     ours = assert_same_training(Pair(Case(family, *TASKS[task]), tmp_path))

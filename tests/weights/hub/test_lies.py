@@ -71,6 +71,7 @@ def hash_of(file: str, data: bytes) -> str:
     return hashes.get("X-Linked-ETag", hashes["ETag"]).strip('"')
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("lie", "about"), CASES)
 def test_a_lie_leaves_nothing_wrong(machine: Machine, files: Files, lie: str, about: str) -> None:
