@@ -19,7 +19,6 @@ from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.encodings import check_chosen_encoding
-from mlxbert.results.embed import Embedding
 from mlxbert.results.hit import Hit, SimilarPassage
 from mlxbert.results.search_answer import SearchAnswer
 from mlxbert.results.short_repr import Brief
@@ -42,10 +41,16 @@ from mlxbert.search.store import (
     now,
     storable,
 )
+from mlxbert.search.text_vectors import (
+    TextTask,
+    is_sparse,
+    scores_of_all_pairs,
+    settings_and_width,
+    text_task,
+    text_tokenizer,
+    vector_of,
+)
 from mlxbert.search.update_events import Event, FileLeftOut
-from mlxbert.search.vector_signs import unit
-from mlxbert.tasks.embed import EmbedTask
-from mlxbert.tasks.options import EmbedOptions
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.rerank import ranks_by_tokens, rerank as rerank_texts
 from mlxbert.weights.model_source import BUILTIN, ModelRef, local_folder
@@ -483,13 +488,17 @@ class Index:
         return self.about.unrelated or unrelated_scores(self.model, self.about.prompts, self.about.similarity)
 
     def _query(self, query: str) -> "Vector":
-        """Embeds a query. The vector has length 1 if the similarity is cosine."""
-        task = EmbedTask(self.model, EmbedOptions(prompt=self.about.prompts[0]))
-        result = next(iter(task.run([query], "raise")))
-        assert isinstance(result, Embedding)
+        """Embeds a query (see `vector_of`); raises InputError if it has no weight in a sparse vector."""
+        result: Any = next(iter(text_task(self.model, self.about.prompts, 0).run([query], "raise")))
         if result.truncated:
             _LOG.warning("the query is too long for the model, so the end of the query is ignored")
-        return unit(result.embedding, self.about.similarity)
+        vector = vector_of(result, self.about.similarity)
+        if not len(vector):
+            raise InputError(
+                f"no token of the query {query!r:.60} has a weight for {self.about.model}",
+                hint="search with mode='words'",
+            )
+        return vector
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model) -> list[Hit]:
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
@@ -510,9 +519,8 @@ class Index:
     def _writer(self) -> "IndexWriter":
         from mlxbert.search.index_writer import IndexWriter
 
-        def tools() -> "tuple[EmbedTask, Splits]":
-            options = EmbedOptions(prompt=self.about.prompts[1], overflow="error")
-            return EmbedTask(self.model, options), self.splitter
+        def tools() -> "tuple[TextTask, Splits]":
+            return text_task(self.model, self.about.prompts, 1, overflow="error"), self.splitter
 
         return IndexWriter(self.store, tools)
 
@@ -622,14 +630,15 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
 
 
 def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
-    embedder = model.embedder
-    prompts = [embedder.config.prompts.get(own_prompt(embedder.config.prompts, kind) or "", "") for kind in KINDS]
-    splitter = _splitter(model, prompts[1], tokens, titles)
+    config, pooling, width = settings_and_width(model)
+    query, text = (config.prompts.get(own_prompt(config.prompts, kind) or "", "") for kind in KINDS)
+    splitter = _splitter(model, text, tokens, titles)
     return IndexSettings(
-        *(model_name(model.source), hash_model(model.files), embedder.size, embedder.config.similarity),
-        *("+".join(embedder.config.poolings), (prompts[0], prompts[1]), splitter.tokens, titles),
+        *(model_name(model.source), hash_model(model.files), width, config.similarity),
+        *(pooling, (query, text), splitter.tokens, titles),
         created=now(),
-        unrelated=unrelated_scores(model, (prompts[0], prompts[1]), embedder.config.similarity),
+        unrelated=unrelated_scores(model, (query, text), config.similarity),
+        kind="sparse" if is_sparse(model) else "dense",
     )
 
 
@@ -643,23 +652,18 @@ def unrelated_scores(model: Model, prompts: tuple[str, str], similarity: str) ->
     """
     import numpy as np
 
-    from mlxbert.tasks.query_ranking import nearest
     from mlxbert.text.sample_texts import sample
 
     texts = [*sample()][::_SAMPLE]
-    sides = []
-    for prompt, part in zip(prompts, (texts[::2], texts[1::2]), strict=True):
-        results = EmbedTask(model, EmbedOptions(prompt=prompt)).run(part, "raise")
-        vectors = [result.embedding for result in results if isinstance(result, Embedding)]
-        sides.append(np.stack([unit(vector, similarity) for vector in vectors]))
-    _, scores = nearest(similarity, sides[0], sides[1], len(sides[1]))
+    queries = text_task(model, prompts, 0).run(texts[::2], "raise")
+    scores = scores_of_all_pairs(similarity, queries, text_task(model, prompts, 1).run(texts[1::2], "raise"))
     return float(np.mean(scores)), max(float(np.std(scores)), _SMALLEST)
 
 
 def _splitter(model: Model, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
     from mlxbert.search.chunks import Splitter
 
-    return Splitter(model.embed_tokenizer, tokens=tokens, prompt=prompt, titles=titles)
+    return Splitter(text_tokenizer(model), tokens=tokens, prompt=prompt, titles=titles)
 
 
 def _loaded(model: str | Path | ModelRef | Model) -> Model:
@@ -680,6 +684,8 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
             hint="use the model of the index, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
+    if (about.is_sparse, about.dimensions) != (is_sparse(model), settings_and_width(model)[2]):
+        raise schema.damaged(path, f"its vectors are {about.kind}, with {about.dimensions} values")
     return model
 
 

@@ -49,6 +49,11 @@ def open_store(location: str | Path, about: IndexSettings | None = None) -> Inde
     if is_lance(location):
         from mlxbert.search.lance_store import LanceStore
 
+        if about is not None and about.is_sparse:
+            raise ArgumentError(
+                f"{location}: a Lance table cannot hold the sparse vectors of {about.model}",
+                hint="give the path of a file, which becomes an index with sparse vectors",
+            )
         return LanceStore(location, about)
     return SqliteStore(location, about)
 

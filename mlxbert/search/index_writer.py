@@ -28,15 +28,14 @@ from mlxbert.search.file_walk import WalkedFile, WalkOptions, walk
 from mlxbert.search.index_locations import is_under, spelled
 from mlxbert.search.index_problems import ProblemList
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
+from mlxbert.search.text_vectors import TextTask, vector_of
 from mlxbert.search.update_events import Event
-from mlxbert.search.vector_signs import unit
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from mlxbert.search.chunks import Chunk
-    from mlxbert.tasks.embed import EmbedTask
 
     Vector = NDArray[np.float32]
 
@@ -122,7 +121,7 @@ class IndexWriter:
         tools: Loads and returns the embedding task and the splitter; called only if there is something to embed.
     """
 
-    def __init__(self, store: IndexStore, tools: "Callable[[], tuple[EmbedTask, Splits]]") -> None:
+    def __init__(self, store: IndexStore, tools: "Callable[[], tuple[TextTask, Splits]]") -> None:
         self._store, self._tools = store, tools
         self._events: deque[Event] = deque()
         self._pending: deque[Pending] = deque()
@@ -133,7 +132,7 @@ class IndexWriter:
         self._left_out: Counter[str] = Counter()
 
     @cached_property
-    def _loaded_tools(self) -> "tuple[EmbedTask, Splits]":
+    def _loaded_tools(self) -> "tuple[TextTask, Splits]":
         return self._tools()
 
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
@@ -201,7 +200,7 @@ class IndexWriter:
                 break
         return group
 
-    def _embed_group(self, task: "EmbedTask", group: Iterable[Pending]) -> Iterator[Event]:
+    def _embed_group(self, task: TextTask, group: Iterable[Pending]) -> Iterator[Event]:
         held = (texts for pending in group for _, texts in pending.held)
         for result in task.run(chain.from_iterable(held), "return"):
             pending = next(candidate for candidate in self._pending if candidate.missing)
@@ -210,7 +209,7 @@ class IndexWriter:
             if isinstance(result, Failure):
                 pending.file = replace(pending.file, problem=result.error.message)
             else:
-                pending.vectors[hash] = unit(result.embedding, self._store.about.similarity)
+                pending.vectors[hash] = vector_of(result, self._store.about.similarity)
                 self._embedded += 1
             if len(pending.vectors) >= _GROUP and self._is_due():
                 self._keep(pending)

@@ -15,7 +15,7 @@ from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.search.database import Database
 from mlxbert.search.folding import folded
-from mlxbert.search.store import SCHEMA
+from mlxbert.search.store import SCHEMA, SPARSE_SCHEMA, IndexSettings
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # number of vectors whose signs are in one row
@@ -46,6 +46,9 @@ TABLES = (
     "CREATE INDEX problems_of_file ON problems (file, place)",
     f"CREATE VIRTUAL TABLE words USING {WORDS}",
 )
+# Blocks of the vectors that have a token, with the weight of the token in each (see `sparse_vectors`).
+_LISTS = "CREATE TABLE lists (id INTEGER PRIMARY KEY, entries BLOB NOT NULL, crc INTEGER NOT NULL)"
+_TABLES_OF = {SCHEMA: TABLES, SPARSE_SCHEMA: (*TABLES, _LISTS)}
 _SHADOWS = (  # the tables that FTS5 creates
     "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
     "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
@@ -117,12 +120,13 @@ def _again(path: str) -> str:
     return f"remove the index with `mlxbert indexes remove {shlex.quote(path)}`, then create a new one"
 
 
-def create(connection: Database) -> None:
+def create(connection: Database, about: IndexSettings) -> None:
     """Creates the tables of a new index, within the caller's transaction."""
+    version = SPARSE_SCHEMA if about.is_sparse else SCHEMA
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    for table in TABLES:
+    for table in _TABLES_OF[version]:
         connection.execute(table)
-    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def put_words(connection: Database, chunk: int, titles: Sequence[str], text: str, table: str = "words") -> None:
@@ -140,10 +144,11 @@ def fill_words(connection: Database, table: str = "words") -> None:
 def check(path: str, connection: Database) -> None:
     """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
     version = version_of(path, connection)
-    if version != SCHEMA:
-        message = f"{path}: the index has schema version {version}, but this mlxbert supports only version {SCHEMA}"
+    if version not in _TABLES_OF:
+        known = " and ".join(map(str, _TABLES_OF))
+        message = f"{path}: the index has schema version {version}, but this mlxbert supports only {known}"
         raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _again(path))
-    check_tables(path, connection, (*TABLES, *_SHADOWS))
+    check_tables(path, connection, (*_TABLES_OF[version], *_SHADOWS))
 
 
 def version_of(path: str, connection: Database) -> int:

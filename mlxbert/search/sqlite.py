@@ -27,6 +27,7 @@ from mlxbert.search import migration, schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
 from mlxbert.search.schema import BLOCK, guarded
+from mlxbert.search.sparse_vectors import SparseCache, TokenLists
 from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
 from mlxbert.search.store import (
     FoundChunk,
@@ -94,7 +95,9 @@ class SqliteStore:
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
         self._open(about, convert=convert)
-        self._cache = VectorCache(self._connection, self.about, self.path)
+        place = self._connection, self.about, self.path
+        self._lists = TokenLists(*place) if self.about.is_sparse else None
+        self._cache = VectorCache(*place) if self._lists is None else SparseCache(*place, self._lists)
 
     @guarded
     def _open(self, about: IndexSettings | None, *, convert: bool) -> None:
@@ -145,10 +148,10 @@ class SqliteStore:
         self._connection = connect(unfinished, "rwc")
         with closing(self._connection):
             self._connection.reserve_bytes("main", CHECKSUM)
-            self._connection.execute(f"PRAGMA page_size = {_page_size(about.dimensions)}")
+            self._connection.execute(f"PRAGMA page_size = {_page_size(0 if about.is_sparse else about.dimensions)}")
             self._connection.execute("PRAGMA journal_mode = MEMORY")
             self._connection.execute("BEGIN")
-            schema.create(self._connection)
+            schema.create(self._connection, about)
             self.set_about(about)
             self._connection.execute("COMMIT")
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -206,6 +209,8 @@ class SqliteStore:
             self._execute("COMMIT")
         except BaseException:
             self._free, self._blocks = None, {}
+            if self._lists is not None:
+                self._lists.forget()
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
             self.refresh()
@@ -351,12 +356,16 @@ class SqliteStore:
         row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
         if row:
             return int(row[0])
-        stored = to_float16(self.path, vectors[hash])
         self._free = self._free or self._unused()
         number = next(self._free)
         alive, bits = self._block(number)
-        alive[number % BLOCK], bits[number % BLOCK] = 1, signs_of(stored[None])[0]
-        self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (number, hash, stored.tobytes()))
+        alive[number % BLOCK] = 1
+        if self._lists is not None:
+            data = self._lists.add(number, vectors[hash])
+        else:
+            stored = to_float16(self.path, vectors[hash])
+            bits[number % BLOCK], data = signs_of(stored[None])[0], stored.tobytes()
+        self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (number, hash, data))
         return number
 
     def _unused(self) -> Iterator[int]:
@@ -377,7 +386,7 @@ class SqliteStore:
         place = number // BLOCK
         if place not in self._blocks:
             row = self._connection.row("SELECT alive, bits, crc FROM signs WHERE block = ?", (place,))
-            width = row_bytes(self.about.dimensions)
+            width = row_bytes(0 if self.about.is_sparse else self.about.dimensions)
             alive, bits = verified(*row) if row else (bytes(BLOCK), bytes(BLOCK * width))
             rows = np.frombuffer(bits, np.uint8).reshape(BLOCK, width).copy()
             self._blocks[place] = np.frombuffer(alive, np.uint8).copy(), rows
@@ -385,6 +394,8 @@ class SqliteStore:
 
     @guarded
     def _write_blocks(self) -> None:
+        if self._lists is not None:
+            self._lists.write()
         blocks = [(place, alive.tobytes(), bits.tobytes()) for place, (alive, bits) in self._blocks.items()]
         rows = [(place, alive, bits, checksum(alive, bits)) for place, alive, bits in blocks]
         self._connection.executemany("INSERT OR REPLACE INTO signs VALUES (?, ?, ?, ?)", rows)
@@ -439,6 +450,8 @@ class SqliteStore:
         """See `IndexStore`."""
         unused = "SELECT id FROM vectors WHERE NOT EXISTS (SELECT 1 FROM windows WHERE vector = vectors.id)"
         for (number,) in self._connection.rows(unused):
+            if self._lists is not None:
+                self._lists.remove(number)
             self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
             self._block(number)[0][number % BLOCK] = 0
         self._free = None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their scores, best first
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 SCHEMA = 3  # the version of the stored data: `migration` changes older ones, and newer ones are refused
+SPARSE_SCHEMA = 4  # the version of an index with sparse vectors, which has one more table
+KINDS = ("dense", "sparse")  # of vectors
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class IndexSettings:
     Attributes:
         model: The name of the model, as the user gave it.
         hash: The fingerprint of the model (see `mlxbert.folders.fingerprint.hash_model`).
-        dimensions: The size of the model's vectors.
+        dimensions: The size of the model's vectors; of sparse ones, the size of the vocabulary.
         similarity: How vectors are compared (see `mlxbert.similarity`).
         pooling: How token vectors are combined into one vector.
         prompts: The prompts in front of a query and of a chunk.
@@ -46,6 +48,7 @@ class IndexSettings:
         updated: The time of the last update.
         unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
             yet.
+        kind: The kind of the vectors, `dense` or `sparse`.
     """
 
     model: str
@@ -65,6 +68,12 @@ class IndexSettings:
     created: str = ""
     updated: str = ""
     unrelated: tuple[float, float] | tuple[()] = ()
+    kind: str = "dense"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a vector is an array (K,) of tokens and weights (see `sparse_vectors`), not an array of floats."""
+        return self.kind == "sparse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +373,8 @@ def settings_of(values: Mapping[str, Any]) -> IndexSettings:
         raise ValueError("the stored settings are invalid")
     if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
         raise ValueError("the size of vectors or chunks is invalid")
+    if about.kind not in KINDS:
+        raise ValueError("the kind of the vectors is unknown")
     if about.unrelated and not (
         len(about.unrelated) == 2
         and all(type(number) is float and isfinite(number) for number in about.unrelated)

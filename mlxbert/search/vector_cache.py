@@ -200,7 +200,7 @@ class VectorCache:
         import numpy as np
 
         if self._signs is None:
-            width = row_bytes(self._about.dimensions)
+            width = row_bytes(0 if self._about.is_sparse else self._about.dimensions)
             rows = self._connection.rows("SELECT block, alive, bits, crc FROM signs ORDER BY block")
             blocks = len(rows)
             if [row[0] for row in rows] != [*range(blocks)]:  # blocks are never removed

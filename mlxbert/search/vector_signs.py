@@ -25,7 +25,7 @@ def signs_of(vectors: "NDArray[np.floating[Any]]") -> "NDArray[np.uint8]":
 
 
 def row_bytes(width: int) -> int:
-    """Returns the number of bytes in which `signs_of` stores a vector of `width` values."""
+    """Returns the number of bytes in which `signs_of` stores a vector of `width` values; of a sparse one, 0."""
     return -(-width // 64) * 8
 
 
