@@ -11,6 +11,7 @@ from mlxbert.nn.encoder import EncoderOutput, real_tokens
 from mlxbert.other_libraries import not_one_of
 
 # hidden (B, L, D) float32, 1 for real tokens and 0 for others (B, L, 1) float32, the encoder's output → (B, D)
+# A text of a static model may have no real token: sums, means and maxima of it are 0.
 Pooling = Callable[[mx.array, mx.array, EncoderOutput], mx.array]
 
 
@@ -20,21 +21,21 @@ def _cls(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
 
 
 def _mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)  # texts of static models may be empty
+    return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)
 
 
 def _max(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    return mx.where(real > 0, hidden, -mx.inf).max(axis=1)
+    return mx.where(real.max(axis=1) > 0, mx.where(real > 0, hidden, -mx.inf).max(axis=1), 0)
 
 
 def _mean_sqrt_len(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
-    return (hidden * real).sum(axis=1) / mx.sqrt(real.sum(axis=1))
+    return (hidden * real).sum(axis=1) / mx.sqrt(mx.maximum(real.sum(axis=1), 1))
 
 
 def _weighted_mean(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:
     """Returns a weighted mean of each text's tokens; the nth token has weight n (SGPT, arXiv:2202.08904)."""
     weights = real * mx.arange(1, hidden.shape[1] + 1, dtype=mx.float32)[None, :, None]
-    return (hidden * weights).sum(axis=1) / weights.sum(axis=1)
+    return (hidden * weights).sum(axis=1) / mx.maximum(weights.sum(axis=1), 1)
 
 
 def _last_token(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.array:

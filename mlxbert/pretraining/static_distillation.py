@@ -138,10 +138,13 @@ def distill_static(
     counts = _count_words(model, paths, text_field, encoding) if paths else Counter[str]()
     vocabulary = _vocabulary(model, counts, words)
     table, variance = _table(model, vocabulary, dimensions, on_progress)
-    table *= _weights(vocabulary, counts, rarity)[:, None]
+    stored = (table * _weights(vocabulary, counts, rarity)[:, None]).astype(dtype)
+    if lost := int((table.any(axis=1) & ~stored.any(axis=1)).sum()):
+        message = f"rarity is {rarity!r:.60}: the vectors of {lost:,} tokens become 0 in {dtype}"
+        raise ArgumentError(message, hint="use a larger number such as 1e-4, or 0 for equal weights")
     with destination.partial_folder(target, model.folder, overwrite) as partial:
         settings = {"apply_pca": dimensions, "sif_coefficient": rarity or None}
-        _write(partial, model, vocabulary, table.astype(dtype), settings, target.name)
+        _write(partial, model, vocabulary, stored, settings, target.name)
         files = destination.written_files(partial)
         result = StaticDistillation(
             folder=target, teacher=str(teacher), tokens=len(vocabulary.tokens), words=len(vocabulary.added),

@@ -52,7 +52,7 @@ class TokenLists:
         self._added: dict[int, Entries] = {}  # by the number of the vector
         self._removed: dict[int, Entries] = {}
 
-    def add(self, number: int, vector: "Entries") -> bytes:
+    def add(self, number: int, vector: Any) -> bytes:
         """Adds a vector to the lists; returns the bytes to store for the vector.
 
         Raises:
@@ -141,7 +141,7 @@ class TokenLists:
         tokens, blocks = np.divmod(np.array(keys, np.int64), _BLOCKS)
         weights = query["weight"][np.searchsorted(query["token"], tokens)].astype(np.float64)
         numbers = np.repeat(blocks * _BLOCK, sizes) + listed["vector"]
-        return np.bincount(numbers, np.repeat(weights, sizes) * listed["weight"])
+        return np.asarray(np.bincount(numbers, np.repeat(weights, sizes) * listed["weight"]), np.float64)
 
     def _rows(self, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
         query = "SELECT id, entries, crc FROM lists WHERE id >= ? AND id < ? ORDER BY id"

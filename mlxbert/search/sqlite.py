@@ -94,6 +94,7 @@ class SqliteStore:
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
+        self._lists: TokenLists | None = None
         self._open(about, convert=convert)
         place = self._connection, self.about, self.path
         self._lists = TokenLists(*place) if self.about.is_sparse else None

@@ -50,6 +50,14 @@ def test_rare_tokens_weigh_more(tmp_path: Path) -> None:
     assert np.allclose(weighted / plain, 1e-3 / (1e-3 + share / share.sum()), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("rarity", "dtype"), [(1e-300, "float32"), (1e-12, "float16")])
+def test_weights_that_leave_a_vector_of_zeros_are_refused(tmp_path: Path, rarity: float, dtype: str) -> None:
+    save(tmp_path / "teacher")
+    with pytest.raises(ArgumentError, match="rarity") as caught:
+        distill_static(tmp_path / "teacher", output=tmp_path / "out", dimensions=4, rarity=rarity, dtype=dtype)
+    assert caught.value.hint and not (tmp_path / "out").exists()
+
+
 def test_words_of_texts_become_tokens(tmp_path: Path) -> None:
     teacher = mlxbert.load(save(tmp_path / "teacher"))
     known = [word for word in teacher.tokenizer.files.tokenizer.get_vocab() if word.isalpha() and word.islower()]

@@ -60,6 +60,15 @@ def expected(folder: Path, texts: tuple[str, ...] = TEXTS) -> np.ndarray[Any, An
     return np.array(vectors)
 
 
+@pytest.mark.parametrize("pooling", ["max", "mean_sqrt_len", "weighted_mean"])
+def test_a_text_without_known_tokens_is_0_in_every_pooling(tmp_path: Path, pooling: str) -> None:
+    model = mlxbert.load(model2vec(tmp_path / "model", normalize=False))
+    empty, zebra, known = model.embed(["", "Zebra!", "cat dog"], pooling=pooling)
+    cat, dog = table()[WORDS.index("cat")], table()[WORDS.index("dog")]
+    wanted = {"max": np.maximum(cat, dog), "mean_sqrt_len": (cat + dog) / 2**0.5, "weighted_mean": (cat + 2 * dog) / 3}
+    assert not empty.any() and not zebra.any() and np.allclose(known, wanted[pooling], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_vectors_follow_the_formula_of_their_layout(name: str, tmp_path: Path) -> None:
     folder = LAYOUTS[name](tmp_path / name)

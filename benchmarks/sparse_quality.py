@@ -1,0 +1,68 @@
+"""Compares search with sparse vectors and with dense ones: the quality of the rankings, and the size of the index.
+
+Run: python benchmarks/sparse_quality.py FOLDER DENSE SPARSE [SPARSE…]
+
+FOLDER is a collection in BEIR's format, for example from `cranfield.py`. Its documents are added to an index of each
+model as records, and every query is searched for in each mode. Prints a line of JSON for each: nDCG@10 with its 95 %
+interval (bootstrap over queries), nDCG@10 minus that of the first model in the same mode, with the interval of the
+difference over the same queries, the bytes of the index per chunk, and CPU milliseconds per query, of which the model
+takes a part.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from token_quality import interval
+
+import mlxbert
+from mlxbert.data.retrieval import Retrieval, read_retrieval
+from mlxbert.search.index import Index, Mode
+from mlxbert.training.scores.retrieval_metrics import retrieval_scores
+
+METRIC, DEPTH = "ndcg@10", 100
+
+
+def scored(index: Index, data: Retrieval, mode: Mode) -> tuple[NDArray[np.float64], float]:
+    """Returns the metric of each query, and the CPU milliseconds per query."""
+    started = time.process_time()
+    ranked = {
+        query: [hit.place for hit in index.search(text, top_k=DEPTH, mode=mode)] for query, text in data.queries.items()
+    }
+    spent = 1000 * (time.process_time() - started) / len(ranked)
+    return np.asarray(retrieval_scores(ranked, data.judgements).values[METRIC], np.float64), spent
+
+
+def main() -> None:
+    """Reads the arguments and prints the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("models", nargs="+", metavar="MODEL")
+    args = parser.parse_args()
+    data = read_retrieval(args.folder)
+    reference: dict[str, NDArray[np.float64]] = {}
+    for source in args.models:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "index.db"
+            with mlxbert.open_index(path, model=source) as index:
+                index.add({"id": name, "text": text} for name, text in data.documents.items())
+            with mlxbert.open_index(path, model=source) as index:
+                stats = index.stats()
+                facts = {"model": source, "vectors": index.about.kind, "chunks": stats.chunks, "windows": stats.vectors}
+                facts["bytes_per_chunk"] = round(os.stat(path).st_size / stats.chunks)
+                for mode in get_args(Mode):
+                    values, spent = scored(index, data, mode)
+                    difference = values - reference.setdefault(mode, values)
+                    line = {**facts, "mode": mode, METRIC: round(float(values.mean()), 4), "interval": interval(values)}
+                    line |= {"difference": round(float(difference.mean()), 4), "of": interval(difference)}
+                    print(json.dumps({**line, "cpu_ms": round(spent, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
