@@ -191,7 +191,7 @@ class SparseCache(VectorCache):
         import numpy as np
 
         self._refresh()
-        scores = self._lists.scores(vector).astype(np.float32)
+        scores = self._rounded(self._lists.scores(vector))
         if mask is not None:
             scores[: len(mask.vectors)][~mask.vectors[: len(scores)]] = 0
             scores[len(mask.vectors) :] = 0
@@ -214,8 +214,14 @@ class SparseCache(VectorCache):
         weights[vector["token"]] = vector["weight"]
         rows = np.repeat(np.arange(len(found)), [*map(len, vectors)])
         entries = np.concatenate([np.empty(0, ENTRIES), *vectors])
-        scores = np.bincount(rows, weights[entries["token"]] * entries["weight"], len(found)).astype(np.float32)
-        return dict(zip(found, scores.tolist(), strict=True))
+        scores = np.bincount(rows, weights[entries["token"]] * entries["weight"], len(found))
+        return dict(zip(found, self._rounded(scores).tolist(), strict=True))
+
+    def _rounded(self, scores: "NDArray[np.float64]") -> "NDArray[np.float32]":
+        """Converts scores to float32; cosines are at most 1, although stored weights are rounded."""
+        import numpy as np
+
+        return np.minimum(scores, 1 if self._about.similarity == "cosine" else np.inf).astype(np.float32)
 
     def vectors(self, numbers: Sequence[int]) -> tuple[list[int], Any]:
         """See `VectorCache`."""

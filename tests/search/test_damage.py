@@ -14,14 +14,16 @@ from mlxbert.errors import StoreError
 from mlxbert.search.index import MODES, open_index
 from mlxbert.search.sqlite import SqliteStore
 from tests.helpers.indexes import QUERIES, build, write_files
+from tests.helpers.sparse_folder import save_splade
 from tests.helpers.tiny import save
 
 _BLOCK = 4096  # bytes of a disk that are lost together
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
-    return mlxbert.load(save(tmp_path_factory.mktemp("tiny") / "model"), task="embed")
+@pytest.fixture(scope="module", params=["dense", pytest.param("sparse", marks=pytest.mark.slow)])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> mlxbert.Model:
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    return mlxbert.load((save if request.param == "dense" else save_splade)(folder), task="embed")
 
 
 @pytest.fixture(scope="module")
