@@ -4,9 +4,9 @@ Run: python benchmarks/sparse_lists.py [--chunks 200000] [--tokens 100] [--asked
 
 An index is filled with chunks that have no text but random weights: the tokens of a chunk and of a query are drawn by
 Zipf's law from a vocabulary of 30,522, so that a query meets the longest lists. --block is the number of vectors in a
-block of a list. Prints a line of JSON: bytes per chunk of the whole index and of its lists, CPU milliseconds to find the
-nearest 50 chunks (median and 95th percentile of 100 queries), the first search of a new connection included in
-`first_ms`, and CPU milliseconds to replace one chunk.
+block of a list. Prints a line of JSON: bytes per chunk of the whole index and of its lists; CPU milliseconds to find
+the nearest 50 chunks (the first query of a new connection, then the median and the 95th percentile of 100 queries);
+and CPU milliseconds to replace one chunk.
 """
 
 import argparse
