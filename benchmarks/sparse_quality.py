@@ -1,12 +1,12 @@
 """Compares search with sparse vectors and with dense ones: the quality of the rankings, and the size of the index.
 
-Run: python benchmarks/sparse_quality.py FOLDER DENSE SPARSE [SPARSE…]
+Run: python benchmarks/sparse_quality.py FOLDER DENSE SPARSE [SPARSE…] [--every N]
 
 FOLDER is a collection in BEIR's format, for example from `cranfield.py`. Its documents are added to an index of each
 model as records, and every query is searched for in each mode. Prints a line of JSON for each: nDCG@10 with its 95 %
 interval (bootstrap over queries), nDCG@10 minus that of the first model in the same mode, with the interval of the
 difference over the same queries, the bytes of the index per chunk, and CPU milliseconds per query, of which the model
-takes a part.
+takes a part. --every N keeps each Nth document alone, and the queries that these answer.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -27,6 +28,17 @@ from mlxbert.search.index import Index, Mode
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 
 METRIC, DEPTH = "ndcg@10", 100
+
+
+def part(data: Retrieval, every: int) -> Retrieval:
+    """Returns each Nth document, with the queries that have a relevant one among them."""
+    documents = {name: data.documents[name] for name in [*data.documents][::every]}
+    judged = {
+        query: {name: grade for name, grade in grades.items() if name in documents}
+        for query, grades in data.judgements.items()
+    }
+    queries = {query: text for query, text in data.queries.items() if any(judged.get(query, {}).values())}
+    return replace(data, documents=documents, queries=queries, judgements={query: judged[query] for query in queries})
 
 
 def scored(index: Index, data: Retrieval, mode: Mode) -> tuple[NDArray[np.float64], float]:
@@ -44,8 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("--every", type=int, default=1, metavar="N")
     args = parser.parse_args()
-    data = read_retrieval(args.folder)
+    data = part(read_retrieval(args.folder), args.every)
     reference: dict[str, NDArray[np.float64]] = {}
     for source in args.models:
         with tempfile.TemporaryDirectory() as folder:
