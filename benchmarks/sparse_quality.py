@@ -27,7 +27,7 @@ from mlxbert.data.retrieval import Retrieval, read_retrieval
 from mlxbert.search.index import Index, Mode
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
 
-METRIC, DEPTH = "ndcg@10", 100
+METRIC, DEPTH = "ndcg@10", 10
 
 
 def part(data: Retrieval, every: int) -> Retrieval:

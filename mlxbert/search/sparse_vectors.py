@@ -217,7 +217,7 @@ class SparseCache(VectorCache):
         scores = np.bincount(rows, weights[entries["token"]] * entries["weight"], len(found))
         return dict(zip(found, self._rounded(scores).tolist(), strict=True))
 
-    def _rounded(self, scores: "NDArray[np.float64]") -> "NDArray[np.float32]":
+    def _rounded(self, scores: "NDArray[Any]") -> "NDArray[np.float32]":
         """Converts scores to float32; cosines are at most 1, although stored weights are rounded."""
         import numpy as np
 

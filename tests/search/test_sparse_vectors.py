@@ -161,9 +161,9 @@ def test_weights_that_cannot_be_stored_are_refused(store: SqliteStore, entry: tu
     store.check()
 
 
-def sql(command: str) -> Callable[[SqliteStore], None]:
+def sql(command: str) -> Callable[[SqliteStore], object]:
     """Changes an index by a command."""
-    return lambda store: store._connection.execute(command) and None
+    return lambda store: store._connection.execute(command)
 
 
 def rewritten(change: Callable[[Any], None]) -> Callable[[SqliteStore], None]:
@@ -202,7 +202,7 @@ def elsewhere(entries: Any) -> None:
         (rewritten(elsewhere), False),
     ],
 )
-def test_a_damaged_list_is_noticed(tmp_path: Path, damage: Callable[[SqliteStore], None], is_met: bool) -> None:
+def test_a_damaged_list_is_noticed(tmp_path: Path, damage: Callable[[SqliteStore], object], is_met: bool) -> None:
     store = SqliteStore(tmp_path / "index.db", ABOUT)
     put(store, "/docs/a", "text 1", "text 2")
     store.check()
@@ -258,7 +258,7 @@ def test_a_query_without_weights_is_an_error_unless_words_are_searched(tmp_path:
         assert index.search("mat", mode="vectors")[0].place == "1" == index.search("dog", mode="words")[0].place
         for mode in ("vectors", "hybrid"):
             with pytest.raises(InputError, match="weight") as caught:
-                index.search("dog", mode=mode)  # type: ignore[arg-type]
+                index.search("dog", mode=mode)
             assert caught.value.hint
 
 
