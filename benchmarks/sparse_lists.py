@@ -26,7 +26,7 @@ from mlxbert.search.sparse_vectors import ENTRIES
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import IndexSettings, StoredChunk, StoredDocument, StoredFile
 
-WIDTH, NEAREST, QUERIES, TOGETHER = 30_522, 50, 100, 2_000
+WIDTH, NEAREST, QUERIES, TOGETHER = 30_522, 50, 100, 4_096
 ABOUT = IndexSettings("random", "", WIDTH, "dot", "max", ("", ""), 256, True, unrelated=(0.0, 1.0), kind="sparse")
 
 
