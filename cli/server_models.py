@@ -1,18 +1,13 @@
 """Lets commands use a model on a server that `mlxbert serve` started, instead of loading a model."""
 
 import base64
-import http.client
 import json
-import os
-import ssl
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from mlxbert.errors import ArgumentError, InputError, MissingHeadError, MlxbertError
+from mlxbert.http_client import KEY_HINT, SURROGATE, HttpClient
 from mlxbert.labels.labels import Labels
 from mlxbert.readers.stream import windows
 from mlxbert.results.result import Failure
@@ -25,18 +20,8 @@ from mlxbert.weights.model_source import BUILTIN
 if TYPE_CHECKING:
     from mlxbert.text.usage import Usage
 
-KEY = "MLXBERT_API_KEY"
 _WINDOW = 512  # the maximum number of items in a request
-_MAX_TRIES, _MAX_WAIT = 5, 30.0  # requests to a busy server; seconds between two of them
-_TIMEOUT = 600.0  # seconds
 _ADDRESS_HINT = "use the address that `mlxbert serve` prints"
-_UNTRUSTED = (18, 19, 20, 21)  # OpenSSL's X509_V_ERR_…: self-signed, or signed by an unknown authority
-_CERTIFICATES: Mapping[int, str] = {  # hints
-    **dict.fromkeys(_UNTRUSTED, "set SSL_CERT_FILE=FILE to trust the certificates in a file"),
-    **dict.fromkeys((9, 10), "check this machine's clock; if the time is right, the server needs a new certificate"),
-    **dict.fromkeys((62, 64), "use an address that the certificate is valid for"),  # another name, another IP address
-}
-_SURROGATE = "contains half of a surrogate pair, which is not a character"
 _ENTRIES: Mapping[str, TaskEntry] = {**CATALOGUE, SIMILARITY.name: SIMILARITY}
 
 
@@ -45,38 +30,15 @@ class _ServerLimitError(InputError):
 
 
 class Server:
-    """A client that has one connection to a server.
+    """A client of a server that `mlxbert serve` started.
 
     Args:
         url: The address of the server. It may have a path, which is put before the paths of the routes.
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            parts, host, port = urlsplit(""), None, None
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise ArgumentError(
-                f"server is {url!r:.100}, expected an address such as http://127.0.0.1:8484", hint=_ADDRESS_HINT
-            )
-        if parts.username is not None:
-            raise ArgumentError(
-                "server contains a user name or a password, expected only an address",
-                hint=f"set {KEY} to the server's key",
-            )
-        self.url, self._path = url.rstrip("/"), parts.path.rstrip("/")
-        self._connection = (
-            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=_trusted())
-            if parts.scheme == "https"
-            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
-        )
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if key := os.environ.get(KEY, "").strip():
-            if not key.isascii() or not key.isprintable():
-                raise ArgumentError(f"{KEY} contains characters that are not allowed in a key")
-            self._headers["Authorization"] = f"Bearer {key}"
+        self._client = HttpClient(url, _ADDRESS_HINT)
+        self.url = self._client.url
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Sends a request and returns the answer; retries while the server is busy.
@@ -85,15 +47,7 @@ class Server:
             path: The path of the route.
             body: The body of a POST request; `None` for a GET request.
         """
-        try:
-            data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ArgumentError(f"an option {_SURROGATE}") from None
-        for attempt in range(1, _MAX_TRIES + 1):
-            status, wait, content = self._exchange(path, data)
-            if status not in (429, 503) or attempt == _MAX_TRIES:
-                break
-            time.sleep(min(float(wait) if wait.isdecimal() else attempt, _MAX_WAIT))
+        status, content = self._client.send(path, body)
         try:
             reply = json.loads(content)
         except ValueError:
@@ -102,33 +56,10 @@ class Server:
             return reply
         raise self._error(status, reply if isinstance(reply, dict) else {})
 
-    def _exchange(self, path: str, data: bytes | None) -> tuple[int, str, bytes]:
-        """Sends a request; returns the status of the answer, its `Retry-After` header, and its body."""
-        method = "GET" if data is None else "POST"
-        for reused in (self._connection.sock is not None, False):
-            try:
-                self._connection.request(method, self._path + path, data, self._headers)
-                answer = self._connection.getresponse()
-                return answer.status, answer.headers.get("Retry-After", ""), answer.read()
-            except (OSError, http.client.HTTPException) as problem:
-                self._connection.close()
-                if reused and isinstance(problem, ConnectionError):  # closed while it was idle
-                    continue
-                if isinstance(problem, ssl.SSLCertVerificationError):
-                    raise self._distrust(problem) from None
-                reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-                raise MlxbertError(f"{self.url}: the server cannot be reached ({reason})", hint=_ADDRESS_HINT) from None
-        raise AssertionError
-
-    def _distrust(self, problem: ssl.SSLCertVerificationError) -> MlxbertError:
-        reason, hint = problem.verify_message.rstrip("."), _CERTIFICATES.get(problem.verify_code)
-        kind = "not trusted" if problem.verify_code in _UNTRUSTED else "not valid"
-        return MlxbertError(f"{self.url}: the server's certificate is {kind} ({reason})", hint=hint)
-
     def _error(self, status: int, reply: Mapping[str, Any]) -> MlxbertError:
         message, hint = reply.get("error"), reply.get("hint")
         if status in (401, 403):
-            return MlxbertError(f"{self.url}: the server refuses the key", hint=f"set {KEY} to the server's key")
+            return MlxbertError(f"{self.url}: the server refuses the key", hint=KEY_HINT)
         if not isinstance(message, str) or "kind" not in reply:
             return _foreign(self.url, f"status {status}")
         kinds = {
@@ -256,31 +187,6 @@ class RemoteModel:
             raise _foreign(self._server.url, "unexpected results") from None
 
 
-def _trusted() -> ssl.SSLContext:
-    """Returns a TLS context that trusts the certificates that Python finds.
-
-    If it finds none, as in python.org's Python for Mac, the context trusts the certificates of certifi.
-    """
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])  # this and the next setting are those of http.client's own contexts
-    if context.post_handshake_auth is not None:
-        context.post_handshake_auth = True
-    if not _has_certificates(ssl.get_default_verify_paths()):
-        with suppress(ImportError):
-            import certifi
-
-            context.load_verify_locations(certifi.where())
-    return context
-
-
-def _has_certificates(paths: ssl.DefaultVerifyPaths) -> bool:
-    if paths.cafile is not None:
-        return True
-    with suppress(OSError):
-        return bool(paths.capath and os.listdir(paths.capath))
-    return True  # OpenSSL can open files even in a folder that cannot be listed
-
-
 def _foreign(url: str, what: str) -> MlxbertError:
     return MlxbertError(
         f"{url}: the server answers with {what}, unlike a server of mlxbert {__version__}",
@@ -295,7 +201,7 @@ def _checked(record: Any) -> Any:
             if not isinstance(text, InputError):
                 text.encode()
     except UnicodeEncodeError:
-        return InputError(f"the text {_SURROGATE}")
+        return InputError(f"the text {SURROGATE}")
     return record
 
 

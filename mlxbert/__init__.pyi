@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxbert.against.verify_vectors import verify_vectors as verify_vectors
 from mlxbert.errors import (
     ArgumentError as ArgumentError,
     BusyError as BusyError,
@@ -81,6 +82,14 @@ from mlxbert.results.tokens import (
     ReplacedToken as ReplacedToken,
     Token as Token,
     Tokens as Tokens,
+)
+from mlxbert.results.vector_verification import (
+    CosineRange as CosineRange,
+    Cosines as Cosines,
+    DifferingText as DifferingText,
+    VectorCause as VectorCause,
+    VectorFacts as VectorFacts,
+    VectorVerification as VectorVerification,
 )
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index
 from mlxbert.serve.engine.engine import Engine as Engine

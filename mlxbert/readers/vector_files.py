@@ -48,7 +48,7 @@ def read_vectors(path: Path) -> StoredVectors:
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
         raise ArgumentError(f"{path}: the extension is {path.suffix!r}, expected one of {', '.join(_ENDINGS)}")
-    with _reading(path):
+    with reading_vectors(path):
         check_regular(path, os.stat(path).st_mode)
         rows, about = _open(path, ending)
     return StoredVectors(_checked_rows(path, rows), about, ending in _RECORDS)
@@ -56,16 +56,18 @@ def read_vectors(path: Path) -> StoredVectors:
 
 def read_texts(path: Path) -> list[str]:
     """Returns the texts that an SQLite file stores with their vectors, in order; a missing text is empty."""
-    with _reading(path), closing(_connect(path)) as database:
+    with reading_vectors(path), closing(connect_read_only(path)) as database:
         return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Opens an SQLite file that is not changed."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading_vectors(path: Path) -> Iterator[None]:
+    """Within this context, errors of a file of vectors become InputErrors."""
     try:
         yield
     except (OSError, EOFError, ValueError, TypeError, LookupError, ImportError, sqlite3.Error) as problem:
@@ -75,7 +77,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputError"]:
-    with _reading(path):
+    with reading_vectors(path):
         yield from map(_checked, rows)
 
 
@@ -97,7 +99,7 @@ def _open(path: Path, ending: str) -> tuple[Iterable[Any], Mapping[str, str]]:
 
             about = pq.read_schema(path).metadata or {}
         return _records(path), {name.decode(): value.decode() for name, value in about.items()}
-    database = _connect(path)
+    database = connect_read_only(path)
     metadata = dict(database.execute("SELECT name, value FROM about"))
     dtype = np.dtype("<f4" if json.loads(metadata["options"])["output_dtype"] == "float32" else "|i1")
     # In the order of writing; ORDER BY rowid could hit a kept column with that name.

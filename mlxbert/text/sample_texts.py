@@ -1,6 +1,7 @@
-"""Short texts on many subjects, on which `convert` measures the inputs of layers, and zero-shot classification labels.
+"""Short texts on many subjects: `convert` measures the inputs of layers on them, zero-shot classification its labels.
 
-They are not the texts on which models are compared (see `mlxbert.folders.compare.fixed_texts`).
+They are also a part of the texts on which a server's vectors are checked. They are not the texts on which models are
+compared (see `mlxbert.folders.compare.fixed_texts`).
 """
 
 from collections.abc import Iterator
@@ -198,6 +199,11 @@ def sample() -> list[str]:
 def english() -> tuple[str, ...]:
     """Returns about 100 English sentences on as many subjects."""
     return _SENTENCES
+
+
+def languages() -> tuple[str, ...]:
+    """Returns about 20 sentences in other languages."""
+    return _LANGUAGES
 
 
 def _combined() -> Iterator[str]:

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from mlxbert.cli import server_models
 from mlxbert.errors import MlxbertError
+from mlxbert.http_client import HttpClient
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.access_log import Log
 from mlxbert.serve.engine.serving_options import ServeOptions
@@ -43,14 +44,14 @@ def connect(
 ) -> None:
     """Has requests go to an application without a socket, or be answered by a function."""
 
-    def exchange(server: server_models.Server, path: str, sent: bytes | None) -> tuple[int, str, bytes]:
+    def exchange(server: HttpClient, path: str, sent: bytes | None) -> tuple[int, str, bytes]:
         headers(server._headers)
         if (planted := answer()) is not None:
             return planted
         found = client.request("GET" if sent is None else "POST", path, content=sent, headers=server._headers)
         return found.status_code, found.headers.get("Retry-After", ""), found.content
 
-    monkeypatch.setattr(server_models.Server, "_exchange", exchange)
+    monkeypatch.setattr(HttpClient, "_exchange", exchange)
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +202,7 @@ def test_more_than_a_server_takes_is_asked_for_in_parts(folders: dict[str, Path]
 
 def test_a_busy_server_is_asked_again(client: TestClient, monkeypatch: Any) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("mlxbert.cli.server_models.time.sleep", waited.append)
+    monkeypatch.setattr("mlxbert.http_client.time.sleep", waited.append)
     answers = iter([(429, "3", b"{}"), (503, "", b"no JSON")])
     connect(monkeypatch, client, lambda: next(answers, None))
     assert call("embed", "cat", "--server", URL).status == 0

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from mlxbert.cli.server_models import Server, _trusted
+from mlxbert.cli.server_models import Server
 from mlxbert.errors import MlxbertError
+from mlxbert.http_client import _trusted
 from tests.helpers.certificate import save_certificate
 from tests.helpers.fake_hub import QuietServer
 from tests.helpers.program import call, environment, process
@@ -88,8 +89,8 @@ def test_results_come_while_texts_are_written(url: str) -> None:
 def test_a_connection_that_was_closed_while_idle_is_opened_again(url: str) -> None:
     server = Server(url)
     server.ask("/api/status")
-    assert server._connection.sock is not None
-    server._connection.sock.shutdown(socket.SHUT_RDWR)
+    assert server._client._connection.sock is not None
+    server._client._connection.sock.shutdown(socket.SHUT_RDWR)
     time.sleep(0.05)
     assert server.ask("/api/status")["ready"]
 

@@ -1,0 +1,1 @@
+"""Checks vectors that another program computed, and finds out why they differ (see `verify_vectors`)."""

@@ -1,0 +1,291 @@
+"""Ways to compute the vector of a text: how its tokens are chosen, and what becomes of the hidden states.
+
+Shapes: N texts, B batch, L length, D hidden size, W size of a vector.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer as Plain
+
+from mlxbert.machine.device import mx
+from mlxbert.model import Model
+from mlxbert.nn.embedder import Embedder, Normalize
+from mlxbert.nn.encoder import Batch, EncoderOutput
+from mlxbert.tasks.task import evaluation_mode
+from mlxbert.text.encoding import Encoding, Pieces
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+POOLER, LAST = "pooler", -1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the input of the model is made from a text.
+
+    Attributes:
+        limit: The maximum number of tokens, special tokens included; `None` for the embedding model's own limit.
+        part: The part of a longer text that is used: its `start` or `end`; all of it, in `windows` whose vectors are
+            averaged; or the start without the special token at the end, `unclosed`.
+        prompt: The name and the text of the prompt; the name is `None` for a prompt that the model does not have.
+        case: `as_is`; `lower` lowercases texts first; `kept` leaves out the lowercasing of the tokenizer.
+        special: Whether special tokens are added.
+        padded: To how many tokens inputs are padded with tokens that are attended to; 0 for no such padding, and a
+            negative number -n for the longest of each n texts in order.
+    """
+
+    limit: int | None = None
+    part: str = "start"
+    prompt: tuple[str | None, str] = (None, "")
+    case: str = "as_is"
+    special: bool = True
+    padded: int = 0
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """What becomes of the hidden states.
+
+    Attributes:
+        pooling: A pooling such as `mean` or `cls+max`, or `pooler` for the pooler of BERT.
+        layer: The number of the layer whose hidden states are pooled, 0 for the embeddings; -1 for the last one.
+        later: Whether the layers after the pooling follow.
+        padding: Whether padding tokens that are attended to are also pooled.
+    """
+
+    pooling: str
+    layer: int = LAST
+    later: bool = True
+    padding: bool = False
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the model.
+
+    Attributes:
+        encoding: The tokens, including padding that is attended to.
+        real: The number of tokens without this padding.
+    """
+
+    encoding: Encoding
+    real: int
+
+
+@dataclass
+class RecipeRunner:
+    """Computes vectors of texts by any reading; remembers tokens and vectors.
+
+    Vectors are not normalized, and not shortened.
+
+    Args:
+        model: The model.
+        texts: The texts.
+
+    Attributes:
+        tried: The distinct combinations of a reading and a pooling that were computed.
+    """
+
+    model: Model
+    texts: Sequence[str]
+    tried: set[tuple[Reading, Pooled]] = field(default_factory=set)
+    _tokens: dict[tuple[str, str, int], Pieces] = field(default_factory=dict)
+    _vectors: dict[Pooled, dict[tuple[object, ...], "Vectors"]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokenizer = self.model.embed_tokenizer
+        template = [special for special, _ in self.tokenizer.templates[0]]
+        place = template.index(None)
+        self._before = [special for special in template[:place] if special is not None]
+        self._after = [special for special in template[place:] if special is not None]
+        self.most = self.model.config.max_length
+        self.limit = self.tokenizer.max_length
+        self._embedder = cache(self._make_embedder)
+        self.has_later_layers = any(not isinstance(layer, Normalize) for layer in self.model.embedder.layers)
+        self._kept = kept_case(self.tokenizer.files.tokenizer)
+
+    def pieces(self, number: int, reading: Reading) -> Pieces:
+        """Returns all tokens of a text with its prompt, without special tokens."""
+        key = (reading.prompt[1], reading.case, number)
+        if key not in self._tokens:
+            text = reading.prompt[1] + self.texts[number]
+            if reading.case == "kept" and self._kept is not None:
+                ids = self._kept.encode(text, add_special_tokens=False).ids
+                pieces = Pieces(ids, [(0, 0)] * len(ids), [None] * len(ids))
+            else:
+                pieces = self.tokenizer.split(text.lower() if reading.case == "lower" else text)
+            self._tokens[key] = pieces
+        return self._tokens[key]
+
+    def length(self, number: int, reading: Reading) -> int:
+        """Returns the number of tokens of a text, special tokens included, without any limit."""
+        return len(self.pieces(number, reading)) + reading.special * (len(self._before) + len(self._after))
+
+    def has_kept_case(self) -> bool:
+        """Whether the tokenizer lowercases texts."""
+        return self._kept is not None
+
+    def width(self, pooled: Pooled) -> int:
+        """Returns the size of the vectors of a pooling."""
+        if pooled.later and self.has_later_layers:
+            return self._embedder(self.model.embedder.config.poolings[0], True).size
+        return self.model.config.hidden_size * len(pooled.pooling.split("+"))
+
+    def vectors(self, reading: Reading, pooled: Sequence[Pooled], numbers: Sequence[int]) -> list["Vectors"]:
+        """Returns the vectors of some texts by several poolings, each (N, W)."""
+        import numpy as np
+
+        self.tried |= {(reading, each) for each in pooled}
+        inputs = {number: self._inputs(reading, number) for number in numbers}
+        keys = {number: self._key(reading, each) for number, each in inputs.items()}
+        known = [self._vectors.setdefault(each, {}) for each in pooled]
+        missing = {
+            key: inputs[number] for number, key in keys.items() if not all(key in found for found in known)
+        }  # texts with equal inputs are computed once
+        for key, rows in zip(missing, self._compute(reading, pooled, [*missing.values()]), strict=True):
+            for found, row in zip(known, rows, strict=True):
+                found[key] = row
+        return [np.stack([found[keys[number]] for number in numbers]) for found in known]
+
+    def inputs(self, reading: Reading) -> tuple[object, ...]:
+        """Returns all inputs of a reading, to tell whether two readings differ on these texts."""
+        return tuple(self._key(reading, self._inputs(reading, number)) for number in range(len(self.texts)))
+
+    def _key(self, reading: Reading, inputs: Sequence["Input"]) -> tuple[object, ...]:
+        """Returns what the vectors of a text depend on, besides the pooling."""
+        return (reading.prompt, *((*each.encoding.ids, each.real) for each in inputs))
+
+    def _compute(
+        self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence["Input"]]
+    ) -> list[list["Vectors"]]:
+        """Returns for each text, given by its windows, its vector by each pooling."""
+        import numpy as np
+
+        from mlxbert.tasks.runner import run_batches
+
+        inputs = [each for text in windows for each in text]
+        model = self.model.for_prompt(*reading.prompt)
+        skip = len(self._before) * reading.special + len(self.tokenizer.split(reading.prompt[1]))
+
+        def forward(batch: Batch, group: list[int]) -> list[mx.array]:
+            model.require("embed")
+            with evaluation_mode(model.network):
+                lengths = [inputs[number].real for number in group] + [1] * (len(batch.input_ids) - len(group))
+                return self._pool(model, batch, mx.array(lengths), pooled, skip if reading.prompt[1] else 0)
+
+        def read(arrays: Any, group: list[int]) -> list[list["Vectors"]]:
+            columns = [np.array(array) for array in arrays]
+            return [[column[row] for column in columns] for row in range(len(group))]
+
+        rows = iter(list(run_batches([each.encoding for each in inputs], forward, read, model.config, None)))
+        return [_mean([next(rows) for _ in text], [each.real for each in text]) for text in windows]
+
+    def _pool(
+        self, model: Model, batch: Batch, lengths: mx.array, pooled: Sequence[Pooled], skip: int
+    ) -> list[mx.array]:
+        output = model.network.encoder(
+            batch.input_ids, batch.attention_mask, batch.token_type_ids,
+            output_hidden_states=any(each.layer != LAST for each in pooled),
+            output_attentions=any("attention" in each.pooling for each in pooled),
+        )  # fmt: skip
+        real = mx.arange(batch.input_ids.shape[1])[None] < lengths[:, None]
+
+        def one(each: Pooled) -> mx.array:
+            if each.pooling == POOLER:
+                assert output.pooler_output is not None
+                return output.pooler_output.astype(mx.float32)
+            shown = output if each.layer == LAST else replace(output, last_hidden_state=_layer(output, each.layer))
+            return self._embedder(each.pooling, each.later)(shown, batch.attention_mask if each.padding else real, skip)
+
+        return [one(each) for each in pooled]
+
+    def _make_embedder(self, pooling: str, later: bool) -> Embedder:
+        embedder = self.model.embedder.variant(pooling=pooling if later else None, normalize=False)
+        config = replace(embedder.config, dimensions=None)
+        if later:
+            return Embedder(config, embedder.width, embedder.layers)
+        return Embedder(config, embedder.width).variant(pooling=pooling)
+
+    def _inputs(self, reading: Reading, number: int) -> list["Input"]:
+        """Returns the inputs for a text: one, or its windows."""
+        encodings = self._encodings(reading, number)
+        if not reading.padded:
+            return [Input(encoding, len(encoding)) for encoding in encodings]
+        length, pad = self.padded_length(reading, number), self.model.config.pad_token_id
+        return [Input(self._plain([*each.ids, *[pad] * max(length - len(each), 0)]), len(each)) for each in encodings]
+
+    def _encodings(self, reading: Reading, number: int) -> list[Encoding]:
+        pieces = self.pieces(number, reading)
+        if (reading.limit, reading.part, reading.special, reading.case) == (None, "start", True, "as_is"):
+            return [self.tokenizer.encode(reading.prompt[1] + self.texts[number], overflow="truncate")]
+        limit = min(reading.limit or self.limit, self.most)
+        if reading.part == "unclosed":
+            return [self._plain([*self._before, *pieces.ids, *self._after][:limit])]
+        room = max(limit - (len(self._before) + len(self._after)) * reading.special, 1)
+        starts = {
+            "start": [0], "end": [max(len(pieces) - room, 0)], "windows": [*range(0, max(len(pieces), 1), room)],
+        }[reading.part]  # fmt: skip
+        slices = [pieces.slice(start, start + room) for start in starts]
+        if reading.special:
+            return [self.tokenizer.assemble([part], truncated=len(part) < len(pieces)) for part in slices]
+        return [self._plain(part.ids or [*self._before, *self._after]) for part in slices]
+
+    def padded_length(self, reading: Reading, number: int) -> int:
+        """Returns the length to which the input of a text is padded."""
+        limit = min(reading.limit or self.limit, self.most)
+        if reading.padded > 0:
+            return min(reading.padded, limit)
+        size = -reading.padded
+        first = number // size * size
+        together = range(first, min(first + size, len(self.texts)))
+        return min(max(self.length(other, reading) for other in together), limit)
+
+    def _plain(self, ids: list[int]) -> Encoding:
+        """Returns an input of tokens in segment 0."""
+        segment = self.tokenizer.templates[0][0][1]
+        return Encoding(ids, [segment] * len(ids), [(0, 0)] * len(ids), [], [], [], False)
+
+
+def _layer(output: EncoderOutput, layer: int) -> mx.array:
+    assert output.hidden_states is not None
+    return output.hidden_states[layer]
+
+
+def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int]) -> list["Vectors"]:
+    """Returns the mean of the vectors of windows, weighted by their tokens, for each pooling."""
+    import numpy as np
+
+    if len(rows) == 1:
+        return list(rows[0])
+    return [np.average(np.stack(column), axis=0, weights=lengths) for column in zip(*rows, strict=True)]
+
+
+def kept_case(tokenizer: Plain) -> Plain | None:
+    """Returns a copy of a tokenizer that does not lowercase texts; `None` if it does not lowercase them anyway."""
+    settings = json.loads(tokenizer.to_str())
+    changed = _without_lowercasing(settings.get("normalizer"))
+    if changed == settings.get("normalizer"):
+        return None
+    copied = Plain.from_str(json.dumps(settings | {"normalizer": changed}))
+    copied.no_truncation()
+    copied.no_padding()
+    return copied
+
+
+def _without_lowercasing(normalizer: Any) -> Any:
+    if not isinstance(normalizer, Mapping):
+        return normalizer
+    if normalizer.get("type") == "Lowercase":
+        return {"type": "Sequence", "normalizers": []}
+    changed = {**normalizer}
+    if "normalizers" in changed:
+        changed["normalizers"] = [_without_lowercasing(each) for each in changed["normalizers"]]
+    return changed | {"lowercase": False} if changed.get("lowercase") else changed
