@@ -1,0 +1,170 @@
+"""`verify_vectors` with a server: the planted faults, and servers that answer with something else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import MlxbertError
+from mlxbert.model import Model
+from tests.helpers.embedding_server import Embedder, embedding_server
+from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
+
+pytestmark = pytest.mark.slow  # a server
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return mlxbert.load(save_embedder(tmp_path_factory.mktemp("against") / "model"))
+
+
+def faulty(model: Model, fault: str = "same") -> Embedder:
+    """A server with a planted fault, which knows only the texts of the tests."""
+    rows = dict(zip(TEXTS, FAULTS[fault][1](model).tolist(), strict=True))
+    return Embedder(lambda texts: [rows.get(text, [1] * 24) for text in texts])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_server_is_named(fault: str, model: Model) -> None:
+    with embedding_server(faulty(model, fault)) as url:
+        result = mlxbert.verify_vectors(model, url, TEXTS)
+    assert tuple(cause.kind for cause in result.causes) == FAULTS[fault][0]
+    assert result.agrees == (not FAULTS[fault][0])
+
+
+@pytest.mark.parametrize(
+    ("path", "routes"),
+    [
+        ("", ("/v1/embeddings",)), ("/", ("/embed",)), ("/v1", ("/v1/embeddings",)), ("/embed", ("/embed",)),
+        ("/v1/embeddings", ("/v1/embeddings",)), ("/base", ("/base/v1/embeddings",)),
+    ],
+)  # fmt: skip
+def test_an_address_or_one_of_its_routes(path: str, routes: tuple[str, ...], model: Model) -> None:
+    embedder = faulty(model)
+    embedder.routes = routes
+    with embedding_server(embedder) as url:
+        result = mlxbert.verify_vectors(model, url + path, TEXTS)
+    assert result.agrees and result.against == url + routes[0]
+
+
+def test_the_usual_texts_show_all_causes_of_a_limit_and_of_lowercasing(model: Model) -> None:
+    with embedding_server(Embedder(lambda texts: vectors(model, texts).tolist())) as url:
+        result = mlxbert.verify_vectors(model, url)
+    assert result.agrees and result.texts > 50 and result.notes == ()
+
+
+def test_a_text_that_a_server_refuses_is_counted(model: Model) -> None:
+    embedder = faulty(model)
+    embedder.longest = 80
+    refused = sum(len(text) > 80 for text in TEXTS)
+    with embedding_server(embedder) as url:
+        result = mlxbert.verify_vectors(model, url, TEXTS)
+    assert refused and result.agrees and result.texts == len(TEXTS) - refused
+    assert f"{refused} texts" in result.notes[0] and "the text is too long" in result.notes[0]
+
+
+def test_a_key_is_sent_and_never_shown(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = faulty(model)
+    embedder.key = "secret"
+    with embedding_server(embedder) as url:
+        with pytest.raises(MlxbertError, match="refuses the key") as caught:
+            mlxbert.verify_vectors(model, url, TEXTS)
+        assert "MLXBERT_API_KEY" in str(caught.value.hint)
+        monkeypatch.setenv("MLXBERT_API_KEY", "wrong")
+        with pytest.raises(MlxbertError) as caught:
+            mlxbert.verify_vectors(model, url, TEXTS)
+        assert "wrong" not in caught.value.message + str(caught.value.hint)
+        monkeypatch.setenv("MLXBERT_API_KEY", "secret")
+        assert mlxbert.verify_vectors(model, url, TEXTS)
+    assert embedder.keys[-1] == "Bearer secret"
+
+
+def fails(model: Model, embedder: Embedder, *parts: str, path: str = "") -> None:
+    """Asserts that the check fails with an error that has a hint."""
+    with embedding_server(embedder) as url, pytest.raises(MlxbertError) as caught:
+        mlxbert.verify_vectors(model, url + path, TEXTS)
+    assert all(part in caught.value.message for part in parts), caught.value.message
+    assert caught.value.hint
+
+
+def rows(value: Any) -> Embedder:
+    return Embedder(lambda texts: value(texts))
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (lambda texts: [[1.0] * 24] * (len(texts) - (len(texts) > 1)), "31 vectors for"),
+        (lambda texts: [[float("nan")] * 24 for _ in texts], "not finite"),
+        (lambda texts: [[None] * 24 for _ in texts], "not finite"),
+        (lambda texts: [[0.0] * 24 for _ in texts], "all zeros"),
+        (lambda texts: [[1.0] * (24 - (len(text) > 20)) for text in texts], "23 to 24 values"),
+        (lambda texts: [[1.0] * 1536 for _ in texts], "1,536 values"),
+        (lambda texts: [["a"] * 24 for _ in texts], "expected JSON with vectors"),
+        (lambda texts: [[[1.0] * 24] * 3 for _ in texts], "expected JSON with vectors"),
+        (lambda texts: {"object": "list"}, "expected JSON with vectors"),
+        (lambda texts: "hello", "expected JSON with vectors"),
+    ],
+)
+def test_hostile_vectors(value: Any, part: str, model: Model) -> None:
+    def longer(texts: Sequence[str]) -> Any:
+        return value(texts)
+
+    if part == "31 vectors for":
+        part = f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"
+    fails(model, Embedder(longer), part)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"content": b"<!DOCTYPE html><html><body>hi</body></html>"}, "a web page"),
+        ({"content": b""}, "expected JSON with vectors"),
+        ({"content": b"[" * 100_000}, "expected JSON with vectors"),
+        ({"routes": ()}, "has no /v1/embeddings and no /embed"),
+        ({"status": 301, "content": b""}, "status 301"),
+        ({"status": 500, "content": b'{"error": "out of memory"}'}, "status 500: out of memory"),
+        ({"status": 400, "content": b'{"error": {"message": "no such model"}}'}, "status 400: no such model"),
+    ],
+)
+def test_hostile_servers(change: dict[str, Any], part: str, model: Model) -> None:
+    fails(model, Embedder(lambda texts: [], **change), part)
+
+
+def test_an_address_where_nothing_listens_and_an_impossible_one(model: Model) -> None:
+    for url, part in (("http://127.0.0.1:9", "cannot be reached"), ("http://", "expected an address")):
+        with pytest.raises(MlxbertError, match=part) as caught:
+            mlxbert.verify_vectors(model, url, TEXTS)
+        assert caught.value.hint
+
+
+def test_a_server_with_several_models_needs_a_name(model: Model) -> None:
+    class Several(Embedder):
+        def answer(self, path: str, sent: Any, key: str | None) -> tuple[int, bytes]:
+            if path == "/v1/models":
+                return 200, b'{"data": [{"id": "a"}, {"id": "b"}]}'
+            if sent["model"] != "b":
+                return 404, b'{"error": {"message": "no such model"}}'
+            return super().answer(path, sent, key)
+
+    embedder = Several(faulty(model).vectors)
+    with embedding_server(embedder) as url:
+        with pytest.raises(MlxbertError, match="a, b") as caught:
+            mlxbert.verify_vectors(model, url, TEXTS)
+        assert "server_model='a'" in str(caught.value.hint)
+        assert mlxbert.verify_vectors(model, url, TEXTS, server_model="b")
+
+
+def test_base64_and_vectors_without_an_index(model: Model) -> None:
+    import base64
+
+    good = faulty(model).vectors
+    encoded = Embedder(
+        lambda texts: {
+            "data": [{"embedding": base64.b64encode(np.array(row, "<f4").tobytes()).decode()} for row in good(texts)]
+        }
+    )
+    with embedding_server(encoded) as url:
+        assert mlxbert.verify_vectors(model, url, TEXTS)

@@ -1,0 +1,89 @@
+"""A loopback server with OpenAI's and TEI's routes that answers with any vectors."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.helpers.fake_hub import QuietServer
+
+
+@dataclass
+class Embedder:
+    """What the server answers with.
+
+    Attributes:
+        vectors: Returns the vectors of texts; what it returns in place of a list is sent as it is.
+        routes: The paths that the server has.
+        status: The status of its answers.
+        key: The key that it asks for.
+        content: What it sends instead of vectors.
+        keys: The keys that clients sent.
+        longest: The maximum number of characters of a text; the server refuses a request with a longer one.
+    """
+
+    vectors: Callable[[Sequence[str]], Any]
+    routes: tuple[str, ...] = ("/v1/embeddings", "/v1/models")
+    status: int = 200
+    key: str | None = None
+    content: bytes | None = None
+    longest: int = 10**9
+    keys: list[str | None] = field(default_factory=list)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def answer(self, path: str, sent: Any, key: str | None) -> tuple[int, bytes]:
+        """Returns the status and the body of an answer."""
+        self.keys.append(key)
+        self.asked.append((path, sent))
+        if self.key is not None and key != f"Bearer {self.key}":
+            return 401, b'{"error": {"message": "wrong key"}}'
+        if path not in self.routes:
+            return 404, b"not found"
+        if self.content is not None or self.status != 200:
+            return self.status, self.content or b""
+        if path == "/v1/models":
+            return 200, b'{"data": [{"id": "theirs"}]}'
+        texts = sent["inputs"] if path == "/embed" else sent["input"]
+        if max(map(len, texts)) > self.longest:
+            return 413, b'{"error": "the text is too long"}'
+        rows = self.vectors(texts)
+        if path == "/v1/embeddings" and isinstance(rows, list):
+            rows = {"data": [{"index": n, "embedding": row} for n, row in reversed([*enumerate(rows)])]}
+        return 200, json.dumps(rows).encode()
+
+
+@contextmanager
+def embedding_server(embedder: Embedder) -> Iterator[str]:
+    """Runs a server on a free port; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(None)
+
+        def do_POST(self) -> None:
+            self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+        def _answer(self, sent: Any) -> None:
+            status, content = embedder.answer(self.path, sent, self.headers.get("Authorization"))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = QuietServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
