@@ -1,5 +1,6 @@
 """`mlxbert verify`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from mlxbert.cli.shared_options import ComputingOptions, InputOptions, Offline, 
 from mlxbert.cli.views import progress, vector_verification as vector_views, verify as views
 from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import TOLERANCE, Device, Option
+from mlxbert.readers.vector_files import ARRAYS
 
 if TYPE_CHECKING:
     from mlxbert.results.vector_verification import VectorVerification
@@ -86,6 +88,10 @@ def _check_vectors(
             if record.problem is not None:
                 raise record.located(record.problem)
             texts.append(record.text)
+    elif Path(against).suffix.lower() in ARRAYS:
+        raise ArgumentError(
+            f"{against}: holds vectors without their texts", hint="add the file that was embedded: --input FILE"
+        )
     from mlxbert.against.verify_vectors import verify_vectors
 
     model = session.load(None, computing)

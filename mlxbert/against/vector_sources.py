@@ -17,12 +17,11 @@ from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.paths import check_regular
 from mlxbert.readers.formats import FORMATS, FormatName, read_records
 from mlxbert.readers.input_files import check_there
-from mlxbert.readers.vector_files import connect_read_only, read_vectors, reading_vectors
+from mlxbert.readers.vector_files import ARRAYS, connect_read_only, read_vectors, reading_vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_ARRAYS = (".npy", ".safetensors")
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _TABLES = (FormatName.jsonl, FormatName.json, FormatName.csv, FormatName.tsv, FormatName.parquet)
 _RECORDS = tuple(ending for name in _TABLES for ending in FORMATS[name].endings)
@@ -67,21 +66,21 @@ def read_source(
     """
     check_there(str(path))
     ending = path.suffix.lower()
-    if ending in _ARRAYS:
+    if ending in ARRAYS:
         found = _array(path)
     elif ending in _RECORDS:
         found = _records(path, texts is None, text_column, vector_column)
     elif ending in _DATABASES:
         found = _database(path, text_column, vector_column, width)
     else:
-        endings = ", ".join((*_ARRAYS, *_RECORDS, *_DATABASES))
+        endings = ", ".join((*ARRAYS, *_RECORDS, *_DATABASES))
         raise ArgumentError(
             f"{path}: the extension is {path.suffix!r}, expected a URL or a file with one of {endings}",
             hint="a server's address begins with http:// or https://",
         )
     if texts is None and not found.texts:
         raise ArgumentError(
-            f"{path}: holds vectors without their texts", hint="add the file with the texts that were embedded: input="
+            f"{path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
         )
     checked = found if texts is None else ForeignVectors(found.name, texts, found.vectors, found.options)
     return check_vectors(checked)

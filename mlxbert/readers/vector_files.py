@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _RECORDS = (*FORMATS[FormatName.jsonl].endings, ".csv", ".parquet")  # contain the texts as well
 DATABASES = (".sqlite", ".db")  # contain the texts as well
-_ENDINGS = (".npy", ".safetensors", *DATABASES, *_RECORDS)
+ARRAYS = (".npy", ".safetensors")  # contain no texts
+_ENDINGS = (*ARRAYS, *DATABASES, *_RECORDS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,196 @@
+"""`verify_vectors` with files: every format that holds vectors, and files that hold something else."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlxbert
+from mlxbert.errors import MlxbertError
+from mlxbert.model import Model
+from tests.helpers.cases import together
+from tests.helpers.program import call
+from tests.helpers.wrong_vectors import TEXTS, save_embedder, vectors
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_embedder(tmp_path_factory.mktemp("against") / "model")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return mlxbert.load(folder)
+
+
+def _records(path: Path, rows: Any) -> None:
+    lines = [
+        {"id": n, "content": text, "vec": row.tolist()} for n, (text, row) in enumerate(zip(TEXTS, rows, strict=True))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _parquet(path: Path, rows: Any) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": TEXTS, "embedding": rows.tolist()}), path)
+
+
+def _csv(path: Path, rows: Any) -> None:
+    lines = [f'"{text}","{row.tolist()}"\n' for text, row in zip(TEXTS, rows, strict=True)]
+    path.write_text("text,vector\n" + "".join(lines))
+
+
+def _sqlite(path: Path, rows: Any) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE notes (note TEXT)")
+        database.execute("CREATE TABLE items (id INTEGER, body TEXT, emb BLOB)")
+        database.executemany(
+            "INSERT INTO items VALUES (?, ?, ?)",
+            [(n, text, row.tobytes()) for n, (text, row) in enumerate(zip(TEXTS, rows, strict=True))],
+        )
+    database.close()
+
+
+WRITERS: dict[str, Callable[[Path, Any], None]] = {
+    "x.jsonl": _records, "x.parquet": _parquet, "x.csv": _csv, "x.db": _sqlite,
+    "x.sqlite": lambda path, rows: _sqlite(path, rows.astype(np.float16)),
+}  # fmt: skip
+
+
+@together("name", WRITERS)
+def test_a_file_with_texts(name: str, tmp_path_factory: pytest.TempPathFactory, model: Model) -> None:
+    path = tmp_path_factory.mktemp("file") / name
+    WRITERS[name](path, vectors(model))
+    result = mlxbert.verify_vectors(model, path)
+    assert result.agrees and result.texts == len(TEXTS)
+    path.unlink()
+    WRITERS[name](path, vectors(model, limit=17))
+    assert [cause.kind for cause in mlxbert.verify_vectors(model, path).causes] == ["limit"]
+
+
+def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(model: Model) -> None:
+    found = vectors(model)
+    result = mlxbert.verify_vectors(model, np.roll(found, 1, axis=0), TEXTS, max_texts=7)
+    assert [cause.kind for cause in result.causes] == ["order"] and result.texts == 7
+    assert any(f"7 of {len(TEXTS)} texts" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("name", ["v.parquet", "v.sqlite", "v.safetensors", "v.npy"])
+def test_a_file_of_embed_with_its_options(name: str, folder: Path, model: Model, tmp_path: Path) -> None:
+    if name == "v.parquet":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
+    options = ["--prompt-name", "query"] if name != "v.npy" else []
+    path = tmp_path / name
+    assert call("embed", "-i", str(tmp_path / "t.txt"), "-m", str(folder), "-o", str(path), *options).status == 0
+    texts = TEXTS if name in ("v.safetensors", "v.npy") else None
+    result = mlxbert.verify_vectors(model, path, texts)
+    assert result.agrees and result.texts == len(TEXTS)
+
+
+def test_an_index(folder: Path, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "texts" / f"{number}.md").write_text(f"# {text[:7]}\n\n{text}\n\nthe cat sat on the mat .\n")
+    path = tmp_path / "i.db"
+    index = mlxbert.open_index(path, model=str(folder), paths=[tmp_path / "texts"])
+    for _ in index.update():
+        pass
+    index.close()
+    result = mlxbert.verify_vectors(model, path)
+    assert result.agrees and result.texts >= len(TEXTS)
+
+
+def _broken(name: str, content: bytes = b"") -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(content)
+        return folder / name
+
+    return make
+
+
+def _array(rows: Any) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        np.save(folder / "x.npy", rows)
+        return folder / "x.npy"
+
+    return make
+
+
+def _table(command: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        with sqlite3.connect(folder / "x.db") as database:
+            database.execute(command)
+        database.close()
+        return folder / "x.db"
+
+    return make
+
+
+WIDE = np.ones((len(TEXTS), 24), np.float32)
+NAN, ZERO = WIDE.copy(), WIDE.copy()
+NAN[3, 2], ZERO[3] = np.nan, 0
+HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing": (lambda folder: folder / "none.npy", "none.npy"),
+    "no array": (_broken("x.npy", b"nothing"), "cannot be read"),
+    "objects": (_array(np.array([{}, []], object)), "cannot be read"),
+    "one row too few": (_array(WIDE[1:]), f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"),
+    "NaN": (_array(NAN), "text 3"),
+    "zero": (_array(ZERO), "text 3"),
+    "another width": (_array(np.ones((len(TEXTS), 1536))), "1,536 values"),
+    "three dimensions": (_array(np.ones((len(TEXTS), 2, 24))), "shape"),
+    "extension": (_broken("x.bin"), "the extension is '.bin'"),
+    "empty": (_broken("x.jsonl"), "no records"),
+    "no vector": (_broken("x.jsonl", b'{"text": "a"}\n'), "no column has a vector"),
+    "ragged": (
+        _broken("x.jsonl", b'{"text": "a", "embedding": [1, 2]}\n{"text": "b", "embedding": [1, 2, 3]}\n'),
+        "2 to 3 values",
+    ),
+    "no text in a record": (
+        _broken("x.jsonl", b'{"text": "a", "embedding": [1, 2]}\n{"embedding": [1, 3]}\n'), "line 2"
+    ),
+    "broken JSON": (_broken("x.jsonl", b'{"text": "a", "embedding": [1, 2'), "line 1"),
+    "no database": (_broken("x.db", b"nothing" * 100), "cannot be read"),
+    "no tables": (_table("PRAGMA user_version = 1"), "no table has texts and vectors"),
+    "no table with vectors": (_table("CREATE TABLE a (text TEXT)"), "no table has texts and vectors"),
+}  # fmt: skip
+
+
+@together("name", HOSTILE)
+def test_a_hostile_file(name: str, tmp_path_factory: pytest.TempPathFactory, model: Model) -> None:
+    make, part = HOSTILE[name]
+    path = make(tmp_path_factory.mktemp("hostile"))
+    texts = TEXTS if path.suffix == ".npy" else None
+    with pytest.raises(MlxbertError) as caught:
+        mlxbert.verify_vectors(model, path, texts)
+    assert part in caught.value.message, caught.value.message
+
+
+def test_texts_that_do_not_show_a_cause_are_named(model: Model) -> None:
+    texts = ["a dog", "the cat"]
+    result = mlxbert.verify_vectors(model, vectors(model, texts), texts)
+    assert result.agrees
+    assert sum(part in note for note in result.notes for part in ("4 tokens", "same number", "capital letters")) == 3
+    long = next(text for text in TEXTS if len(model.tokenizer.pieces(text)) > 24)
+    assert not mlxbert.verify_vectors(model, vectors(model, [*TEXTS, long]), [*TEXTS, long]).notes
+
+
+def test_the_command(folder: Path, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
+    arguments = ["verify", str(folder), "--against", str(tmp_path / "v.npy"), "-i", str(tmp_path / "t.txt")]
+    np.save(tmp_path / "v.npy", vectors(model))
+    same = call(*arguments)
+    assert same.status == 0 and same.lines[0]["agrees"] is True and same.lines[0]["cause"] is None
+    np.save(tmp_path / "v.npy", vectors(model, limit=17))
+    (found,) = (outcome := call(*arguments)).lines
+    assert outcome.status == 1 and found["agrees"] is False and "17 tokens" in found["cause"]
+    assert found["texts"] == len(TEXTS) and found["cosine"]["lowest"] < 0.99 < found["cosine_explained"]["lowest"]
+    assert found["worst"][0]["cosine"] == pytest.approx(found["cosine"]["lowest"], abs=1e-5)
+    call("verify", str(folder), str(folder), "--against", str(tmp_path / "v.npy")).fails(2, "B cannot be combined")
+    call("verify", str(folder)).fails(2, "B is missing")
+    call("verify", str(folder), str(folder), "--max-texts", "3").fails(2, "--max-texts works only with --against")
+    call("verify", str(folder), "--against", str(tmp_path / "v.npy")).fails(2, "without their texts", "--input")
