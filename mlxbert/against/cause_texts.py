@@ -44,7 +44,7 @@ def _reading(reading: Reading, search: CauseSearch, differing: int) -> Iterator[
     if reading.special != own.special:
         yield VectorCause("special_tokens", "special tokens such as [CLS] and [SEP] are missing", total)
     if reading.padded != own.padded:
-        yield VectorCause("padding", _padding(reading.padded), differing)
+        yield VectorCause("padding", _padding(reading.padded, limit), differing)
 
 
 def _prompts(prompt: tuple[str | None, str], own: tuple[str | None, str]) -> str:
@@ -55,9 +55,9 @@ def _prompts(prompt: tuple[str | None, str], own: tuple[str | None, str]) -> str
     return f"texts have {named(prompt)}, expected {named(own)}"
 
 
-def _padding(padded: int) -> str:
+def _padding(padded: int, limit: int) -> str:
     if padded > 0:
-        where = f"to {padded:,} tokens"
+        where = f"to {min(padded, limit):,} tokens"
     else:
         where = "to the longest text of each batch" + f" of {-padded:,}" * (-padded < 10**9)
     return f"the model attends to padding: inputs are padded {where}"

@@ -10,7 +10,7 @@ Legend: N texts.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from mlxbert.against.recipes import LAST, POOLER, Pooled, Reading, RecipeRunner
@@ -28,6 +28,7 @@ OnStep = Callable[[str], None]
 LIMITS = (32, 64, 100, 126, 128, 130, 192, 200, 254, 256, 258, 300, 350, 384, 500, 510, 512, 1024, 2048, 4096, 8192)
 _PADDED = (64, 128, 256, 384, 512, -8, -16, -32, -64, -128, -(10**9))
 _POOLINGS = ("mean", "cls", "max", "last_token", "weighted_mean")
+_LEAST = 4  # tokens of a limit
 _SHORT = 48  # tokens of a text that hardly any program truncates
 _DIFFERING, _EQUAL, _LONG = 6, 3, 2  # texts that are tried
 CLOSED = 0.1  # the share of the differences that an explanation may leave
@@ -87,9 +88,11 @@ class CauseSearch:
 
     def find(self) -> list[Recipe]:
         """Returns the recipes that explain all vectors, with as few changes as possible; empty if there is none."""
-        short = self._short_texts()
-        found = self._explaining(short, self._short_readings(), self._all_poolings())
+        left = self.differing(self.own_cosines)
         explained: list[Recipe] = []
+        if min(self.lengths[number] for number in left) > _SHORT:  # a limit alone is the usual cause
+            explained = self._limits(self.own, left, [self.own.pooled], self._ranges(left, self.lengths))
+        found = [] if explained else self._explaining()
         for recipe in found[: _LONG * 2]:
             explained += self._with_limit(recipe)
         if not explained:
@@ -123,7 +126,7 @@ class CauseSearch:
         cases = ["as_is", "lower", *(["kept"] if runner.has_kept_case() else [])]
         for prompt, case, special in product(prompts, cases, (True, False)):
             yield replace(own, prompt=prompt, case=case, special=special)
-        for padded in _PADDED:
+        for padded in (runner.limit, *_PADDED):
             yield replace(own, padded=padded)
 
     def _all_poolings(self) -> list[Pooled]:
@@ -145,13 +148,11 @@ class CauseSearch:
             return False
         return self.theirs.width <= self.runner.width(pooled)
 
-    def _explaining(
-        self, numbers: Sequence[int], readings: Iterator[Reading], poolings: Sequence[Pooled]
-    ) -> list[Recipe]:
-        """Returns the recipes that explain the vectors of these texts, those with the fewest changes first."""
-        found: list[Recipe] = []
-        for reading in dict.fromkeys(readings):
-            self._step("short texts" if reading.limit is None else f"a limit of {reading.limit} tokens")
+    def _explaining(self) -> list[Recipe]:
+        """Returns the recipes that explain the vectors of short texts, those with the fewest changes first."""
+        numbers, poolings, found = self._short_texts(), self._all_poolings(), list[Recipe]()
+        for reading in dict.fromkeys(self._short_readings()):
+            self._step("short texts")
             tried = [*poolings, *(replace(each, padding=True) for each in poolings if reading.padded)]
             if reading.padded:
                 tried = [each for each in tried if each.layer == LAST and each.pooling != POOLER]
@@ -176,26 +177,47 @@ class CauseSearch:
         left = self.differing(cosines)
         if not left:
             return [replace(recipe, lowest=float(cosines.min()), mean=float(cosines.mean()))]
-        return self._limits(recipe, left, [recipe.pooled])
+        lengths = [self.runner.length(number, recipe.reading) for number in self.numbers]
+        return self._limits(recipe, left, [recipe.pooled], self._ranges(left, lengths))
 
-    def _limits(self, recipe: Recipe, left: Sequence[int], poolings: Sequence[Pooled]) -> list[Recipe]:
+    def _ranges(self, left: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int, list[int]]]:
+        """Returns the ranges of possible limits, each with two texts to try; the other texts are explained already.
+
+        A limit of the other program is at least as high as the longest text that it does not affect, and lower than
+        the shortest text that it affects; or it is higher than the model's own limit.
+        """
+        limit, differing = self.runner.limit, {*left}
+        by_length = sorted(left, key=lambda number: lengths[number])
+        shortest, longest = lengths[by_length[0]], lengths[by_length[-1]]
+        unaffected = max((lengths[number] for number in self.numbers if number not in differing), default=0)
+        low = min(unaffected, limit)
+        ranges = [(max(low, _LEAST), shortest - 1, by_length[:_LONG])]
+        if shortest > limit:
+            ranges.append((limit + 1, min(self.runner.most, longest), [by_length[0], by_length[-1]]))
+        return [(low, high, sorted({*numbers})) for low, high, numbers in ranges if low <= high]
+
+    def _limits(
+        self,
+        recipe: Recipe,
+        left: Sequence[int],
+        poolings: Sequence[Pooled],
+        ranges: Sequence[tuple[int, int, list[int]]],
+    ) -> list[Recipe]:
         """Returns recipes with a limit or with another part of long texts that explain all vectors.
 
         Args:
             recipe: The recipe without a limit.
             left: The texts that it does not explain.
             poolings: The poolings to try.
+            ranges: The ranges of limits (see `_ranges`).
         """
-        by_length = sorted(left, key=lambda number: self.lengths[number])
-        numbers = sorted({by_length[0], by_length[-1]})
-        most = min(self.runner.most, max(self.lengths[number] for number in numbers))
         found: list[Recipe] = []
         for part in ("start", "end", "windows", "unclosed"):
             reading = replace(recipe.reading, part=part)
             if part == "unclosed" and not reading.special:
                 continue
             few = _spread(left, _FEW)
-            for limit, pooled in self._zoom(reading, numbers, most, poolings):
+            for limit, pooled in chain.from_iterable(self._zoom(reading, *each, poolings) for each in ranges):
                 whole = replace(reading, limit=None if limit == self.runner.limit and part != "start" else limit)
                 tried = Recipe(whole, pooled, self._changes(whole, pooled))
                 if not (self.cosines(tried, few) >= 1 - self.allowed).all():
@@ -208,10 +230,9 @@ class CauseSearch:
         return found
 
     def _zoom(
-        self, reading: Reading, numbers: Sequence[int], most: int, poolings: Sequence[Pooled]
+        self, reading: Reading, least: int, most: int, numbers: Sequence[int], poolings: Sequence[Pooled]
     ) -> list[tuple[int, Pooled]]:
         """Returns the limits that fit a few texts best, with their poolings; empty if none fits."""
-        least = 4 + len(self.runner.tokenizer.split(reading.prompt[1]))
         places = {limit for limit in (*LIMITS, self.runner.limit) if least <= limit <= most} | {most}
         low, high, scores = least, most, dict[tuple[int, Pooled], float]()
         while True:
@@ -234,12 +255,16 @@ class CauseSearch:
         """Returns recipes with a limit if even the shortest texts may be truncated: any prompt, with any pooling."""
         left = self.differing(self.own_cosines)
         poolings = [each for each in self._all_poolings() if each.layer == LAST]
+        by_length = sorted(left, key=lambda number: self.lengths[number])
+        numbers = sorted({by_length[0], by_length[-1]})
         prompts = dict.fromkeys(
             [self.own.reading.prompt, (None, ""), *self.runner.model.embedder.config.prompts.items()]
         )
         for prompt in prompts:
             reading = replace(self.own.reading, prompt=prompt)
-            if found := self._limits(Recipe(reading, self.own.pooled), left, poolings):
+            least = _LEAST + len(self.runner.tokenizer.split(prompt[1]))
+            ranges = [(least, min(self.runner.most, max(self.lengths)), numbers)]
+            if found := self._limits(Recipe(reading, self.own.pooled), left, poolings, ranges):
                 return found
         return []
 

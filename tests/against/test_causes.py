@@ -1,5 +1,7 @@
 """`verify_vectors` names the fault of vectors, and none if there is none."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def test_the_faultless_vectors_of_the_tests_are_those_of_embed(model: Model) -> None:
     assert np.abs(vectors(model) - mlxbert.embed(model, TEXTS)).max() < 1e-5
+
+
+def test_lowercased_texts_of_a_cased_model(tmp_path: Path) -> None:
+    model = mlxbert.load(save_embedder(tmp_path / "model", cased=True))
+    assert mlxbert.verify_vectors(model, vectors(model), TEXTS)
+    (cause,) = mlxbert.verify_vectors(model, vectors(model, change=str.lower), TEXTS).causes
+    assert (cause.kind, cause.texts) == ("case", sum(text != text.lower() for text in TEXTS))
+
+
+def test_none_of_the_causes_is_named_for_vectors_of_another_model(model: Model) -> None:
+    noise = np.random.RandomState(3).randn(len(TEXTS), 24)
+    for found in (noise, vectors(model) + noise * 0.05):
+        result = mlxbert.verify_vectors(model, found, TEXTS)
+        assert not result and result.differ > 10 and result.causes == () and result.cause is None
 
 
 @pytest.mark.parametrize("fault", FAULTS)

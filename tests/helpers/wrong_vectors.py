@@ -1,5 +1,6 @@
 """Vectors with planted faults, computed from the network without the code that looks for the faults."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
-from tests.helpers.tiny import random_network, tensors_of, tiny_config
+from tests.helpers.tiny import VOCAB, random_network, tensors_of, tiny_config
 
 Vectors = NDArray[np.float32]
 PROMPTS = {"prompts": {"query": "man is : ", "passage": "in "}}
 LIMIT = 24  # tokens
+CAPITALS = ("The", "Cat", "SAT", "Mat", "Tokyo")
 TEXTS = [
     "the cat sat", "The Cat SAT on the Mat", "a dog", "he bought milk in the store .", "paris is a city",
     "Tokyo is the largest city !", "the man went to the store , he bought milk", "of the dog",
@@ -27,8 +29,11 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def save_embedder(folder: Path) -> Path:
-    """Writes the tiny embedding model: mean pooling, unit vectors, two prompts, a limit of `LIMIT` tokens."""
+def save_embedder(folder: Path, *, cased: bool = False) -> Path:
+    """Writes the tiny embedding model: mean pooling, unit vectors, two prompts, a limit of `LIMIT` tokens.
+
+    If it is cased, it has words with capitals in place of letters, and does not lowercase texts.
+    """
     transformer = {"max_seq_length": LIMIT, "do_lower_case": False}
     save_st(folder, pooling("mean"), NORMALIZE, transformer=transformer, settings=PROMPTS)
     tensors = tensors_of(random_network(tiny_config()))
@@ -36,6 +41,10 @@ def save_embedder(folder: Path) -> Path:
         tensors[name] = array * 0.1 if "LayerNorm.bias" in name else array + 1 if "LayerNorm.weight" in name else array
         tensors[name] = array - 0.1 if "word_embeddings" in name else tensors[name]
     mx.save_safetensors(str(folder / "model.safetensors"), tensors, {"format": "pt"})
+    if cased:
+        vocab = [CAPITALS[VOCAB.index(word) - VOCAB.index("b")] if word in "bcdef" else word for word in VOCAB]
+        (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}', encoding="utf-8")
     return folder
 
 
@@ -81,6 +90,7 @@ FAULTS: Mapping[str, tuple[tuple[str, ...], Callable[[Model], Any]]] = {
     "pooling": (("pooling",), lambda model: vectors(model, pool=lambda hidden: hidden[0])),
     "prompt": (("prompt",), lambda model: vectors(model, change="man is : {}".format)),
     "normalization": (("normalization",), lambda model: vectors(model, normalize=False)),
+    "case": (("case",), lambda model: vectors(model, change=lambda text: re.sub(r"\w*[A-Z]\w*", "qqq", text))),
     "int8": (("quantization",), lambda model: _int8(vectors(model))),
     "binary": (("quantization",), lambda model: np.packbits(vectors(model) > 0, axis=1)),
     "dimensions": (("dimensions",), lambda model: vectors(model)[:, :16]),
