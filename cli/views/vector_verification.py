@@ -30,7 +30,7 @@ def draw(result: "VectorVerification") -> Iterator["rich.RenderableType"]:
         )
         shown = ((str(each.index), f"{each.tokens:,}", f"{each.cosine:.4f}", each.text) for each in result.worst)
         yield PlainTable(
-            columns, [[*map(rich.Text, row[:3]), rich.Text(console.line(row[3], 60))] for row in shown], indent=2
+            columns, [[*map(rich.Text, row[:3]), rich.Text(console.line(row[3], 50))] for row in shown], indent=2
         )
     numbers = [("the model's", _numbers(result.ours)), ("the other ones", _numbers(result.theirs))]
     yield from console.facts("numbers", numbers)
@@ -63,7 +63,6 @@ def _distribution(result: "VectorVerification") -> PlainTable:
 
 
 def _numbers(facts: "VectorFacts") -> str:
-    lengths = (
-        f"{facts.shortest:.4g}" if facts.shortest == facts.longest else f"{facts.shortest:.4g} to {facts.longest:.4g}"
-    )
+    shortest, longest = f"{facts.shortest:.4g}", f"{facts.longest:.4g}"
+    lengths = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{facts.width:,} values of {facts.stored}, length {lengths}"
