@@ -229,8 +229,8 @@ class _Comparison:
         )
 
     def _recipes(self, search: CauseSearch) -> list[Recipe]:
-        """Returns the recipes that explain the vectors: exactly, or else as far as lower precision would allow."""
-        if found := search.find():
+        """Returns the recipes that explain the vectors: all or most, or else as far as lower precision allows."""
+        if found := search.find() or search.find_for_most():
             return found
         left = 1 - search.own_cosines.mean()
         search.allowed = max(search.allowed, _LOOSE)
@@ -337,7 +337,10 @@ class _Comparison:
             yield f"the vectors are stored in {self.theirs.kind}"
         if differing and after is None and (search.own_cosines > 1 - _LOOSE).all():
             yield "cosines are all above 0.995, as if the weights or the arithmetic had a lower precision"
-        if after is not None and not after.lowest >= 1 - self.theirs.allowed(self.tolerance):
+        unexplained = len(search.differing(search.cosines(recipes[0]))) if recipes else 0
+        if unexplained:
+            yield f"{unexplained:,} of {len(differing):,} differing texts have another cause, which was not found"
+        elif after is not None and not after.lowest >= 1 - self.theirs.allowed(self.tolerance):
             yield f"the rest may come from lower precision of weights or arithmetic: cosines down to {after.lowest:.4f}"
         yield from unseen(search, recipes)
 

@@ -26,6 +26,15 @@ def test_lowercased_texts_of_a_cased_model(tmp_path: Path) -> None:
     assert (cause.kind, cause.texts) == ("case", sum(text != text.lower() for text in TEXTS))
 
 
+def test_a_cause_of_most_texts_is_named_and_the_others_are_counted(model: Model) -> None:
+    found = vectors(model, pool=lambda hidden: hidden[0])
+    found[2] = vectors(model, ["he bought milk"])[0]
+    result = mlxbert.verify_vectors(model, found, TEXTS)
+    assert [cause.kind for cause in result.causes] == ["pooling"] and not result
+    assert result.notes[0].startswith("1 of 20 ") and result.cosine_explained is not None
+    assert result.cosine_explained.lowest < 0.99
+
+
 def test_none_of_the_causes_is_named_for_vectors_of_another_model(model: Model) -> None:
     noise = np.random.RandomState(3).randn(len(TEXTS), 24)
     for found in (noise, vectors(model) + noise * 0.05):
