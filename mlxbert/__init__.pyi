@@ -88,7 +88,7 @@ from mlxbert.results.vector_verification import (
     Cosines as Cosines,
     DifferingText as DifferingText,
     VectorCause as VectorCause,
-    VectorFacts as VectorFacts,
+    VectorSizes as VectorSizes,
     VectorVerification as VectorVerification,
 )
 from mlxbert.search.index import Index as Index, Passage as Passage, open_index as open_index

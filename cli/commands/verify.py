@@ -29,7 +29,7 @@ def verify(
     against: Annotated[
         str | None,
         Option(
-            "Check vectors of another program instead of a model. A URL with OpenAI's or TEI's routes, or a file of "
+            "Check another program's vectors. A URL with OpenAI's or TEI's routes, or a file of "
             "vectors. --input has their texts, if the file does not. A server's key is in MLXBERT_API_KEY.",
             "URL|FILE",
             panel=VectorCheckOptions.panel,
@@ -48,7 +48,7 @@ def verify(
     ] = None,
     device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto",
 ) -> None:
-    """Check whether two models agree, or whether another program's vectors are right, and show what differs.
+    """Check whether two models agree, or a model and another program's vectors.
 
     Exit status: 0 if they agree, 1 if they differ or if one cannot be read; in the latter case stdout stays empty.
 

@@ -7,7 +7,7 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Cell, Column, PlainTable
 
 if TYPE_CHECKING:
-    from mlxbert.results.vector_verification import VectorFacts, VectorVerification
+    from mlxbert.results.vector_verification import VectorSizes, VectorVerification
 
 
 def draw(result: "VectorVerification") -> Iterator["rich.RenderableType"]:
@@ -62,7 +62,7 @@ def _distribution(result: "VectorVerification") -> PlainTable:
     return PlainTable(columns, rows, indent=2)
 
 
-def _numbers(facts: "VectorFacts") -> str:
+def _numbers(facts: "VectorSizes") -> str:
     shortest, longest = f"{facts.shortest:.4g}", f"{facts.longest:.4g}"
     lengths = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{facts.width:,} values of {facts.stored}, length {lengths}"

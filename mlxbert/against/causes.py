@@ -34,7 +34,7 @@ _DIFFERING, _EQUAL, _LONG = 6, 3, 2  # texts that are tried
 CLOSED = 0.1  # the share of the differences that an explanation may leave
 _ROWS = 2**16  # vectors that are compared at once
 _FEW = 8  # texts that are tried before all
-_UNEXPLAINED = 3  # one in so many differing texts may have another cause, such as another tokenizer
+_UNEXPLAINED = 3  # of the differing texts, this share may have another cause, such as a tokenizer: one in three
 _ZOOM = 24  # limits that are tried at once
 
 

@@ -13,16 +13,12 @@ class VectorCheckOptions:
     panel: ClassVar[str] = "Vectors of another program"
     prompt_name: Annotated[
         str | None,
-        Option("The model's prompt that texts should have.", usual="the one that the file states, or the model's"),
+        Option("The model's prompt that is expected.", usual="the file's or the model's"),
     ] = None
-    text_column: Annotated[
-        str | None, Option("Column or field of the file of vectors with the text.", usual="guessed")
-    ] = None
-    vector_column: Annotated[
-        str | None, Option("Column or field of the file of vectors with the vector.", usual="guessed")
-    ] = None
+    text_column: Annotated[str | None, Option("Column of the file of vectors with the text.", usual="guessed")] = None
+    vector_column: Annotated[str | None, Option("Column of the file with the vector.", usual="guessed")] = None
     server_model: Annotated[str | None, Option("Name of the model on the server.", usual="its only one")] = None
-    max_texts: Annotated[int, Option("Compare at most N texts. They are evenly spaced among all.", bounds=COUNT)] = 500
+    max_texts: Annotated[int, Option("Compare at most N texts. They are evenly spaced.", bounds=COUNT)] = 500
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.nn.embedder import SMALLEST_NORM
-from mlxbert.results.vector_verification import VectorFacts
+from mlxbert.results.vector_verification import VectorSizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +43,9 @@ class StoredNumbers:
         """The number of dimensions."""
         return int(self.rows.shape[1])
 
-    def facts(self) -> VectorFacts:
+    def facts(self) -> VectorSizes:
         """Returns the sizes for the result."""
-        return VectorFacts(self.width, self.kind, float(self.lengths.min()), float(self.lengths.max()))
+        return VectorSizes(self.width, self.kind, float(self.lengths.min()), float(self.lengths.max()))
 
     def cosines(self, vectors: "Floats", numbers: Any) -> "Floats":
         """Returns the cosines between some of these vectors and the model's vectors of the same texts.

@@ -166,7 +166,7 @@ def _text(value: Any) -> str | None:
 
 
 def _vector(value: Any, width: int) -> Any:
-    """Returns a value of a record as a vector; `None` if it is none.
+    """Returns a value of a record as a vector; `None` for anything else.
 
     Args:
         value: A list of numbers, the same as JSON, or bytes.

@@ -24,7 +24,7 @@ from mlxbert.results.vector_verification import (
     Cosines,
     DifferingText,
     VectorCause,
-    VectorFacts,
+    VectorSizes,
     VectorVerification,
 )
 from mlxbert.tasks.argument_checks import check_model
@@ -256,9 +256,9 @@ class _Comparison:
         rows = read_numbers(np.asarray(self.found.vectors[order]), self.runner.width(self.own.pooled))
         return rows.cosines(ours[few], range(len(few)))
 
-    def _our_facts(self, ours: "Floats | None") -> VectorFacts:
+    def _our_facts(self, ours: "Floats | None") -> VectorSizes:
         lengths = self._lengths(self.own, self.expected)
-        return VectorFacts(self.expected, self.model.dtype, float(lengths.min()), float(lengths.max()))
+        return VectorSizes(self.expected, self.model.dtype, float(lengths.min()), float(lengths.max()))
 
     @property
     def _is_unit(self) -> bool:

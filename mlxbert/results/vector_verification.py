@@ -55,7 +55,7 @@ class DifferingText(Shown):
 
 
 @dataclass(frozen=True)
-class VectorFacts(Shown):
+class VectorSizes(Shown):
     """Sizes of vectors.
 
     Attributes:
@@ -120,8 +120,8 @@ class VectorVerification(Shown):
     cosine_explained: Cosines | None
     alternatives: tuple[str, ...]
     worst: tuple[DifferingText, ...]
-    ours: VectorFacts
-    theirs: VectorFacts
+    ours: VectorSizes
+    theirs: VectorSizes
     notes: Sequence[str]
     tried: int = field(default=0, metadata=OMIT_IF_ZERO)
 
