@@ -28,7 +28,7 @@ READ = {
     *("input", "train", "valid", "data", "context_file", "vectors", "pairs", "files", "paths", "corpus"),
     *("adapter", "vocabulary", "api_key_file"),
 }
-READ_BY = {("serve", "index"), ("models upload", "folder")}
+READ_BY = {("serve", "index"), ("models upload", "folder"), ("verify", "against")}
 WRITTEN = [
     (command, one, found.callback.written[one.name])
     for command, found in COMMANDS.items()
