@@ -161,7 +161,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "inspect": {"model": words},
         "mine": {"pairs": data["embed"], "output": ["out.jsonl"], "model": words},
         "pretrain": {"corpus": texts, "model": words, **short},
-        "verify": {"a": words, "b": words, "against": texts},
+        "verify": {"a": words, "b": words},
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},
         "search": {"query": ["cat"], "paths": texts, "model": words},
         "index": {"paths": texts, "model": words},
