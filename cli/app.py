@@ -33,6 +33,7 @@ _ABOUT = "BERT encoders on Apple's MLX: embed, fill masks, fine-tune, look insid
 _TASKS = [name for name, entry in CATALOGUE.items() if entry.about is not None]
 _COMMANDS = {
     "Use a model": (_TASKS[0], "similarity", *_TASKS[1:]),
+    "Explore many texts": ("dedupe", "cluster", "map"),
     "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "distill-static", "vocabulary", "mine"),
@@ -42,7 +43,7 @@ _COMMANDS = {
 _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}
 _MODULES = {  # where a command's module has another name
     "distill-static": "distill_static", "index": "search", "distill": "pretrain", "vocabulary": "pretrain",
-    "doctor": "machine", "bench": "machine",
+    "doctor": "machine", "bench": "machine", "dedupe": "explore", "cluster": "explore",
 }  # fmt: skip
 _SEPARATE = ("embed", "rerank")  # tasks whose commands have their own modules
 _GROUPS = {  # groups of commands; their modules define `COMMANDS`

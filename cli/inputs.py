@@ -56,6 +56,7 @@ def open_input(
     guessed: str = "",
     pair: str | None = None,
     read_as: Sequence[str] = (),
+    whole: bool = False,
 ) -> RecordStream:
     """Opens the records of a command: its arguments or, if there are none, records from its input.
 
@@ -70,6 +71,7 @@ def open_input(
         guessed: What to guess in a table that has no column `names`: `texts` or `texts or pairs`; empty for nothing.
         pair: The second text for records that have only one text.
         read_as: How the manifest of an output file describes `pair`.
+        whole: Whether to keep all fields or columns of a record.
     """
     check_encoding(options.encoding)
     if arguments:
@@ -83,7 +85,7 @@ def open_input(
     if inputs.count(STDIN) > 1:
         raise ArgumentError("--input - is given twice, but stdin can be read only once")
     chosen, keep = _given_options(options), _kept_names(options)
-    sources = _from_files(inputs, options, names, guessed)
+    sources = _from_files(inputs, options, names, guessed, whole=whole)
     read_as = (
         *(f"keep {name}" for name in keep or ()),  # as "keep NAME", since NAME may also be a column of texts
         *(["no header"] if "no_header" in chosen else []),
@@ -187,7 +189,9 @@ def _kept_names(options: InputOptions) -> list[str] | None:
     return keep if keep is None else [*dict.fromkeys(keep)]
 
 
-def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str) -> list[RecordSource]:
+def _from_files(
+    inputs: Sequence[str], options: InputOptions, names: str | Pair, guessed: str, *, whole: bool
+) -> list[RecordSource]:
     chosen, keep = _given_options(options), _kept_names(options)
     if clashes := [name for name in keep or () if name in _OPTIONAL_FIELDS]:
         raise ArgumentError(f"--keep {clashes[0]}: some results have a field with this name", hint="rename the column")
@@ -208,7 +212,7 @@ def _from_files(inputs: Sequence[str], options: InputOptions, names: str | Pair,
         records += read_records(
             source, text_name, pair_name, format=format, name=None if isinstance(source, str) else "stdin",
             header="no_header" not in chosen or format not in _READING_OPTIONS["no_header"],
-            keep=keep or (), with_id=keep is None, choose=choose,
+            keep=None if whole else keep or (), with_id=keep is None, choose=choose,
             encoding=options.encoding if format in _TEXT else UTF8,
         ).sources  # fmt: skip
     return records

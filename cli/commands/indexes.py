@@ -62,9 +62,9 @@ def indexes_show(
     Example: mlxbert indexes show docs/ --problems
     """
     if problems:
-        _show_problems(_file(index), out)
+        _show_problems(find_file(index), out)
     else:
-        facts = _facts(_file(index))
+        facts = _facts(find_file(index))
         session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
@@ -150,7 +150,7 @@ def indexes_copy(
     """
     from mlxbert.search.index import open_index
 
-    with open_index(_file(index)) as opened:
+    with open_index(find_file(index)) as opened:
         opened.copy(new)
     facts = _facts(new)
     session.show_object(facts, lambda: view.draw_index(facts), out)
@@ -163,7 +163,7 @@ def _identity(location: str) -> str:
     return location if is_lance(location) else os.path.realpath(location)
 
 
-def _file(name: str) -> str | Path:
+def find_file(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path that the index covers."""
     from mlxbert.search import index_locations
     from mlxbert.search.index_stores import is_lance
@@ -209,7 +209,7 @@ def _is_ours(name: str) -> bool:
 
 def _file_of_root(name: str) -> str | Path:
     """Finds the file of an index; `name` is either this file or a path for which the index was made."""
-    file = _file(name)
+    file = find_file(name)
     covers = _facts(file)["covers"]
     if not _is_root(name, covers) and identity(name) != identity(file) and name not in _names(covers):
         raise _no_own_index(name, covers)

@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,15 @@ def check(path: Path | None, overwrite: bool) -> None:
     check_ending(path, overwrite, _EXTENSIONS)
 
 
-def check_ending(path: Path | None, overwrite: bool, endings: tuple[str, ...]) -> None:
-    """Raises an error if the path has another ending, or cannot be written."""
+def check_ending(
+    path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()
+) -> None:
+    """Raises an error if the path has another ending, cannot be written, or is one of the files `sources`."""
     if path is None:
         return
     if path.suffix not in endings:
         raise ArgumentError(f"--output {path} does not end in {', '.join(endings[:-1])} or {endings[-1]}")
-    check_path(path, overwrite)
+    check_path(path, overwrite, sources)
 
 
 def write(result: "Attention", path: Path, model: str) -> None:

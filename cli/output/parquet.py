@@ -73,11 +73,11 @@ class Parquet(OutputFormat):
 
     def _cell(self, name: str, row: Any, kept: Mapping[str, Any]) -> Any:
         if name in self.keep:
-            return _as_text(kept.get(name))
+            return as_text(kept.get(name))
         if isinstance(row, Failure):
-            return _as_text(row.error.message) if name == "error" else None
+            return as_text(row.error.message) if name == "error" else None
         value = getattr(row, name, None)
-        return _as_text(value) if isinstance(value, str) else value
+        return as_text(value) if isinstance(value, str) else value
 
     def assemble(self, file: IO[bytes], parts: Iterable[Path], results: int) -> None:
         """Writes a row group for each part."""
@@ -99,7 +99,7 @@ def _rows(result: Any) -> list[Any]:
     return [SimpleNamespace(text=result.text, truncated=result.truncated, **vars(word)) for word in result.words]
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """Converts a value to a string; values that are neither a string nor `None` are converted to JSON."""
     return value if value is None else utf8(value if isinstance(value, str) else json.dumps(value)).decode()
 

@@ -60,6 +60,11 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
+def csv_cell(value: Any) -> Any:
+    """Converts a value to a cell of a .csv: `true`, a number or a string; a list or an object is written as JSON."""
+    return str(value).lower() if isinstance(value, bool) else _plain(value)
+
+
 class Csv(_Table):
     """`.csv` (RFC 4180) in UTF-8. Vectors are stored as JSON; a cell without a value is empty."""
 
@@ -71,9 +76,7 @@ class Csv(_Table):
         text = codecs.getwriter("utf-8")(file, "backslashreplace")
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(columns)
-        writer.writerows(
-            [str(value).lower() if isinstance(value, bool) else _plain(value) for value in r] for r in rows
-        )
+        writer.writerows(map(csv_cell, row) for row in rows)
 
 
 class Sqlite(_Table):

@@ -60,7 +60,8 @@ class Wanted:
             source: The name of the file in errors.
             names: The names of all columns.
         """
-        columns, counts = [*self.texts, *self.kept(names)], Counter(names)
+        kept, counts = self.kept(names), Counter(names)
+        columns = [*self.texts, *(name for name in kept if self.keep is not None or name not in self.texts)]
         for number, name in enumerate(columns):
             if counts[name] != 1:
                 raise InputError(
@@ -68,7 +69,7 @@ class Wanted:
                     f"(columns: {', '.join(names)})",
                     hint=separator_hint(names) or (self.hint("column") if number < len(self.texts) else None),
                 )
-        return columns
+        return columns if self.keep is not None else [*names]
 
     def hint(self, what: str) -> str:
         """Returns the hint that says how to choose a field or a column."""

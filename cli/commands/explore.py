@@ -1,0 +1,116 @@
+"""`mlxbert dedupe`, `mlxbert cluster` and `mlxbert map`: which of many texts repeat others, and what they are about."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.output.row_files import ROWS, check_rows, write_rows
+from mlxbert.cli.shared_options import FileOptions, ModelOptions
+from mlxbert.cli.text_collection import CollectionOptions, TextCollection, collect, computing
+from mlxbert.cli.views import console, explore as view, json_lines, progress, rich
+from mlxbert.explore.options import ClusterOptions, DedupeOptions
+from mlxbert.option_declarations import Option
+from mlxbert.results.json import to_json
+
+if TYPE_CHECKING:
+    from mlxbert.results.groups import Doubles, Topics
+
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")]
+
+
+def dedupe(
+    model: ModelOptions,
+    source: CollectionOptions,
+    chosen: DedupeOptions,
+    out: FileOptions,
+    texts: Texts = None,
+) -> None:
+    """Find texts that repeat others, exactly or by meaning.
+
+    Without --output, each group is shown with the text that is kept and its doubles; a pipe gets a JSON line per group.
+    With --output, the rows that are kept are written with all columns, and a summary is shown. The file is .csv,
+    .jsonl, .parquet or .txt.
+
+    Example: mlxbert dedupe --input texts.csv --output distinct.csv
+    """
+    check_rows(out.output, out.overwrite, (*ROWS, ".txt"), source.input or ())
+    found = collect(texts or (), source, whole=out.output is not None)
+    loaded, arguments = (None, {}) if chosen.exact else computing(found, model)
+    from mlxbert.explore.doubles import dedupe as find_doubles
+
+    with progress.counted("texts") as update:
+        doubles = find_doubles(loaded, found.texts, **vars(chosen), **arguments, on_progress=update)
+    if out.output is not None:
+        write_rows(out.output, out.overwrite, found, doubles.kept)
+        value = {"output": str(out.output), "texts": doubles.texts, "kept": len(doubles.kept)}
+        summary = f"{len(doubles.kept):,} of {console.counted(doubles.texts, 'text')} kept: {out.output}"
+        session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
+    else:
+        _show(view.draw_doubles(doubles, found), [_group(group, found) for group in doubles.groups], out)
+    found.report()
+
+
+def _group(group: Any, found: TextCollection) -> dict[str, Any]:
+    others = zip(group.doubles, group.scores, strict=True)
+    doubles = [{"score": round(score, 6), **found.described(number)} for number, score in others]
+    return {"kept": found.described(group.kept), "doubles": doubles}
+
+
+def _show(drawn: Any, lines: Sequence[dict[str, Any]], out: FileOptions) -> None:
+    """Draws a result in a terminal, or prints it as JSON lines."""
+    session.say_queued()
+    console.require_stdout()
+    if console.draws(out.json):
+        screen = console.stdout()
+        for part in drawn:
+            screen.print(part)
+    else:
+        for line in lines:
+            json_lines.put_line(to_json(line))
+
+
+def cluster(
+    model: ModelOptions,
+    source: CollectionOptions,
+    chosen: ClusterOptions,
+    out: FileOptions,
+    texts: Texts = None,
+) -> None:
+    """Find out what many texts are about: topics, each with its distinguishing words and typical texts.
+
+    --output writes all rows of the input and the column cluster, to a .csv, .jsonl or .parquet file. Texts that belong
+    to no topic get the cluster -1. Finding topics needs the package scikit-learn.
+
+    Example: mlxbert cluster --input texts.csv --clusters 8 --output topics.csv
+    """
+    from mlxbert.explore.topics import check_clusters, cluster as find_topics
+
+    check_rows(out.output, out.overwrite, ROWS, source.input or ())
+    check_clusters(chosen)
+    found = collect(texts or (), source, whole=out.output is not None)
+    check_clusters(chosen, len(found.texts))
+    loaded, arguments = computing(found, model)
+    with progress.counted("texts") as update:
+        topics = find_topics(loaded, found.texts, **vars(chosen), **arguments, on_progress=update)
+    if out.output is not None:
+        write_rows(out.output, out.overwrite, found, range(len(found.texts)), {"cluster": topics.labels})
+    _show(view.draw_topics(topics, found), [_topic(topic, found) for topic in topics.topics], out)
+    _note_outliers(topics, chosen)
+    found.report()
+
+
+def _topic(topic: Any, found: TextCollection) -> dict[str, Any]:
+    typical = [found.described(number) for number in topic.typical]
+    return {**topic.to_dict(), "typical": typical}
+
+
+def _note_outliers(topics: "Topics", chosen: ClusterOptions) -> None:
+    if topics.outliers:
+        count, whole = topics.outliers, len(topics.labels)
+        console.say("note", f"{count:,} of {console.counted(whole, 'text')} belong to no topic")
+        if not topics.topics:
+            console.say("hint", "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics")

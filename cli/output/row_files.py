@@ -1,0 +1,123 @@
+"""Writes rows of the input, perhaps with more columns, to a .csv, .jsonl, .parquet or .txt file."""
+
+import codecs
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from mlxbert.cli.output.attention import check_ending
+from mlxbert.cli.output.formats import JSON_LINES
+from mlxbert.cli.output.output_format import utf8
+from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
+from mlxbert.cli.output.result_tables import csv_cell
+from mlxbert.cli.text_collection import TextCollection
+from mlxbert.durable_files import atomic_write, writing
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.results.json import to_json
+
+ROWS = (".csv", *JSON_LINES, ".parquet")
+
+
+def check_rows(path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()) -> None:
+    """Raises an error if the file cannot be written; called before a model is loaded."""
+    check_ending(path, overwrite, endings, sources)
+    if path is not None and path.suffix == Parquet.ending:
+        Parquet.check(path)
+
+
+def write_rows(
+    path: Path,
+    overwrite: bool,
+    found: TextCollection,
+    numbers: Sequence[int],
+    more: Mapping[str, Sequence[Any]] | None = None,
+) -> None:
+    """Writes the rows of some texts, with all values of their records.
+
+    Args:
+        path: The file; its extension determines the format.
+        overwrite: Whether an existing file may be replaced.
+        found: All texts.
+        numbers: The numbers of the texts to write.
+        more: Further columns, with a value for each of all texts.
+    """
+    columns = [*dict.fromkeys(name for number in numbers for name in found.row(number))]
+    if clashes := [name for name in more or () if name in columns]:
+        raise ArgumentError(
+            f"the input already has a column {clashes[0]!r}, which the output would replace", hint="rename the column"
+        )
+    with writing(path), atomic_write(path, locked=False) as file:
+        _WRITERS.get(path.suffix, _write_json)(file, path, found, numbers, columns, more or {})
+        check_ending(path, overwrite, (path.suffix,), found.sources)  # minutes have passed
+
+
+def _write_csv(
+    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
+    more: Mapping[str, Sequence[Any]],
+) -> None:  # fmt: skip
+    writer = csv.writer(codecs.getwriter("utf-8")(file, "backslashreplace"), lineterminator="\n")
+    writer.writerow([*columns, *more])
+    for number in numbers:
+        row = found.records[number].as_json() | {found.text_name: found.texts[number]}
+        values = [*(row.get(name) for name in columns), *(values[number] for values in more.values())]
+        writer.writerow(map(csv_cell, values))
+
+
+def _write_json(
+    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
+    more: Mapping[str, Sequence[Any]],
+) -> None:  # fmt: skip
+    for number in numbers:
+        row = found.records[number].as_json() | {found.text_name: found.texts[number]}
+        file.write(to_json(row | {name: values[number] for name, values in more.items()}).encode() + b"\n")
+
+
+def _write_txt(
+    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
+    more: Mapping[str, Sequence[Any]],
+) -> None:  # fmt: skip
+    for number in numbers:
+        if "\n" in found.texts[number]:
+            raise InputError(
+                f"--output {path}: text {found.places[number]} has several lines, but a line of a .txt file is a text",
+                hint="choose another extension, such as .jsonl",
+            )
+        file.write(utf8(found.texts[number]) + b"\n")
+
+
+def _write_parquet(
+    file: IO[bytes], path: Path, found: TextCollection, numbers: Sequence[int], columns: Sequence[str],
+    more: Mapping[str, Sequence[Any]],
+) -> None:  # fmt: skip
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with arrow_errors():
+        types = _types(found.sources)
+        rows = [found.row(number) for number in numbers]
+        arrays = {name: _array([row.get(name) for row in rows], types.get(name)) for name in columns}
+        arrays |= {name: _array([values[number] for number in numbers], None) for name, values in more.items()}
+        pq.write_table(pa.table(arrays), file)
+
+
+def _types(sources: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the types of the columns if the input is a single .parquet file; otherwise none."""
+    import pyarrow.parquet as pq
+
+    if len(sources) != 1 or not sources[0].endswith(Parquet.ending):
+        return {}
+    return {entry.name: entry.type for entry in pq.read_schema(sources[0])}
+
+
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    """Returns an array of Arrow; values that have no type in common are written as JSON."""
+    import pyarrow as pa
+
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
+        return pa.array(values, kind)
+    return pa.array(list(map(as_text, values)), pa.string())
+
+
+_WRITERS: Mapping[str, Callable[..., None]] = {".csv": _write_csv, ".txt": _write_txt, ".parquet": _write_parquet}

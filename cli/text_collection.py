@@ -1,0 +1,175 @@
+"""Collects many texts, which commands compare with each other, from arguments, files, stdin or an index.
+
+Shapes: N texts, W values per vector.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mlxbert.cli import session
+from mlxbert.cli.inputs import open_input
+from mlxbert.cli.shared_options import InputOptions, ModelOptions
+from mlxbert.cli.views import console, progress
+from mlxbert.errors import ArgumentError, InputError, MlxbertError
+from mlxbert.option_declarations import Option
+from mlxbert.readers.stream import Record, RecordStream
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+_PRINTED = 20  # unusable inputs that are named on stderr
+
+
+@dataclass(frozen=True)
+class CollectionOptions(InputOptions):
+    """Options that say where many texts come from, and perhaps their vectors."""
+
+    index: Annotated[
+        str | None,
+        Option("Read the passages of an index, with their vectors. FILE may also be a folder that has an index.", "FILE"),
+    ] = None
+    vectors: Annotated[Path | None, Option("File with the vectors of the texts, written by embed.", "FILE")] = None
+
+
+@dataclass
+class TextCollection:
+    """Many texts in memory.
+
+    Attributes:
+        texts: The N texts.
+        records: The record of each text.
+        places: The index of each text in the input, from 0, which also counts unusable inputs.
+        vectors: The vectors, (N, W), if they are given; otherwise `None`.
+        text_name: The field or column of the texts.
+        failed: The number of unusable inputs.
+        sources: The files that the texts come from.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    vectors: "Vectors | None" = None
+    text_name: str = "text"
+    failed: int = 0
+    sources: tuple[str, ...] = ()
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Returns the values of a text's record, and the text."""
+        return {**self.records[number].values, self.text_name: self.texts[number]}
+
+    def described(self, number: int) -> dict[str, Any]:
+        """Returns what JSON says about a text: its index in the input, the values of its record, and the text."""
+        return {"index": self.places[number], **self.records[number].as_json(), self.text_name: self.texts[number]}
+
+    def report(self) -> None:
+        """Prints a note if there are no texts; raises an error if inputs were unusable."""
+        if not self.texts and not self.failed:
+            console.say("note", "the input is empty")
+        if self.failed:
+            count = len(self.texts) + self.failed
+            raise MlxbertError(f"{self.failed:,} of {console.counted(count, 'input')} failed and were left out")
+
+
+def collect(arguments: Sequence[str], options: CollectionOptions, *, whole: bool = False) -> TextCollection:
+    """Reads all texts of a command into memory, and their vectors if they are given.
+
+    Args:
+        arguments: The texts on the command line.
+        options: The input options.
+        whole: Whether to keep all fields or columns of a record, instead of `id` only.
+    """
+    if options.index is not None:
+        for name in ("input", "vectors"):
+            if getattr(options, name) is not None:
+                raise ArgumentError(f"--index cannot be combined with --{name}")
+        if arguments:
+            raise ArgumentError("--index cannot be combined with texts as arguments", hint="omit --index or the texts")
+        return _from_index(options.index)
+    stored: Iterator[Any] | None = None
+    if options.vectors is not None:
+        from mlxbert.readers.vector_files import read_vectors
+
+        stored = read_vectors(options.vectors).rows
+    records = open_input(arguments, options, "text", guessed="texts", whole=whole)
+    return _from_records(records, options, stored)
+
+
+def _from_records(
+    records: RecordStream, options: CollectionOptions, stored: "Iterator[Vectors | InputError] | None"
+) -> TextCollection:
+    import numpy as np
+
+    texts = records.sources[0].wanted.texts
+    found = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
+    vectors: list[Any] = []
+    with progress.records(records.size, shown=True) as update:
+        for place, record in enumerate(records):
+            vector = None if stored is None else next(stored, None)
+            if stored is not None and vector is None:
+                raise _other_number(records, options, "texts", place)
+            problem = record.problem or (vector if isinstance(vector, InputError) else None)
+            if problem is not None:
+                _fail(found, place, record.located(problem), strict=options.strict)
+                continue
+            found.texts.append(record.text)
+            found.records.append(record)
+            found.places.append(place)
+            if vector is not None:
+                vectors.append(np.asarray(vector, np.float32))
+            update(records.done, place + 1)
+    if stored is not None:
+        if next(stored, None) is not None:
+            raise _other_number(records, options, "vectors", len(found.texts) + found.failed)
+        found.vectors = _stacked(vectors, options)
+    return found
+
+
+def _stacked(vectors: "Sequence[Vectors]", options: CollectionOptions) -> "Vectors":
+    import numpy as np
+
+    if len({vector.shape for vector in vectors}) > 1:
+        raise InputError(f"{options.vectors}: the vectors have different sizes")
+    return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+
+
+def _other_number(records: RecordStream, options: CollectionOptions, more: str, count: int) -> InputError:
+    fewer = "vectors" if more == "texts" else "texts"
+    return InputError(
+        f"{records.name}, {options.vectors}: the input has {count:,} {fewer}, but more {more}",
+        hint="use --input FILE with the unchanged file that was embedded",
+    )
+
+
+def _fail(found: TextCollection, place: int, problem: MlxbertError, *, strict: bool) -> None:
+    """Counts an unusable input, and names the first ones on stderr; in a strict run, raises the error."""
+    if strict:
+        raise InputError(f"input {place}: {problem.message}", hint=problem.hint)
+    found.failed += 1
+    if found.failed <= _PRINTED:
+        console.say("error", f"input {place}: {problem.message}")
+
+
+def _from_index(name: str) -> TextCollection:
+    import numpy as np
+
+    from mlxbert.cli.commands.indexes import find_file
+    from mlxbert.search.index import open_index
+    from mlxbert.search.stored_passages import stored_passages
+
+    with open_index(find_file(name)) as index:
+        passages = [*stored_passages(index.store)]
+    vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), -1)
+    records = [Record(row, "", text=row["text"]) for row, _ in passages]
+    return TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
+
+
+def computing(found: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:
+    """Returns the model that computes the vectors, or `None` if they are given, and the arguments for a function."""
+    loaded = session.load("embed", model) if found.vectors is None and found.texts else None
+    return loaded, {"vectors": found.vectors, "batch_tokens": model.batch_tokens}
+

@@ -1,0 +1,126 @@
+"""`mlxbert.dedupe` and `mlxbert.paraphrase_mining`: which texts repeat others, exactly or by meaning."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
+from mlxbert.explore.text_vectors import checked_texts, unit_vectors
+from mlxbert.model import Model
+from mlxbert.progress import OnProgress
+from mlxbert.results.groups import DoubleGroup, Doubles, SimilarPair
+from mlxbert.tasks.keywords import takes_keywords
+from mlxbert.tasks.options import TaskOptions
+
+
+@takes_keywords
+def dedupe(
+    model: Model | None,
+    texts: Iterable[str],
+    *,
+    options: DedupeOptions,
+    vectors: Any = None,
+    computing: TaskOptions,
+    on_progress: OnProgress | None = None,
+) -> Doubles:
+    """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
+
+    The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
+    before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
+    that is kept in its place, and each text is either kept or in exactly one group. Vectors are scaled to length 1.
+
+    Example:
+        >>> doubles = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
+        >>> doubles.kept  # [0, 1]
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
+        texts: The texts.
+        options: See `DedupeOptions`.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        computing: See `TaskOptions`.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Returns:
+        The groups of texts that repeat each other.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: A text is unusable.
+    """
+    from mlxbert.explore.near_vectors import find_leaders
+
+    found = checked_texts(texts)
+    order: Sequence[int] = range(len(found))
+    if options.prefer == "longest":
+        order = sorted(order, key=lambda index: (-len(found[index]), index))
+    same: dict[str, list[int]] = {}  # the indices of equal texts, in the order of preference
+    for index in order:
+        same.setdefault(" ".join(found[index].split()).casefold(), []).append(index)
+    distinct = list(same.values())
+    if options.exact or not distinct:
+        return _doubles(len(found), distinct, range(len(distinct)), [1.0] * len(distinct))
+    first = [indices[0] for indices in distinct]
+    if vectors is not None:
+        vectors = unit_vectors(model, found, vectors)[first]
+    else:
+        chosen: Any = [found[index] for index in first]
+        vectors = unit_vectors(model, chosen, batch_tokens=computing.batch_tokens, on_progress=on_progress)
+    leaders, scores = find_leaders(vectors, options.threshold, all_pairs=options.all_pairs)
+    return _doubles(len(found), distinct, leaders.tolist(), scores.tolist())
+
+
+def _doubles(
+    count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]
+) -> Doubles:
+    """Joins the equal texts whose leader is the same.
+
+    Args:
+        count: The number of texts.
+        distinct: The indices of equal texts, the preferred one first.
+        leaders: For each entry of `distinct`, the number of the entry that is kept in its place.
+        scores: For each entry of `distinct`, its similarity to that entry.
+    """
+    groups: dict[int, list[tuple[int, float]]] = {}  # for each kept text, its doubles
+    for indices, leader, score in zip(distinct, leaders, scores, strict=True):
+        kept = distinct[leader][0]
+        groups.setdefault(kept, []).extend((index, score) for index in indices if index != kept)
+    sorted_groups = ((kept, sorted(doubles)) for kept, doubles in sorted(groups.items()) if doubles)
+    return Doubles(count, tuple(DoubleGroup(kept, *zip(*doubles, strict=True)) for kept, doubles in sorted_groups))
+
+
+@takes_keywords
+def paraphrase_mining(
+    model: Model | None,
+    texts: Iterable[str],
+    *,
+    options: ParaphraseOptions,
+    vectors: Any = None,
+    computing: TaskOptions,
+    on_progress: OnProgress | None = None,
+) -> list[SimilarPair]:
+    """Finds the most similar pairs among many texts, most similar first. All pairs are compared, in blocks.
+
+    Example:
+        >>> pairs = mlxbert.paraphrase_mining(mlxbert.load(), ["It rains.", "Snow is cold.", "Rain falls."])
+        >>> pairs[0].first, pairs[0].second  # (0, 2)
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given.
+        texts: The texts.
+        options: See `ParaphraseOptions`.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        computing: See `TaskOptions`.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: A text is unusable.
+    """
+    from mlxbert.explore.near_vectors import similar_pairs
+
+    found = checked_texts(texts)
+    if not found:
+        return []
+    units = unit_vectors(model, found, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
+    first, second, scores = similar_pairs(units, options.min_score, options.max_pairs)
+    return [SimilarPair(*pair) for pair in zip(scores.tolist(), first.tolist(), second.tolist(), strict=True)]

@@ -1,0 +1,175 @@
+"""Finds similar vectors among many, in blocks, so that memory does not grow with the number of pairs.
+
+Shapes: N vectors, W values per vector, B vectors of a block, K cells.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+    Numbers = NDArray[np.int64]
+
+_FEW = 2**15  # vectors of which all pairs are compared
+_BLOCK = 1024  # vectors whose order is decided together
+_WIDE = 8 * _BLOCK  # vectors that are looked up in the cells together
+_TOGETHER = 2**14  # vectors that a block is compared with at a time
+_PROBED = 8  # cells that a vector is compared with; see benchmarks/doubles.py for the share of doubles that are found
+_ROUNDS, _SAMPLE = 4, 32  # of k-means, which makes the cells; vectors per cell that it looks at
+_PAIRS = 512  # vectors that are compared with all later ones together
+_ROUNDING = 1e-6  # of a cosine
+
+
+def find_leaders(vectors: "Vectors", threshold: float, *, all_pairs: bool = False) -> "tuple[Numbers, Vectors]":
+    """Finds for each vector an earlier one that is similar to it and is not similar to an earlier one itself.
+
+    The first vector leads. Each further vector follows the most similar of the leaders before it, if their cosine is at
+    least `threshold`; otherwise it becomes a leader. Of many vectors, each is compared with the leaders of a few cells
+    only (see `_Cells`), unless `all_pairs` is true.
+
+    Args:
+        vectors: The vectors, (N, W), of length 1.
+        threshold: The smallest cosine of a vector and its leader.
+        all_pairs: Whether each vector is compared with all leaders, however many there are.
+
+    Returns:
+        The index of the leader of each vector, (N,), and the cosine with it; a leader leads itself, with a cosine of 1.
+    """
+    import numpy as np
+
+    count = len(vectors)
+    leaders, scores = np.arange(count), np.ones(count, np.float32)
+    leads = np.ones(count, bool)
+    cells = None if all_pairs or count <= _FEW else _Cells(vectors)
+    before = np.tri(_BLOCK, k=-1, dtype=bool)
+    start_of_wide, least = 0, threshold - _ROUNDING
+    for start in range(0, count, _BLOCK):
+        block = vectors[start : start + _BLOCK]
+        if cells is not None and start % _WIDE == 0:
+            cells.add(np.arange(start_of_wide, start)[leads[start_of_wide:start]])
+            start_of_wide = start
+            wide_best, wide_near = cells.nearest(start, start + _WIDE)
+        best, near = _nearest(block, vectors, np.flatnonzero(leads[start_of_wide:start]) + start_of_wide)
+        if cells is not None:
+            part = slice(start - start_of_wide, start - start_of_wide + len(block))
+            near = np.where(wide_best[part] > best, wide_near[part], near)
+            best = np.maximum(wide_best[part], best)
+        inside = block @ block.T
+        close = (inside >= least) & before[: len(block), : len(block)]
+        for row in np.flatnonzero(close.any(1) | (best >= least)):
+            others = np.flatnonzero(close[row] & leads[start : start + len(block)])
+            if len(others) and inside[row, others].max() > best[row]:
+                nearest = others[inside[row, others].argmax()]
+                best[row], near[row] = inside[row, nearest], start + nearest
+            if best[row] >= least:
+                leads[start + row] = False
+                leaders[start + row], scores[start + row] = near[row], min(best[row], 1.0)
+    return leaders, scores
+
+
+def _nearest(block: "Vectors", vectors: "Vectors", places: "Numbers") -> "tuple[Vectors, Numbers]":
+    """Returns the largest cosine of each vector of a block with the vectors at `places`, and the place of that one."""
+    import numpy as np
+
+    best, near = np.full(len(block), -np.inf, np.float32), np.zeros(len(block), np.int64)
+    for start in range(0, len(places), _TOGETHER):
+        some = places[start : start + _TOGETHER]
+        products = block @ vectors[some].T
+        number = products.argmax(1)
+        highest = products[np.arange(len(block)), number]
+        near = np.where(highest > best, some[number], near)
+        best = np.maximum(highest, best)
+    return best, near
+
+
+class _Cells:
+    """Vectors in cells, which are the surroundings of K centres; a near vector is almost always in a near cell.
+
+    Args:
+        vectors: All vectors, (N, W), of length 1.
+    """
+
+    def __init__(self, vectors: "Vectors") -> None:
+        import numpy as np
+
+        self._vectors = vectors
+        count = int(len(vectors) ** 0.5)
+        random = np.random.default_rng(0)
+        sample = vectors[np.sort(random.choice(len(vectors), min(_SAMPLE * count, len(vectors)), replace=False))]
+        centres = sample[random.choice(len(sample), count, replace=False)]
+        for _ in range(_ROUNDS):
+            sums = np.zeros_like(centres)
+            np.add.at(sums, (sample @ centres.T).argmax(1), sample)
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centres)
+        self._centres = centres
+        self._members: list[list[Numbers]] = [[] for _ in range(count)]
+        self._cells = np.zeros(len(vectors), np.int32)  # the nearest cell of each vector that was looked up
+
+    def add(self, places: "Numbers") -> None:
+        """Adds vectors that were looked up before, each to its nearest cell."""
+        import numpy as np
+
+        cells = self._cells[places]
+        order = np.argsort(cells, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(cells[order])) + 1):
+            if len(part):
+                self._members[cells[part[0]]].append(places[part])
+
+    def nearest(self, start: int, end: int) -> "tuple[Vectors, Numbers]":
+        """Returns, for each vector from `start` to `end`, the largest cosine with a vector in a near cell, and which."""
+        import numpy as np
+
+        block = self._vectors[start:end]
+        products = block @ self._centres.T
+        self._cells[start:end] = products.argmax(1)
+        probed = np.argpartition(-products, min(_PROBED, products.shape[1]) - 1, axis=1)[:, :_PROBED]
+        best, near = np.full(len(block), -np.inf, np.float32), np.zeros(len(block), np.int64)
+        order = np.argsort(probed.reshape(-1), kind="stable")
+        cells = probed.reshape(-1)[order]
+        for part in np.split(order, np.flatnonzero(np.diff(cells)) + 1):
+            cell, rows = probed.reshape(-1)[part[0]], part // probed.shape[1]
+            if self._members[cell]:
+                members = self._members[cell] = [np.concatenate(self._members[cell])]
+                highest, place = _nearest(block[rows], self._vectors, members[0])
+                near[rows] = np.where(highest > best[rows], place, near[rows])
+                best[rows] = np.maximum(highest, best[rows])
+        return best, near
+
+
+def similar_pairs(vectors: "Vectors", least: float, most: int) -> "tuple[Numbers, Numbers, Vectors]":
+    """Finds the most similar pairs of vectors, most similar first.
+
+    Args:
+        vectors: The vectors, (N, W), of length 1.
+        least: The smallest cosine of a pair.
+        most: The maximum number of pairs.
+
+    Returns:
+        The smaller index of each pair, the larger index, and the cosine.
+    """
+    import numpy as np
+
+    found: list[tuple[Numbers, Numbers, Vectors]] = []
+    waiting, floor = 0, least - _ROUNDING
+
+    def best() -> "tuple[Numbers, Numbers, Vectors]":
+        first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        kept = np.lexsort((second, first, -scores))[:most]
+        return first[kept], second[kept], scores[kept]
+
+    found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)))
+    for start in range(0, len(vectors), _PAIRS):
+        for other in range(start, len(vectors), _TOGETHER // 2):
+            products = vectors[start : start + _PAIRS] @ vectors[other : other + _TOGETHER // 2].T
+            rows, columns = np.nonzero(products >= floor)
+            later = other + columns > start + rows
+            rows, columns = rows[later], columns[later]
+            found.append((start + rows, other + columns, np.minimum(products[rows, columns], 1.0)))
+            waiting += len(rows)
+            if waiting > most:
+                found = [best()]
+                waiting, floor = 0, max(floor, float(found[0][2][-1]) if len(found[0][2]) == most else floor)
+    return best()

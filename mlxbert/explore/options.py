@@ -1,0 +1,63 @@
+"""The options of functions about many texts together. Each is declared once, for Python and the command line."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from mlxbert.option_declarations import COUNT, SEED, Bounds, Option, check_fields
+
+Projection = Literal["auto", "pca", "tsne", "umap"]
+
+_COSINE = Bounds(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DedupeOptions:
+    """Which texts `dedupe` takes for doubles, and which one of them it keeps."""
+
+    threshold: Annotated[float, Option("Smallest cosine of a double and the kept text.", bounds=_COSINE)] = 0.9
+    exact: Annotated[
+        bool, Option("Find only texts that differ in whitespace and case at most. This needs no model.")
+    ] = False
+    prefer: Annotated[Literal["first", "longest"], Option("Which text of a group is kept.")] = "first"
+    all_pairs: Annotated[
+        bool,
+        Option("Compare all pairs. Otherwise, of more than 32,768 texts, only near ones are compared, which is faster."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParaphraseOptions:
+    """Which pairs `paraphrase_mining` returns."""
+
+    max_pairs: Annotated[int, Option("Maximum number of pairs.", bounds=COUNT)] = 500_000
+    min_score: Annotated[float, Option("Smallest cosine of a pair.", bounds=Bounds(-1, 1))] = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """How `cluster` finds topics, and how it describes them."""
+
+    clusters: Annotated[
+        int | None,
+        Option(
+            "Number of topics, found by k-means. Without it, HDBSCAN decides how many topics there are, and which texts "
+            "belong to none.",
+            usual="decided by HDBSCAN",
+            bounds=Bounds(1, 10_000),
+        ),
+    ] = None
+    min_size: Annotated[
+        int, Option("Smallest number of texts of a topic of HDBSCAN.", bounds=Bounds(2, 1_000_000))
+    ] = 10
+    words: Annotated[int, Option("Distinguishing words of a topic.", bounds=Bounds(0, 1_000))] = 10
+    typical: Annotated[int, Option("Typical texts of a topic.", bounds=Bounds(0, 1_000))] = 3
+    seed: Annotated[int, Option("Seed of random numbers.", bounds=SEED)] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)

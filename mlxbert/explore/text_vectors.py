@@ -1,0 +1,70 @@
+"""The vectors of many texts, of length 1: computed by a model, or given.
+
+Shapes: N texts, W values per vector.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.model import Model
+from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.progress import OnProgress, progress
+from mlxbert.tasks.argument_checks import check_inputs, check_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+
+def checked_texts(texts: object) -> list[str]:
+    """Returns the texts as a list; raises an error if they are not a series of texts."""
+    found = list(check_inputs(texts, "texts", "a list of texts"))
+    for index, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(f"text {index} is of type {type(text).__name__}, expected a text")
+    return found
+
+
+def unit_vectors(
+    model: Model | None,
+    texts: Sequence[str],
+    vectors: Any = None,
+    *,
+    batch_tokens: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> "Vectors":
+    """Returns the vectors of texts, (N, W), scaled to length 1.
+
+    Args:
+        model: The model that computes the vectors; not used if `vectors` are given.
+        texts: The texts.
+        vectors: The vectors, (N, W); `None` to compute them.
+        batch_tokens: The number of tokens per batch.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Raises:
+        ArgumentError: There is no model, or `vectors` are not one vector per text.
+        InputError: A vector has a value that is not finite, or a text is unusable.
+    """
+    import numpy as np
+
+    if vectors is None:
+        check_model(model)
+        from mlxbert.tasks.embed import EmbedTask, stacked
+        from mlxbert.tasks.options import EmbedOptions
+
+        task = EmbedTask(cast(Model, model), EmbedOptions(batch_tokens=batch_tokens))
+        with progress(on_progress, "texts") as update:
+            found = stacked(task, texts, "raise", update)
+    else:
+        found = np.array(vectors, np.float32)
+        if found.ndim != 2 or len(found) != len(texts):
+            raise ArgumentError(f"vectors has the shape {found.shape}, expected one vector for each of {len(texts):,} texts")
+    if not np.isfinite(found).all():
+        place = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
+        raise InputError(f"the vector of text {place} has a value that is not finite")
+    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), SMALLEST_NORM)
+    return found
