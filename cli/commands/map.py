@@ -1,0 +1,138 @@
+"""`mlxbert map`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mlxbert.cli import session
+from mlxbert.cli.output.map import MOST, write_page
+from mlxbert.cli.output.row_files import check_rows, write_rows
+from mlxbert.cli.shared_options import ModelOptions, OutputOptions
+from mlxbert.cli.text_collection import CollectionOptions, TextCollection, collect, computing
+from mlxbert.cli.views import console, progress, rich
+from mlxbert.errors import ArgumentError, InputError
+from mlxbert.explore.options import ClusterOptions, MapOptions
+from mlxbert.option_declarations import Bounds, Option, Written
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NAMED = 100  # groups that have a colour; a page has no room for more names
+_WORDS = 4  # of a topic, in its name
+
+
+def map(
+    model: ModelOptions,
+    source: CollectionOptions,
+    chosen: MapOptions,
+    clusters: ClusterOptions,
+    out: OutputOptions,
+    output: Annotated[Path, Option("Page (.html) or table (.parquet) to write.", "FILE", short="-o"), Written("file")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
+    label: Annotated[
+        str | None, Option("Column or field whose values colour the texts.", usual="the topics that cluster finds")
+    ] = None,
+    neighbors: Annotated[int, Option("Nearest texts of each text in a .parquet.", bounds=Bounds(0, 1_000))] = 0,
+    overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
+) -> None:
+    """Draw a map of many texts, on which similar texts are near each other.
+
+    An .html page shows up to 50,000 texts; it needs no connection. Point at a text to read it, turn the wheel to zoom.
+    A .parquet table has the rows of the input and the columns x, y, cluster and perhaps neighbors; embedding-atlas
+    opens it.
+
+    Example: mlxbert map --input texts.csv --output map.html
+    """
+    check_rows(output, overwrite, (".html", ".parquet"), source.input or ())
+    _check(output, label, neighbors)
+    from mlxbert.explore.places import chosen_method, places_of
+    from mlxbert.explore.text_vectors import unit_vectors
+
+    method = chosen_method(chosen.method)
+    found = collect(texts or (), source, whole=output.suffix == ".parquet" or label is not None)
+    _check_texts(found, output, label)
+    loaded, arguments = computing(found, model)
+    with progress.counted("texts") as update:
+        vectors = unit_vectors(loaded, found.texts, **arguments, on_progress=update) if found.texts else None
+    session.say_queued()
+    with progress.waiting("placing the texts"):
+        places = places_of(vectors, 2, method, chosen.seed)
+        labels, names = _groups(found, vectors, label, clusters)
+    if output.suffix == ".html":
+        title = ", ".join(Path(name).name for name in found.sources) or "Map of texts"
+        none = "other" if label is not None else "no topic"
+        write_page(output, overwrite, title, found.texts, places, labels, names, none)
+    else:
+        write_rows(output, overwrite, found, range(len(found.texts)), _columns(places, labels, vectors, neighbors))
+    value = {"output": str(output), "texts": len(found.texts), "method": method, "groups": len(names)}
+    summary = f"{console.counted(len(found.texts), 'text')}, placed by {method}: {output}"
+    session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
+    found.report()
+
+
+def _check(output: Path, label: str | None, neighbors: int) -> None:
+    """Raises an error for options that do not work together."""
+    if neighbors and output.suffix != ".parquet":
+        raise ArgumentError("--neighbors works only with a .parquet file", hint="omit --neighbors")
+    if label is not None and output.suffix != ".html":
+        raise ArgumentError(
+            "--label works only with an .html page", hint="omit --label; a .parquet file has all columns of the input"
+        )
+
+
+def _check_texts(found: TextCollection, output: Path, label: str | None) -> None:
+    """Raises an error if a page cannot show the texts."""
+    if output.suffix == ".html" and len(found.texts) > MOST:
+        raise InputError(
+            f"there are {len(found.texts):,} texts, but a page shows at most {MOST:,}",
+            hint="write a .parquet file, which embedding-atlas opens",
+        )
+    if label is not None and found.texts and not any(label in record.values for record in found.records):
+        columns = ", ".join(dict.fromkeys(name for record in found.records[:100] for name in record.values)) or "none"
+        raise ArgumentError(f"--label {label}: the input has no such column (columns: {columns})")
+
+
+def _groups(
+    found: TextCollection, vectors: Any, label: str | None, clusters: ClusterOptions
+) -> tuple[Sequence[int], list[str]]:
+    """Returns the group of each text, which is -1 for none, and the names of the groups.
+
+    The groups are the values of the column `label` or, without one, topics. Without scikit-learn, there are no groups.
+    """
+    if label is not None:
+        values = [_name(record.values.get(label)) for record in found.records]
+        names = [name for name, _ in Counter(value for value in values if value).most_common(_NAMED)]
+        numbers = {name: number for number, name in enumerate(names)}
+        if len({*values}) > len({*names, ""}):
+            console.say("note", f"only the {_NAMED} most frequent values of {label} have a colour")
+        return [numbers.get(value, -1) for value in values], names
+    from mlxbert.explore.topics import can_cluster, check_clusters, describe, find_clusters
+
+    check_clusters(clusters, len(found.texts)) if clusters.clusters is not None else None
+    if vectors is None or not can_cluster():
+        return [-1] * len(found.texts), []
+    topics = describe(found.texts, vectors, find_clusters(vectors, clusters), clusters)
+    names = [", ".join(word.word for word in topic.words[:_WORDS]) for topic in topics.topics]
+    return topics.labels, [name or f"topic {number}" for number, name in enumerate(names)]
+
+
+def _name(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _columns(
+    places: "NDArray[np.float32]", labels: Sequence[int], vectors: Any, neighbors: int
+) -> dict[str, Sequence[Any]]:
+    """Returns the columns to add to the rows: the names are those that embedding-atlas expects."""
+    columns: dict[str, Sequence[Any]] = {"x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "cluster": labels}
+    if neighbors and vectors is not None:
+        from mlxbert.explore.near_vectors import nearest_of_each
+
+        near, scores = nearest_of_each(vectors, neighbors)
+        rows = zip(near.tolist(), (1 - scores).tolist(), strict=True)
+        columns["neighbors"] = [{"ids": ids, "distances": distances} for ids, distances in rows]
+    return columns

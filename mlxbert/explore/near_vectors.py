@@ -173,3 +173,28 @@ def similar_pairs(vectors: "Vectors", least: float, most: int) -> "tuple[Numbers
                 found = [best()]
                 waiting, floor = 0, max(floor, float(found[0][2][-1]) if len(found[0][2]) == most else floor)
     return best()
+
+
+def nearest_of_each(vectors: "Vectors", count: int) -> "tuple[Numbers, Vectors]":
+    """Finds the vectors nearest to each vector, without itself; all pairs are compared.
+
+    Args:
+        vectors: The vectors, (N, W), of length 1.
+        count: The number C of near vectors; at most N - 1 are found.
+
+    Returns:
+        The indices of the near vectors, nearest first, and the cosines with them: (N, C).
+    """
+    import numpy as np
+
+    count = min(count, len(vectors) - 1)
+    near, scores = np.zeros((len(vectors), count), np.int64), np.zeros((len(vectors), count), np.float32)
+    for start in range(0, len(vectors) if count else 0, _PAIRS):
+        products = vectors[start : start + _PAIRS] @ vectors.T
+        rows = np.arange(len(products))
+        products[rows, start + rows] = -np.inf
+        found = np.argpartition(-products, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(products, found, 1), axis=1, kind="stable")
+        near[start : start + len(rows)] = found = np.take_along_axis(found, order, 1)
+        scores[start : start + len(rows)] = np.take_along_axis(products, found, 1)
+    return near, np.clip(scores, -1, 1)

@@ -61,3 +61,19 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """How `project` places texts."""
+
+    method: Annotated[
+        Projection,
+        Option(
+            "How texts are placed. auto is tsne if scikit-learn is installed, otherwise pca, which shows much less.",
+        ),
+    ] = "auto"
+    seed: Annotated[int, Option("Seed of random numbers.", bounds=SEED)] = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -74,14 +74,21 @@ def cluster(
     return describe(found, units, find_clusters(units, options), options)
 
 
-def check_clusters(options: ClusterOptions, texts: int | None = None) -> None:
-    """Raises an error if scikit-learn is missing, or if there are fewer texts than clusters."""
+def can_cluster() -> bool:
+    """Whether scikit-learn is installed."""
     try:
         import sklearn.cluster  # noqa: F401
     except ImportError:
+        return False
+    return True
+
+
+def check_clusters(options: ClusterOptions, texts: int | None = None) -> None:
+    """Raises an error if scikit-learn is missing, or if there are fewer texts than clusters."""
+    if not can_cluster():
         raise MlxbertError(
             "finding clusters needs scikit-learn, which is not installed", hint=install_command("cluster")
-        ) from None
+        )
     if texts and options.clusters is not None and options.clusters > texts:
         raise ArgumentError(f"clusters is {options.clusters:,}, expected at most the number of texts, {texts:,}")
 
@@ -118,11 +125,11 @@ def _by_density(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
     import numpy as np
     from sklearn.cluster import HDBSCAN
 
-    from mlxbert.explore.places import project
+    from mlxbert.explore.places import places_of
 
     if len(vectors) < options.min_size:
         return np.full(len(vectors), OUTLIER)
-    places = project(vectors, dimensions=_DIMENSIONS, seed=options.seed)
+    places = places_of(vectors, _DIMENSIONS, "umap", options.seed)
     labels: Numbers = HDBSCAN(min_cluster_size=options.min_size).fit_predict(places)
     return np.maximum(labels, OUTLIER)
 
