@@ -76,7 +76,7 @@ def measure(way: str, path: Path, labels_path: Path | None, rows: int | None) ->
         NearestNeighbors(n_neighbors=NEAR + 1).fit(all_of).kneighbors(all_of[chosen], return_distance=False)[:, 1:]
         for all_of in (vectors, places)
     )
-    result["kept"] = round(float(np.mean([len({*a} & {*b}) / NEAR for a, b in zip(near, near_places)])), 3)
+    result["kept"] = round(float(np.mean([len({*a} & {*b}) / NEAR for a, b in zip(near, near_places, strict=True)])), 3)
     if labels is not None:
         result["same"] = round(float((labels[near_places] == labels[chosen, None]).mean()), 3)
     cpu = time.process_time()

@@ -31,7 +31,7 @@ class CollectionOptions(InputOptions):
 
     index: Annotated[
         str | None,
-        Option("Read the passages of an index, with their vectors. FILE may also be a folder that has an index.", "FILE"),
+        Option("Read the passages and vectors of an index. FILE may also be a folder that has an index.", "FILE"),
     ] = None
     vectors: Annotated[Path | None, Option("File with the vectors of the texts, written by embed.", "FILE")] = None
 
@@ -172,4 +172,3 @@ def computing(found: TextCollection, model: ModelOptions) -> tuple[Any, dict[str
     """Returns the model that computes the vectors, or `None` if they are given, and the arguments for a function."""
     loaded = session.load("embed", model) if found.vectors is None and found.texts else None
     return loaded, {"vectors": found.vectors, "batch_tokens": model.batch_tokens}
-

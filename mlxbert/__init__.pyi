@@ -66,6 +66,14 @@ from mlxbert.results.embed import (
 )
 from mlxbert.results.explain import Explanation as Explanation, Share as Share
 from mlxbert.results.fill_mask import Fill as Fill, FillMask as FillMask, Mask as Mask
+from mlxbert.results.groups import (
+    DoubleGroup as DoubleGroup,
+    Doubles as Doubles,
+    SimilarPair as SimilarPair,
+    Topic as Topic,
+    Topics as Topics,
+    TopicWord as TopicWord,
+)
 from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.result import Failure as Failure
 from mlxbert.results.search_answer import SearchAnswer as SearchAnswer
@@ -262,6 +270,78 @@ def classify(
     labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Classification | Regression | Failure]: ...
+
+# from mlxbert.explore.topics import cluster as cluster
+def cluster(
+    model: Model | None, texts: Iterable[str], *, clusters: int | None = None, min_size: int = 10, words: int = 10,
+    typical: int = 3, seed: int = 0, vectors: Any = None, batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None
+) -> Topics:
+    """Finds the topics of many texts, with the words that distinguish each of them and typical texts.
+
+    Example:
+        >>> topics = mlxbert.cluster(mlxbert.load(), texts, clusters=5)
+        >>> [word.word for word in topics.topics[0].words]
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given.
+        texts: The texts.
+        clusters: Number of topics, found by k-means. Without it, HDBSCAN decides how many topics there are, and which
+            texts belong to none. Default: decided by HDBSCAN. From 1 to 10,000.
+        min_size: Smallest number of texts of a topic of HDBSCAN. Default: 10. From 2 to 1,000,000.
+        words: Distinguishing words of a topic. Default: 10. From 0 to 1,000.
+        typical: Typical texts of a topic. Default: 3. From 0 to 1,000.
+        seed: Seed of random numbers. Default: 0. From 0 to 4,294,967,295.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Returns:
+        The topic of each text, and the topics. There may be fewer than `clusters` if many texts have the same vector.
+
+    Raises:
+        ArgumentError: An argument is invalid, or there are fewer texts than `clusters`.
+        InputError: A text is unusable.
+        MlxbertError: scikit-learn is not installed.
+    """
+
+# from mlxbert.explore.doubles import dedupe as dedupe
+def dedupe(
+    model: Model | None, texts: Iterable[str], *, threshold: float = 0.9, exact: bool = False,
+    prefer: Literal["first", "longest"] = "first", all_pairs: bool = False, vectors: Any = None,
+    batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
+) -> Doubles:
+    """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
+
+    The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
+    before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
+    that is kept in its place, and each text is either kept or in exactly one group. Vectors are scaled to length 1.
+
+    Example:
+        >>> doubles = mlxbert.dedupe(mlxbert.load(), ["It rains.", "Snow is cold.", "it  rains."])
+        >>> doubles.kept  # [0, 1]
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given, or with `exact=True`.
+        texts: The texts.
+        threshold: Smallest cosine of a double and the kept text. Default: 0.9. From 0 to 1.
+        exact: Find only texts that differ in whitespace and case at most. This needs no model. Default: False.
+        prefer: Which text of a group is kept. One of `first`, `longest`. Default: `first`.
+        all_pairs: Compare all pairs. Otherwise, of more than 32,768 texts, only near ones are compared, which is
+            faster. Default: False.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Returns:
+        The groups of texts that repeat each other.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: A text is unusable.
+    """
 
 # from mlxbert.tasks.embed import embed as embed
 def embed(
@@ -687,6 +767,63 @@ def next_sentence(
     model: Model, pairs: Iterable[tuple[str, str] | InputError], *, overflow: Literal["truncate", "error"] = "truncate",
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[NextSentence | Failure]: ...
+
+# from mlxbert.explore.doubles import paraphrase_mining as paraphrase_mining
+def paraphrase_mining(
+    model: Model | None, texts: Iterable[str], *, max_pairs: int = 500000, min_score: float = 0.0, vectors: Any = None,
+    batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
+) -> list[SimilarPair]:
+    """Finds the most similar pairs among many texts, most similar first. All pairs are compared, in blocks.
+
+    Example:
+        >>> pairs = mlxbert.paraphrase_mining(mlxbert.load(), ["It rains.", "Snow is cold.", "Rain falls."])
+        >>> pairs[0].first, pairs[0].second  # (0, 2)
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given.
+        texts: The texts.
+        max_pairs: Maximum number of pairs. Default: 500000. From 1 to 10,000,000.
+        min_score: Smallest cosine of a pair. Default: 0.0. From -1 to 1.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: A text is unusable.
+    """
+
+# from mlxbert.explore.places import project as project
+def project(
+    model: Model | None, texts: Iterable[str], *, method: Literal["auto", "pca", "tsne", "umap"] = "auto",
+    seed: int = 0, vectors: Any = None, batch_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None
+) -> NDArray[np.float32]:
+    """Places texts in two dimensions, so that similar texts are near each other.
+
+    Example:
+        >>> places = mlxbert.project(mlxbert.load(), texts)  # (N, 2)
+
+    Args:
+        model: The model that computes the vectors; `None` if `vectors` are given.
+        texts: The texts.
+        method: How texts are placed. auto is tsne if scikit-learn is installed, otherwise pca, which shows much less.
+            One of `auto`, `pca`, `tsne`, `umap`. Default: `auto`.
+        seed: Seed of random numbers. Default: 0. From 0 to 4,294,967,295.
+        vectors: The vectors of the texts, (N, W), if they are computed already.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+        on_progress: Called with the number of texts embedded so far and the number of all texts.
+
+    Returns:
+        The places, (N, 2).
+
+    Raises:
+        ArgumentError: An argument is invalid.
+        InputError: A text is unusable.
+        MlxbertError: The package of the method is not installed.
+    """
 
 # from mlxbert.tasks.replaced import replaced as replaced
 @overload

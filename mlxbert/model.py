@@ -97,6 +97,8 @@ class Model(Brief):
     answer = functions.answer
     attention = functions.attention
     classify = functions.classify
+    cluster = functions.cluster
+    dedupe = functions.dedupe
     embed = functions.embed
     embed_sparse = functions.embed_sparse
     embed_stream = functions.embed_stream
@@ -106,6 +108,8 @@ class Model(Brief):
     fill_mask = functions.fill_mask
     mine = functions.mine
     next_sentence = functions.next_sentence
+    paraphrase_mining = functions.paraphrase_mining
+    project = functions.project
     replaced = functions.replaced
     rerank = functions.rerank
     similarity = functions.similarity

@@ -1,8 +1,9 @@
 """Writes the signatures of the functions with options, for type checkers and docs: `python scripts/signatures.py`.
 
-The functions are those in `mlxbert.tasks` that are decorated with `takes_keywords`. Their signatures and docstrings go
-into mlxbert/__init__.pyi, with an overload for each kind of result; their names go into `Model`, which has them as
-methods; their options go into the table in docs/python.md. A test checks that all three are up to date.
+The functions are those in `mlxbert.tasks` and `mlxbert.explore` that are decorated with `takes_keywords`. Their
+signatures and docstrings go into mlxbert/__init__.pyi, with an overload for each kind of result; their names go into
+`Model`, which has them as methods; their options go into the table in docs/python.md. A test checks that all three are
+up to date.
 """
 
 import importlib
@@ -16,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import mlxbert.explore
 import mlxbert.tasks
 from mlxbert.errors import InputError
 from mlxbert.results.result import Failure
@@ -35,7 +37,8 @@ _WIDTH, _SPACE = 120, "\0"  # characters of a line; stands for a space within a 
 
 def functions() -> list[Callable[..., Any]]:
     """The functions with options, sorted by name."""
-    names = [f"mlxbert.tasks.{module.name}" for module in pkgutil.iter_modules(mlxbert.tasks.__path__)]
+    packages = (mlxbert.tasks, mlxbert.explore)
+    names = [f"{each.__name__}.{module.name}" for each in packages for module in pkgutil.iter_modules(each.__path__)]
     values = {
         value for name in names for value in vars(importlib.import_module(name)).values() if inspect.isfunction(value)
     }

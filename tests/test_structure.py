@@ -41,6 +41,7 @@ ROOMS = (
     ("mlxbert.folders",),
     ("mlxbert.against",),
     ("mlxbert.search",),
+    ("mlxbert.explore",),
     ("mlxbert.serve",),
     ("mlxbert.training",),
     ("mlxbert.pretraining",),

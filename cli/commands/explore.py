@@ -1,8 +1,6 @@
 """`mlxbert dedupe`, `mlxbert cluster` and `mlxbert map`: which of many texts repeat others, and what they are about."""
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,11 +11,10 @@ from mlxbert.cli.shared_options import FileOptions, ModelOptions
 from mlxbert.cli.text_collection import CollectionOptions, TextCollection, collect, computing
 from mlxbert.cli.views import console, explore as view, json_lines, progress, rich
 from mlxbert.explore.options import ClusterOptions, DedupeOptions
-from mlxbert.option_declarations import Option
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
-    from mlxbert.results.groups import Doubles, Topics
+    from mlxbert.results.groups import Topics
 
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")]
 

@@ -24,9 +24,7 @@ def check(path: Path | None, overwrite: bool) -> None:
     check_ending(path, overwrite, _EXTENSIONS)
 
 
-def check_ending(
-    path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()
-) -> None:
+def check_ending(path: Path | None, overwrite: bool, endings: tuple[str, ...], sources: Iterable[str] = ()) -> None:
     """Raises an error if the path has another ending, cannot be written, or is one of the files `sources`."""
     if path is None:
         return

@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxbert.cli.output.attention import check_ending
 from mlxbert.durable_files import atomic_write, writing

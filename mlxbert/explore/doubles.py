@@ -69,9 +69,7 @@ def dedupe(
     return _doubles(len(found), distinct, leaders.tolist(), scores.tolist())
 
 
-def _doubles(
-    count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]
-) -> Doubles:
+def _doubles(count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]) -> Doubles:
     """Joins the equal texts whose leader is the same.
 
     Args:

@@ -119,7 +119,7 @@ class _Cells:
                 self._members[cells[part[0]]].append(places[part])
 
     def nearest(self, start: int, end: int) -> "tuple[Vectors, Numbers]":
-        """Returns, for each vector from `start` to `end`, the largest cosine with a vector in a near cell, and which."""
+        """Returns the largest cosine of each vector from `start` to `end` with one in a near cell, and its place."""
         import numpy as np
 
         block = self._vectors[start:end]

@@ -21,7 +21,9 @@ class DedupeOptions:
     prefer: Annotated[Literal["first", "longest"], Option("Which text of a group is kept.")] = "first"
     all_pairs: Annotated[
         bool,
-        Option("Compare all pairs. Otherwise, of more than 32,768 texts, only near ones are compared, which is faster."),
+        Option(
+            "Compare all pairs. Without it, of more than 32,768 texts only near ones are compared, which is faster."
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -46,15 +48,15 @@ class ClusterOptions:
     clusters: Annotated[
         int | None,
         Option(
-            "Number of topics, found by k-means. Without it, HDBSCAN decides how many topics there are, and which texts "
-            "belong to none.",
+            "Number of topics, found by k-means. Without it, HDBSCAN decides how many topics there are, and which "
+            "texts belong to none.",
             usual="decided by HDBSCAN",
             bounds=Bounds(1, 10_000),
         ),
     ] = None
-    min_size: Annotated[
-        int, Option("Smallest number of texts of a topic of HDBSCAN.", bounds=Bounds(2, 1_000_000))
-    ] = 10
+    min_size: Annotated[int, Option("Smallest number of texts of a topic of HDBSCAN.", bounds=Bounds(2, 1_000_000))] = (
+        10
+    )
     words: Annotated[int, Option("Distinguishing words of a topic.", bounds=Bounds(0, 1_000))] = 10
     typical: Annotated[int, Option("Typical texts of a topic.", bounds=Bounds(0, 1_000))] = 3
     seed: Annotated[int, Option("Seed of random numbers.", bounds=SEED)] = 0

@@ -37,7 +37,7 @@ def project(
     vectors: Any = None,
     computing: TaskOptions,
     on_progress: OnProgress | None = None,
-) -> "Vectors":
+) -> "NDArray[np.float32]":
     """Places texts in two dimensions, so that similar texts are near each other.
 
     Example:

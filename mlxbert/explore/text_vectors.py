@@ -62,7 +62,9 @@ def unit_vectors(
     else:
         found = np.array(vectors, np.float32)
         if found.ndim != 2 or len(found) != len(texts):
-            raise ArgumentError(f"vectors has the shape {found.shape}, expected one vector for each of {len(texts):,} texts")
+            raise ArgumentError(
+                f"vectors has the shape {found.shape}, expected one vector for each of {len(texts):,} texts"
+            )
     if not np.isfinite(found).all():
         place = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
         raise InputError(f"the vector of text {place} has a value that is not finite")

@@ -30,7 +30,7 @@ def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], V
                 vectors = store.vectors({hash for chunk in document.chunks for hash in chunk.hashes})
                 for chunk in document.chunks:
                     if not chunk.hashes or not vectors.keys() >= {*chunk.hashes}:
-                        raise StoreError(f"{store.path}: the vector of a passage of {path or document.place} is missing")
+                        raise StoreError(f"{store.path}: a passage of {path or document.place} has no vector")
                     yield _passage(path, document, chunk), np.mean([vectors[hash] for hash in chunk.hashes], 0)
 
 
