@@ -187,7 +187,7 @@ def nearest_of_each(vectors: "Vectors", count: int) -> "tuple[Numbers, Vectors]"
     """
     import numpy as np
 
-    count = min(count, len(vectors) - 1)
+    count = max(min(count, len(vectors) - 1), 0)
     near, scores = np.zeros((len(vectors), count), np.int64), np.zeros((len(vectors), count), np.float32)
     for start in range(0, len(vectors) if count else 0, _PAIRS):
         products = vectors[start : start + _PAIRS] @ vectors.T

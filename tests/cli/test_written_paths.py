@@ -29,6 +29,7 @@ READ = {
     *("adapter", "vocabulary", "api_key_file"),
 }
 READ_BY = {("serve", "index"), ("models upload", "folder"), ("verify", "against")}
+READ_BY |= {(command, "index") for command in ("dedupe", "cluster", "map")}
 WRITTEN = [
     (command, one, found.callback.written[one.name])
     for command, found in COMMANDS.items()

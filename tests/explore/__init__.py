@@ -1,0 +1,1 @@
+"""Tests of what concerns many texts together."""

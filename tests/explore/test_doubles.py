@@ -1,0 +1,106 @@
+"""Which texts repeat others: every text is kept, or in exactly one group."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import mlxbert
+from mlxbert.errors import ArgumentError, InputError
+
+TEXTS = ["It rains.", "it \n RAINS.", "Snow is cold, and white.", "Rain falls.", "Snow is cold and white!"]
+
+
+def folded(text: str) -> str:
+    """A text without differences in whitespace and case."""
+    return " ".join(text.split()).casefold()
+
+
+def check(texts: list[str], units: Any, doubles: mlxbert.Doubles, threshold: float) -> None:
+    """Checks that nothing is lost, and that each double is similar to the text that is kept in its place."""
+    seen = Counter([*doubles.kept, *(double for group in doubles.groups for double in group.doubles)])
+    assert seen == Counter(range(len(texts))) and doubles.texts == len(texts)
+    assert [group.kept for group in doubles.groups] == sorted({group.kept for group in doubles.groups})
+    for group in doubles.groups:
+        assert group.doubles and [*group.doubles] == sorted(group.doubles)
+        for double, score in zip(group.doubles, group.scores, strict=True):
+            if folded(texts[double]) == folded(texts[group.kept]):
+                assert score == 1
+            else:  # it, or the text that it equals, is similar to the kept one
+                equal = [n for n, text in enumerate(texts) if folded(text) == folded(texts[double])]
+                cosines = [float(units[n] @ units[group.kept]) for n in equal]
+                assert max(cosines) >= threshold - 1e-5
+                assert any(abs(score - cosine) < 1e-5 for cosine in cosines)
+
+
+SPACED = st.text("ab \n", max_size=4)
+
+
+@given(st.lists(st.tuples(SPACED, st.integers(0, 7)), max_size=40), st.floats(0, 1), st.sampled_from(["first", "longest"]))
+def test_each_text_is_kept_or_in_one_group(rows: list[tuple[str, int]], threshold: float, prefer: Any) -> None:
+    texts = [text for text, _ in rows]
+    angles = np.array([number for _, number in rows]) * np.pi / 7
+    units = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32).reshape(-1, 2)
+    doubles = mlxbert.dedupe(None, texts, vectors=units, threshold=threshold, prefer=prefer)
+    check(texts, units, doubles, threshold)
+    exact = mlxbert.dedupe(None, texts, exact=True, prefer=prefer)
+    assert len(exact.kept) == len({*map(folded, texts)}) >= len(doubles.kept)
+    for group in (*doubles.groups, *exact.groups):
+        if prefer == "longest":
+            assert len(texts[group.kept]) >= max(len(texts[double]) for double in group.doubles)
+        else:
+            assert group.kept < group.doubles[0]
+
+
+def test_the_model_finds_doubles_by_meaning(builtin: mlxbert.Model) -> None:
+    doubles = mlxbert.dedupe(builtin, TEXTS, threshold=0.9)
+    assert doubles.groups[0] == mlxbert.DoubleGroup(0, (1,), (1.0,))
+    assert (doubles.groups[1].kept, doubles.groups[1].doubles) == (2, (4,)) and 0.9 <= doubles.groups[1].scores[0] < 1
+    assert doubles.kept == [0, 2, 3]
+    vectors = mlxbert.embed(builtin, TEXTS)
+    assert mlxbert.dedupe(None, TEXTS, vectors=3 * vectors).kept == doubles.kept  # of any length
+    assert builtin.dedupe(TEXTS).kept == doubles.kept
+
+
+def test_equal_texts_are_embedded_once(builtin: mlxbert.Model) -> None:
+    done = list[tuple[int, int]]()
+    mlxbert.dedupe(builtin, TEXTS, on_progress=lambda *counts: done.append(counts))
+    assert done[-1] == (4, 4)
+
+
+@pytest.mark.parametrize("texts", [[], ["one text"]])
+def test_too_few_texts_for_doubles(texts: list[str]) -> None:
+    doubles = mlxbert.dedupe(None, texts, vectors=np.ones((len(texts), 2)))
+    assert doubles.groups == () and doubles.kept == [*range(len(texts))]
+    assert mlxbert.paraphrase_mining(None, texts, vectors=np.ones((len(texts), 2))) == []
+
+
+def test_pairs_by_meaning(builtin: mlxbert.Model) -> None:
+    pairs = mlxbert.paraphrase_mining(builtin, TEXTS, max_pairs=3)
+    vectors = mlxbert.embed(builtin, TEXTS)
+    assert {(pair.first, pair.second) for pair in pairs[:2]} == {(0, 1), (2, 4)}
+    for pair in pairs:
+        assert abs(pair.score - vectors[pair.first] @ vectors[pair.second]) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["dedupe", "paraphrase_mining", "cluster", "project"])
+def test_bad_arguments(name: str) -> None:
+    function = getattr(mlxbert, name)
+    with pytest.raises(ArgumentError, match="model"):
+        function(None, ["a", "b"])
+    with pytest.raises(ArgumentError, match="shape"):
+        function(None, ["a", "b"], vectors=np.ones((3, 2)))
+    with pytest.raises(InputError, match="text 1"):
+        function(None, ["a", "b"], vectors=[[1, 1], [1, np.nan]])
+    with pytest.raises(InputError, match="text 1"):
+        function(None, ["a", 5], vectors=np.ones((2, 2)))
+    with pytest.raises(ArgumentError, match="texts"):
+        function(None, "a text")
+
+
+@pytest.mark.parametrize("options", [{"threshold": 2}, {"threshold": float("nan")}, {"prefer": "shortest"}])
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        mlxbert.dedupe(None, ["a"], vectors=[[1.0]], **options)
