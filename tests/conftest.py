@@ -193,6 +193,13 @@ def all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def counted_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps scikit-learn from starting a process that counts the cores."""
+    context = pytest.importorskip("joblib.externals.loky.backend.context")
+    monkeypatch.setattr(context, "physical_cores_cache", 1)
+
+
+@pytest.fixture
 def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets `doctor` multiply small matrices: large ones take a second and more without a BLAS."""
     monkeypatch.setattr(device, "measure_gflops", functools.partial(device.measure_gflops, 64))

@@ -49,6 +49,8 @@ def map(
     """
     check_rows(output, overwrite, (".html", ".parquet"), source.input or ())
     _check(output, label, neighbors)
+    import numpy as np
+
     from mlxbert.explore.places import chosen_method, places_of
     from mlxbert.explore.text_vectors import unit_vectors
 
@@ -57,10 +59,11 @@ def map(
     _check_texts(found, output, label)
     loaded, arguments = computing(found, model)
     with progress.counted("texts") as update:
-        vectors = unit_vectors(loaded, found.texts, **arguments, on_progress=update) if found.texts else None
+        given = arguments if found.texts else {"vectors": np.zeros((0, 2))}
+        vectors = unit_vectors(loaded, found.texts, **given, on_progress=update)
     session.say_queued()
     with progress.waiting("placing the texts"):
-        places = places_of(vectors, 2, method, chosen.seed)
+        places = places_of(vectors, method, chosen.seed)
         labels, names = _groups(found, vectors, label, clusters)
     if output.suffix == ".html":
         title = ", ".join(Path(name).name for name in found.sources) or "Map of texts"
@@ -101,7 +104,8 @@ def _groups(
 ) -> tuple[Sequence[int], list[str]]:
     """Returns the group of each text, which is -1 for none, and the names of the groups.
 
-    The groups are the values of the column `label` or, without one, topics. Without scikit-learn, there are no groups.
+    The groups are the values of the column `label` or, without one, topics. Without the packages that find
+    topics, there are no groups.
     """
     if label is not None:
         values = [_name(record.values.get(label)) for record in found.records]
@@ -110,10 +114,11 @@ def _groups(
         if len({*values}) > len({*names, ""}):
             console.say("note", f"only the {_NAMED} most frequent values of {label} have a colour")
         return [numbers.get(value, -1) for value in values], names
-    from mlxbert.explore.topics import can_cluster, check_clusters, describe, find_clusters
+    from mlxbert.explore.topics import check_clusters, describe, find_clusters, missing_package
 
-    check_clusters(clusters, len(found.texts)) if clusters.clusters is not None else None
-    if vectors is None or not can_cluster():
+    if clusters.clusters is not None:
+        check_clusters(clusters, len(found.texts))
+    if not found.texts or missing_package(clusters) is not None:
         return [-1] * len(found.texts), []
     topics = describe(found.texts, vectors, find_clusters(vectors, clusters), clusters)
     names = [", ".join(word.word for word in topic.words[:_WORDS]) for topic in topics.topics]
@@ -129,7 +134,7 @@ def _columns(
 ) -> dict[str, Sequence[Any]]:
     """Returns the columns to add to the rows: the names are those that embedding-atlas expects."""
     columns: dict[str, Sequence[Any]] = {"x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "cluster": labels}
-    if neighbors and vectors is not None:
+    if neighbors:
         from mlxbert.explore.near_vectors import nearest_of_each
 
         near, scores = nearest_of_each(vectors, neighbors)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from mlxbert.option_declarations import COUNT, SEED, Bounds, Option, check_fields
 
-Projection = Literal["auto", "pca", "tsne", "umap"]
+Projection = Literal["auto", "pca", "tsne"]
 
 _COSINE = Bounds(0, 1)
 
@@ -72,7 +72,7 @@ class MapOptions:
     method: Annotated[
         Projection,
         Option(
-            "How texts are placed. auto is tsne if scikit-learn is installed, otherwise pca, which shows much less.",
+            "How texts are placed. auto is tsne if openTSNE is installed, otherwise pca, which shows much less.",
         ),
     ] = "auto"
     seed: Annotated[int, Option("Seed of random numbers.", bounds=SEED)] = 0

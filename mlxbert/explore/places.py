@@ -1,8 +1,9 @@
 """`mlxbert.project`: places texts in two dimensions, so that similar texts are near each other.
 
-Shapes: N vectors, W values per vector, D dimensions.
+Shapes: N vectors, W values per vector.
 """
 
+import os
 import warnings
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
-_NEAR = 15  # vectors that UMAP looks at around each one
-_FEW = 20  # vectors for which UMAP finds no structure
+_PERPLEXITY = 30  # of t-SNE: how many near vectors it looks at
+_FEW = 20  # vectors, among which t-SNE shows no structure
 _FLAT = 1e-6  # the standard deviation of vectors that are all the same
 
 
@@ -65,57 +66,48 @@ def project(
     if not found:
         return np.zeros((0, 2), np.float32)
     units = unit_vectors(model, found, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
-    return places_of(units, 2, method, options.seed)
+    return places_of(units, method, options.seed)
 
 
 def chosen_method(method: str) -> str:
     """Returns the method that `auto` stands for, or the method itself; raises an error if its package is missing."""
-    packages = {"tsne": "sklearn", "umap": "umap"}
-    if method == "auto":
-        return "tsne" if find_spec("sklearn") is not None else "pca"
-    if method in packages and find_spec(packages[method]) is None:
-        raise MlxbertError(
-            f"the method {method} needs the package {packages[method]}, which is not installed",
-            hint=install_command("cluster"),
-        )
-    return method
+    has_package = find_spec("openTSNE") is not None
+    if method == "tsne" and not has_package:
+        raise MlxbertError("the method tsne needs openTSNE, which is not installed", hint=install_command("cluster"))
+    return ("tsne" if has_package else "pca") if method == "auto" else method
 
 
-def places_of(vectors: "Vectors", dimensions: int, method: str, seed: int) -> "Vectors":
-    """Returns the places of vectors in fewer dimensions, (N, D).
+def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 1.0) -> "Vectors":
+    """Returns places of vectors in two dimensions, (N, 2).
 
     Args:
         vectors: The vectors, (N, W), of length 1.
-        dimensions: The number of dimensions D.
-        method: `pca`, `tsne` (two dimensions only) or `umap`. Too few vectors, and vectors that are all the same, are
-            placed by `pca`.
+        method: `pca` or `tsne`. Few vectors, and vectors that are all the same, are placed by `pca`.
         seed: The seed of random numbers.
+        exaggeration: How much more strongly than usual t-SNE pulls similar vectors together, which makes groups denser.
     """
     import numpy as np
 
     if method == "pca" or len(vectors) < _FEW or float(vectors.std(0).max()) < _FLAT:
-        return _main_directions(vectors, dimensions)
-    with warnings.catch_warnings(action="ignore"):  # about one thread, which a seed needs
-        if method == "tsne":
-            from sklearn.manifold import TSNE
+        return _main_directions(vectors)
+    from openTSNE import TSNE
 
-            perplexity = min(_NEAR * 2, (len(vectors) - 1) / 3)
-            model = TSNE(dimensions, init="pca", perplexity=perplexity, random_state=seed)
-        else:
-            from umap import UMAP
-
-            model = UMAP(_NEAR, dimensions, metric="cosine", min_dist=0.0 if dimensions > 2 else 0.1, random_state=seed)
-        return np.asarray(model.fit_transform(vectors), np.float32)
+    perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
+    model = TSNE(
+        2, perplexity=perplexity, metric="cosine", exaggeration=exaggeration, n_jobs=os.cpu_count(), random_state=seed
+    )
+    with warnings.catch_warnings(action="ignore"):  # of the search for neighbours, about vectors that are equal
+        return np.asarray(model.fit(vectors), np.float32)
 
 
-def _main_directions(vectors: "Vectors", dimensions: int) -> "Vectors":
-    """Places vectors along the directions in which they differ most (PCA); directions that are missing are 0."""
+def _main_directions(vectors: "Vectors") -> "Vectors":
+    """Places vectors along the two directions in which they differ most (PCA); a direction that is missing is 0."""
     import numpy as np
 
     centred = vectors - vectors.mean(0) if len(vectors) else vectors
     _, directions = np.linalg.eigh(centred.T @ centred)
-    directions = directions[:, ::-1][:, :dimensions]
+    directions = directions[:, ::-1][:, :2]
     signs = np.sign(directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])])
-    places = np.zeros((len(vectors), dimensions), np.float32)
+    places = np.zeros((len(vectors), 2), np.float32)
     places[:, : directions.shape[1]] = centred @ (directions * signs)
     return places

@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError, MlxbertError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mlxbert")
 _MANY = 10_000  # texts from which k-means looks at samples
 _STARTS = 10  # of k-means, of which the best is taken
-_DIMENSIONS = 5  # in which HDBSCAN looks for dense regions
+_EXAGGERATION = 4  # of the places in which HDBSCAN looks for dense regions
 OUTLIER = -1
 
 
@@ -64,7 +65,7 @@ def cluster(
     Raises:
         ArgumentError: An argument is invalid, or there are fewer texts than `clusters`.
         InputError: A text is unusable.
-        MlxbertError: scikit-learn is not installed.
+        MlxbertError: scikit-learn or, without `clusters`, openTSNE is not installed.
     """
     found = checked_texts(texts)
     check_clusters(options, len(found))
@@ -74,21 +75,16 @@ def cluster(
     return describe(found, units, find_clusters(units, options), options)
 
 
-def can_cluster() -> bool:
-    """Whether scikit-learn is installed."""
-    try:
-        import sklearn.cluster  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def missing_package(options: ClusterOptions) -> str | None:
+    """Returns the name of a package that finding clusters needs and that is not installed; `None` if there is none."""
+    needed = {"sklearn": "scikit-learn"} | ({"openTSNE": "openTSNE"} if options.clusters is None else {})
+    return next((name for module, name in needed.items() if find_spec(module) is None), None)
 
 
 def check_clusters(options: ClusterOptions, texts: int | None = None) -> None:
-    """Raises an error if scikit-learn is missing, or if there are fewer texts than clusters."""
-    if not can_cluster():
-        raise MlxbertError(
-            "finding clusters needs scikit-learn, which is not installed", hint=install_command("cluster")
-        )
+    """Raises an error if a package is missing, or if there are fewer texts than clusters."""
+    if (missing := missing_package(options)) is not None:
+        raise MlxbertError(f"finding topics needs {missing}, which is not installed", hint=install_command("cluster"))
     if texts and options.clusters is not None and options.clusters > texts:
         raise ArgumentError(f"clusters is {options.clusters:,}, expected at most the number of texts, {texts:,}")
 
@@ -129,7 +125,7 @@ def _by_density(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
 
     if len(vectors) < options.min_size:
         return np.full(len(vectors), OUTLIER)
-    places = places_of(vectors, _DIMENSIONS, "umap", options.seed)
+    places = places_of(vectors, "tsne", options.seed, _EXAGGERATION)
     labels: Numbers = HDBSCAN(min_cluster_size=options.min_size).fit_predict(places)
     return np.maximum(labels, OUTLIER)
 

@@ -38,7 +38,9 @@ def check(texts: list[str], units: Any, doubles: mlxbert.Doubles, threshold: flo
 SPACED = st.text("ab \n", max_size=4)
 
 
-@given(st.lists(st.tuples(SPACED, st.integers(0, 7)), max_size=40), st.floats(0, 1), st.sampled_from(["first", "longest"]))
+@given(
+    st.lists(st.tuples(SPACED, st.integers(0, 7)), max_size=40), st.floats(0, 1), st.sampled_from(["first", "longest"])
+)
 def test_each_text_is_kept_or_in_one_group(rows: list[tuple[str, int]], threshold: float, prefer: Any) -> None:
     texts = [text for text, _ in rows]
     angles = np.array([number for _, number in rows]) * np.pi / 7

@@ -31,9 +31,7 @@ def slow_leaders(units: Any, threshold: float) -> list[int]:
 
 @pytest.mark.parametrize("block", [7, 1024])
 @pytest.mark.parametrize(("width", "threshold"), [(3, 0.9), (8, 0.8), (16, 0.3)])
-def test_leaders_are_those_of_a_loop(
-    width: int, threshold: float, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaders_are_those_of_a_loop(width: int, threshold: float, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_vectors, "_BLOCK", block)
     units = vectors(300, width)
     leaders, scores = find_leaders(units, threshold)

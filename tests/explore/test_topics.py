@@ -1,0 +1,150 @@
+"""Topics, their words and typical texts, and places in two dimensions."""
+
+import math
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import mlxbert
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.explore.topic_words import distinguishing_words
+
+pytestmark = pytest.mark.usefixtures("counted_cores")
+WORDS = {0: "goal match team", 1: "bank money market", 2: "song film music"}
+
+
+def blobs(sizes: tuple[int, ...], width: int = 12) -> tuple[list[str], Any, list[int]]:
+    """Texts of some topics, their vectors and their topics, shuffled."""
+    random = np.random.default_rng(0)
+    labels = random.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    centres = random.normal(size=(len(sizes), width))
+    vectors = centres[labels] + 0.1 * random.normal(size=(len(labels), width))
+    texts = [f"The {WORDS[label % 3]} of {random.choice(['day', 'week', 'year'])}" for label in labels]
+    return texts, vectors, labels.tolist()
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two clusterings are the same, apart from the numbers of the clusters."""
+    pairs = {*zip(first, second, strict=True)}
+    return len(pairs) == len({*first}) == len({*second})
+
+
+@pytest.mark.parametrize("options", [{"clusters": 3}, {"min_size": 10}])
+def test_topics(options: dict[str, int]) -> None:
+    texts, vectors, labels = blobs((60, 40, 25))
+    topics = mlxbert.cluster(None, texts, vectors=vectors, typical=2, words=3, **options)
+    assert alike(topics.labels, labels) and topics.outliers == 0
+    assert [(topic.topic, topic.size) for topic in topics.topics] == [(0, 60), (1, 40), (2, 25)]
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for topic in topics.topics:
+        members = [number for number, label in enumerate(topics.labels) if label == topic.topic]
+        assert {word.word for word in topic.words} == {*WORDS[labels[members[0]]].split()}
+        nearness = {number: units[number] @ units[members].mean(0) for number in members}
+        assert [*topic.typical] == sorted(members, key=lambda number: -nearness[number])[:2]
+
+
+def test_a_topic_of_many_texts_is_found_in_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.explore.topics._MANY", 50)
+    texts, vectors, labels = blobs((60, 40, 25))
+    assert alike(mlxbert.cluster(None, texts, vectors=vectors, clusters=3).labels, labels)
+
+
+@pytest.mark.parametrize("options", [{"clusters": 3}, {}])
+def test_equal_texts_are_one_topic(options: dict[str, int]) -> None:
+    topics = mlxbert.cluster(None, ["same text"] * 30, vectors=np.ones((30, 4)), **options)
+    assert sum(topic.size for topic in topics.topics) + topics.outliers == 30
+    assert len(topics.topics) <= 1
+
+
+def test_few_texts() -> None:
+    assert mlxbert.cluster(None, [], clusters=3) == mlxbert.Topics((), ())
+    one = mlxbert.cluster(None, ["one"], vectors=[[1, 0]], clusters=1)
+    assert one.labels == (0,) and one.topics[0].size == 1
+    none = mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]])  # fewer than the smallest topic
+    assert none.labels == (-1, -1) and none.topics == () and none.outliers == 2
+    with pytest.raises(ArgumentError, match="clusters is 3, expected at most the number of texts, 2"):
+        mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]], clusters=3)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=30), st.integers(1, 2), st.integers(0, 3))
+def test_every_text_is_in_one_topic_or_none(angles: list[int], clusters: int, typical: int) -> None:
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1)
+    texts = [f"text {angle}" for angle in angles]
+    topics = mlxbert.cluster(None, texts, vectors=vectors, clusters=clusters, typical=typical)
+    sizes = Counter(topics.labels)
+    assert sizes == {topic.topic: topic.size for topic in topics.topics} and sizes.total() == len(texts)
+    assert [topic.size for topic in topics.topics] == sorted(sizes.values(), reverse=True)
+
+
+def test_the_builtin_model_separates_topics(builtin: mlxbert.Model) -> None:
+    texts = ["The team won the match.", "A late goal decided the game.", "The striker scored twice for his club."]
+    texts += ["The bank raised its interest rate.", "Shares fell on the stock market.", "Profits of the bank fell."]
+    topics = builtin.cluster(texts, clusters=2)
+    assert alike(topics.labels, [0, 0, 0, 1, 1, 1])
+
+
+def test_scores_of_words_follow_the_formula() -> None:
+    texts, labels = ["red red apple", "green apple", "red car", "fast car car"], [0, 0, 1, 1]
+    words = distinguishing_words(texts, labels, 10)
+    mean, number = 10 / 2, {"red": 3, "apple": 2, "green": 1, "car": 3, "fast": 1}
+    expected = {"apple": 2 / 5, "green": 1 / 5}, {"car": 3 / 5, "fast": 1 / 5}  # "red" is in half of both
+    for label in (0, 1):
+        scores = {word.word: word.score for word in words[label]}
+        assert scores == pytest.approx({
+            word: share * math.log(1 + mean / number[word]) for word, share in expected[label].items()
+        })  # fmt: skip
+        assert [*scores.values()] == sorted(scores.values(), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["Der Hund bellt.", "Die Katze schläft in der Sonne."], [["bellt", "hund"], ["die", "in", "katze"]]),
+        (["我喜欢音乐", "他们喜欢足球"], [["欢音", "音乐"], ["们喜", "他们"]]),
+        (["1 2 3 !", "x"], [[], []]),
+    ],
+)
+def test_words_of_any_language(texts: list[str], found: list[list[str]]) -> None:
+    words = distinguishing_words(texts, [0, 1], 20)
+    for label, expected in enumerate(found):
+        assert {*expected} <= {word.word for word in words[label]} or not expected
+        assert expected or not words[label]
+    assert "der" not in {word.word for word in words[0]}  # in both texts
+
+
+def test_places() -> None:
+    texts, vectors, labels = blobs((30, 20, 20))
+    for method in ("pca", "tsne"):
+        places = mlxbert.project(None, texts, vectors=vectors, method=method)
+        assert places.shape == (70, 2) and places.dtype == np.float32 and np.isfinite(places).all()
+        distances = np.linalg.norm(places[:, None] - places, axis=-1) + np.diag([np.inf] * 70)
+        assert (np.array(labels)[distances.argmin(1)] == labels).mean() > 0.95
+        assert np.array_equal(places, mlxbert.project(None, texts, vectors=vectors, method=method))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 25])
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_places_of_few_or_equal_texts(count: int, method: Any) -> None:
+    places = mlxbert.project(None, ["text"] * count, vectors=np.ones((count, 3)), method=method)
+    assert places.shape == (count, 2) and not places.any()
+
+
+@pytest.mark.parametrize(("package", "module"), [("scikit-learn", "sklearn"), ("openTSNE", "openTSNE")])
+def test_without_packages(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    functions: dict[str, Any] = {
+        "scikit-learn": lambda: mlxbert.cluster(None, ["a"], vectors=[[1]], clusters=1),
+        "openTSNE": lambda: mlxbert.project(None, ["a"], vectors=[[1]], method="tsne"),
+    }
+    for function in (functions[package], lambda: mlxbert.cluster(None, ["a"], vectors=[[1]])):
+        with pytest.raises(MlxbertError, match=package) as raised:
+            function()
+        assert raised.value.hint is not None and package.lower() in raised.value.hint
+    if module == "sklearn":
+        return
+    assert mlxbert.cluster(None, ["a"], vectors=[[1]], clusters=1).labels == (0,)
+    assert mlxbert.project(None, ["a", "b"], vectors=[[1, 0], [0, 1]]).shape == (2, 2)
