@@ -303,7 +303,7 @@ def cluster(
     Raises:
         ArgumentError: An argument is invalid, or there are fewer texts than `clusters`.
         InputError: A text is unusable.
-        MlxbertError: scikit-learn is not installed.
+        MlxbertError: scikit-learn or, without `clusters`, openTSNE is not installed.
     """
 
 # from mlxbert.explore.doubles import dedupe as dedupe
@@ -328,7 +328,7 @@ def dedupe(
         threshold: Smallest cosine of a double and the kept text. Default: 0.9. From 0 to 1.
         exact: Find only texts that differ in whitespace and case at most. This needs no model. Default: False.
         prefer: Which text of a group is kept. One of `first`, `longest`. Default: `first`.
-        all_pairs: Compare all pairs. Otherwise, of more than 32,768 texts, only near ones are compared, which is
+        all_pairs: Compare all pairs. Without it, of more than 32,768 texts only near ones are compared, which is
             faster. Default: False.
         vectors: The vectors of the texts, (N, W), if they are computed already.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
@@ -796,9 +796,8 @@ def paraphrase_mining(
 
 # from mlxbert.explore.places import project as project
 def project(
-    model: Model | None, texts: Iterable[str], *, method: Literal["auto", "pca", "tsne", "umap"] = "auto",
-    seed: int = 0, vectors: Any = None, batch_tokens: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None
+    model: Model | None, texts: Iterable[str], *, method: Literal["auto", "pca", "tsne"] = "auto", seed: int = 0,
+    vectors: Any = None, batch_tokens: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> NDArray[np.float32]:
     """Places texts in two dimensions, so that similar texts are near each other.
 
@@ -808,8 +807,8 @@ def project(
     Args:
         model: The model that computes the vectors; `None` if `vectors` are given.
         texts: The texts.
-        method: How texts are placed. auto is tsne if scikit-learn is installed, otherwise pca, which shows much less.
-            One of `auto`, `pca`, `tsne`, `umap`. Default: `auto`.
+        method: How texts are placed. auto is tsne if openTSNE is installed, otherwise pca, which shows much less.
+            Default: `auto`.
         seed: Seed of random numbers. Default: 0. From 0 to 4,294,967,295.
         vectors: The vectors of the texts, (N, W), if they are computed already.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,

@@ -27,7 +27,7 @@ def draw_doubles(doubles: "Doubles", found: "TextCollection") -> Iterator["rich.
     if len(doubles.groups) > _GROUPS:
         yield rich.Text(f"and {console.counted(len(doubles.groups) - _GROUPS, 'more group')}", style="dim")
     kept, groups = doubles.texts - len(doubles.dropped), console.counted(len(doubles.groups), "group")
-    yield rich.Text(f"{kept:,} of {console.counted(doubles.texts, 'text')} without doubles; {groups} of doubles")
+    yield rich.Text(f"{kept:,} of {console.counted(doubles.texts, 'text')} remain; {groups} of doubles")
 
 
 def draw_topics(topics: "Topics", found: "TextCollection") -> Iterator["rich.RenderableType"]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PERPLEXITY = 30  # of t-SNE: how many near vectors it looks at
 _FEW = 20  # vectors, among which t-SNE shows no structure
+_PARALLEL = 2_000  # vectors for which several threads are worth their start
 _FLAT = 1e-6  # the standard deviation of vectors that are all the same
 
 
@@ -88,14 +89,15 @@ def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 
     """
     import numpy as np
 
-    if method == "pca" or len(vectors) < _FEW or float(vectors.std(0).max()) < _FLAT:
+    if not len(vectors) or float(vectors.std(0).max()) < _FLAT:
+        return np.zeros((len(vectors), 2), np.float32)
+    if method == "pca" or len(vectors) < _FEW:
         return _main_directions(vectors)
     from openTSNE import TSNE
 
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    model = TSNE(
-        2, perplexity=perplexity, metric="cosine", exaggeration=exaggeration, n_jobs=os.cpu_count(), random_state=seed
-    )
+    jobs = os.cpu_count() if len(vectors) > _PARALLEL else 1
+    model = TSNE(2, perplexity=perplexity, metric="cosine", exaggeration=exaggeration, n_jobs=jobs, random_state=seed)
     with warnings.catch_warnings(action="ignore"):  # of the search for neighbours, about vectors that are equal
         return np.asarray(model.fit(vectors), np.float32)
 
@@ -104,7 +106,7 @@ def _main_directions(vectors: "Vectors") -> "Vectors":
     """Places vectors along the two directions in which they differ most (PCA); a direction that is missing is 0."""
     import numpy as np
 
-    centred = vectors - vectors.mean(0) if len(vectors) else vectors
+    centred = vectors - vectors.mean(0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     directions = directions[:, ::-1][:, :2]
     signs = np.sign(directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])])
