@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mlxbert.cli import session
 from mlxbert.cli.inputs import open_input
-from mlxbert.cli.shared_options import InputOptions, ModelOptions
+from mlxbert.cli.shared_options import ModelOptions, RecordOptions
 from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
@@ -26,7 +26,7 @@ _PRINTED = 20  # unusable inputs that are named on stderr
 
 
 @dataclass(frozen=True)
-class CollectionOptions(InputOptions):
+class CollectionOptions(RecordOptions):
     """Options that say where many texts come from, and perhaps their vectors."""
 
     index: Annotated[

@@ -57,6 +57,7 @@ THEMES = {
     "mlxbert/bench/": "device",
     "mlxbert/data/": "training",
     "mlxbert/durable_files": "output",
+    "mlxbert/explore/": "options",
     "mlxbert/folders/": "output",
     "mlxbert/http_client": "server",
     "mlxbert/loading": "models",

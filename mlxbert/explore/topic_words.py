@@ -9,15 +9,15 @@ from mlxbert.results.groups import TopicWord
 from mlxbert.search.folding import is_unspaced
 from mlxbert.text.words import split_words
 
-_LIFT = 1.5  # how much larger the share of a topic's texts that have the word must be than the share of all texts
+_LIFT = 2.5  # how much larger the share of the group's texts with a word must be than that of the other texts
 
 
 def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int) -> dict[int, tuple[TopicWord, ...]]:
     """Returns the words that distinguish each group of texts, best first.
 
     The score of a word in a group is its share of the group's words times log(1 + A / F), where A is the mean number of
-    words of a group, and F how often the word occurs in all groups. Words that are hardly more frequent in the texts of
-    the group than in all texts are left out. These are the stop words of any language.
+    words of a group, and F how often the word occurs in all groups. Words that are in hardly more texts of the group
+    than of the others are left out. These are the stop words of any language.
 
     Args:
         texts: The texts.
@@ -37,11 +37,11 @@ def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int
     mean, sizes = everywhere.total() / max(len(words), 1), Counter(labels)
     result: dict[int, tuple[TopicWord, ...]] = {}
     for label, counts in words.items():
-        usual = sizes[label] / len(labels) * _LIFT if len(words) > 1 else 0.0
+        least = _LIFT * sizes[label] / max(len(labels) - sizes[label], 1)  # for one text of the others
         scores = {
             word: number / counts.total() * log(1 + mean / everywhere[word])
             for word, number in counts.items()
-            if texts_with[label][word] >= usual * all_texts_with[word]
+            if texts_with[label][word] >= least * (all_texts_with[word] - texts_with[label][word])
         }
         best = sorted(scores, key=lambda word: (-scores[word], word))[:count]
         result[label] = tuple(TopicWord(word, scores[word]) for word in best)
