@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
@@ -34,7 +34,7 @@ def alike(first: Any, second: Any) -> bool:
 
 
 @pytest.mark.parametrize("options", [{"clusters": 3}, {"min_size": 10}])
-def test_topics(options: dict[str, int]) -> None:
+def test_topics(options: dict[str, Any]) -> None:
     texts, vectors, labels = blobs((60, 40, 25))
     topics = mlxbert.cluster(None, texts, vectors=vectors, typical=2, words=3, **options)
     assert alike(topics.labels, labels) and topics.outliers == 0
@@ -54,7 +54,7 @@ def test_a_topic_of_many_texts_is_found_in_samples(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("options", [{"clusters": 3}, {}])
-def test_equal_texts_are_one_topic(options: dict[str, int]) -> None:
+def test_equal_texts_are_one_topic(options: dict[str, Any]) -> None:
     topics = mlxbert.cluster(None, ["same text"] * 30, vectors=np.ones((30, 4)), **options)
     assert sum(topic.size for topic in topics.topics) + topics.outliers == 30
     assert len(topics.topics) <= 1
@@ -70,6 +70,7 @@ def test_few_texts() -> None:
         mlxbert.cluster(None, ["one", "two"], vectors=[[1, 0], [0, 1]], clusters=3)
 
 
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=30), st.integers(1, 2), st.integers(0, 3))
 def test_every_text_is_in_one_topic_or_none(angles: list[int], clusters: int, typical: int) -> None:
     vectors = np.stack([np.cos(angles), np.sin(angles)], 1)
