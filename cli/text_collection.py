@@ -3,8 +3,8 @@
 Shapes: N texts, W values per vector.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from mlxbert.cli.views import console, progress
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import Record, RecordStream
+from mlxbert.readers.text_collection import TextCollection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,51 +37,28 @@ class CollectionOptions(RecordOptions):
     vectors: Annotated[Path | None, Option("File with the vectors of the texts, written by embed.", "FILE")] = None
 
 
-@dataclass
-class TextCollection:
-    """Many texts in memory.
-
-    Attributes:
-        texts: The N texts.
-        records: The record of each text.
-        places: The index of each text in the input, from 0, which also counts unusable inputs.
-        vectors: The vectors, (N, W), if they are given; otherwise `None`.
-        text_name: The field or column of the texts.
-        failed: The number of unusable inputs.
-        sources: The files that the texts come from.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    vectors: "Vectors | None" = None
-    text_name: str = "text"
-    failed: int = 0
-    sources: tuple[str, ...] = ()
-
-    def row(self, number: int) -> dict[str, Any]:
-        """Returns the values of a text's record, and the text."""
-        return {**self.records[number].values, self.text_name: self.texts[number]}
-
-    def described(self, number: int) -> dict[str, Any]:
-        """Returns what JSON says about a text: its index in the input, the values of its record, and the text."""
-        return {"index": self.places[number], **self.records[number].as_json(), self.text_name: self.texts[number]}
-
-    def report(self) -> None:
-        """Prints a note if there are no texts; raises an error if inputs were unusable."""
-        if not self.texts and not self.failed:
-            console.say("note", "the input is empty")
-        if self.failed:
-            count = len(self.texts) + self.failed
-            raise MlxbertError(f"{self.failed:,} of {console.counted(count, 'input')} failed and were left out")
+def report(found: TextCollection) -> None:
+    """Prints a note if there are no texts; raises an error if inputs were unusable."""
+    if not found.texts and not found.failed:
+        console.say("note", "the input is empty")
+    if found.failed:
+        count = len(found.texts) + found.failed
+        raise MlxbertError(f"{found.failed:,} of {console.counted(count, 'input')} failed and were left out")
 
 
-def collect(arguments: Sequence[str], options: CollectionOptions, *, whole: bool = False) -> TextCollection:
+def collect(
+    arguments: Sequence[str],
+    options: CollectionOptions,
+    find_file: Callable[[str], str | Path],
+    *,
+    whole: bool = False,
+) -> TextCollection:
     """Reads all texts of a command into memory, and their vectors if they are given.
 
     Args:
         arguments: The texts on the command line.
         options: The input options.
+        find_file: Finds the file of an index by its name.
         whole: Whether to keep all fields or columns of a record, instead of `id` only.
     """
     if options.index is not None:
@@ -89,7 +67,7 @@ def collect(arguments: Sequence[str], options: CollectionOptions, *, whole: bool
                 raise ArgumentError(f"--index cannot be combined with --{name}")
         if arguments:
             raise ArgumentError("--index cannot be combined with texts as arguments", hint="omit --index or the texts")
-        return _from_index(options.index)
+        return _from_index(find_file(options.index))
     stored: Iterator[Any] | None = None
     if options.vectors is not None:
         from mlxbert.readers.vector_files import read_vectors
@@ -154,14 +132,13 @@ def _fail(found: TextCollection, place: int, problem: MlxbertError, *, strict: b
         console.say("error", f"input {place}: {problem.message}")
 
 
-def _from_index(name: str) -> TextCollection:
+def _from_index(file: str | Path) -> TextCollection:
     import numpy as np
 
-    from mlxbert.cli.commands.indexes import find_file
     from mlxbert.search.index import open_index
     from mlxbert.search.stored_passages import stored_passages
 
-    with open_index(find_file(name)) as index:
+    with open_index(file) as index:
         passages = [*stored_passages(index.store)]
     vectors = np.array([vector for _, vector in passages], np.float32).reshape(len(passages), -1)
     records = [Record(row, "", text=row["text"]) for row, _ in passages]

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
+from mlxbert.cli.commands.indexes import find_file
 from mlxbert.cli.output.row_files import ROWS, check_rows, write_rows
 from mlxbert.cli.shared_options import FileOptions, ModelOptions
-from mlxbert.cli.text_collection import CollectionOptions, TextCollection, collect, computing
+from mlxbert.cli.text_collection import CollectionOptions, collect, computing, report
 from mlxbert.cli.views import console, explore as view, json_lines, progress, rich
 from mlxbert.explore.options import ClusterOptions, DedupeOptions
+from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def dedupe(
     Example: mlxbert dedupe --input texts.csv --output distinct.csv
     """
     check_rows(out.output, out.overwrite, (*ROWS, ".txt"), source.input or ())
-    found = collect(texts or (), source, whole=out.output is not None)
+    found = collect(texts or (), source, find_file, whole=out.output is not None)
     loaded, arguments = (None, {}) if chosen.exact else computing(found, model)
     from mlxbert.explore.doubles import dedupe as find_doubles
 
@@ -48,7 +50,7 @@ def dedupe(
         session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
     else:
         _show(view.draw_doubles(doubles, found), [_group(group, found) for group in doubles.groups], out)
-    found.report()
+    report(found)
 
 
 def _group(group: Any, found: TextCollection) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def cluster(
 
     check_rows(out.output, out.overwrite, ROWS, source.input or ())
     check_clusters(chosen)
-    found = collect(texts or (), source, whole=out.output is not None)
+    found = collect(texts or (), source, find_file, whole=out.output is not None)
     check_clusters(chosen, len(found.texts))
     loaded, arguments = computing(found, model)
     with progress.counted("texts") as update:
@@ -97,7 +99,7 @@ def cluster(
         write_rows(out.output, out.overwrite, found, range(len(found.texts)), {"cluster": topics.labels})
     _show(view.draw_topics(topics, found), [_topic(topic, found) for topic in topics.topics], out)
     _note_outliers(topics, chosen)
-    found.report()
+    report(found)
 
 
 def _topic(topic: Any, found: TextCollection) -> dict[str, Any]:

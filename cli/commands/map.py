@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
+from mlxbert.cli.commands.indexes import find_file
 from mlxbert.cli.output.map import MOST, write_page
 from mlxbert.cli.output.row_files import check_rows, write_rows
 from mlxbert.cli.shared_options import ModelOptions, OutputOptions
-from mlxbert.cli.text_collection import CollectionOptions, TextCollection, collect, computing
+from mlxbert.cli.text_collection import CollectionOptions, collect, computing, report
 from mlxbert.cli.views import console, progress, rich
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.explore.options import ClusterOptions, MapOptions
 from mlxbert.option_declarations import Bounds, Option, Written
+from mlxbert.readers.text_collection import TextCollection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +57,7 @@ def map(
     from mlxbert.explore.text_vectors import unit_vectors
 
     method = chosen_method(chosen.method)
-    found = collect(texts or (), source, whole=output.suffix == ".parquet" or label is not None)
+    found = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
     _check_texts(found, output, label)
     loaded, arguments = computing(found, model)
     with progress.counted("texts") as update:
@@ -74,7 +76,7 @@ def map(
     value = {"output": str(output), "texts": len(found.texts), "method": method, "groups": len(names)}
     summary = f"{console.counted(len(found.texts), 'text')}, placed by {method}: {output}"
     session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
-    found.report()
+    report(found)
 
 
 def _check(output: Path, label: str | None, neighbors: int) -> None:

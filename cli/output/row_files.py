@@ -12,9 +12,9 @@ from mlxbert.cli.output.formats import JSON_LINES
 from mlxbert.cli.output.output_format import utf8
 from mlxbert.cli.output.parquet import Parquet, arrow_errors, as_text
 from mlxbert.cli.output.result_tables import csv_cell
-from mlxbert.cli.text_collection import TextCollection
 from mlxbert.durable_files import atomic_write, writing
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.readers.text_collection import TextCollection
 from mlxbert.results.json import to_json
 
 ROWS = (".csv", *JSON_LINES, ".parquet")
@@ -115,7 +115,7 @@ def _array(values: Sequence[Any], kind: Any) -> Any:
     """Returns an array of Arrow; values that have no type in common are written as JSON."""
     import pyarrow as pa
 
-    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
+    with suppress(pa.ArrowException, UnicodeEncodeError, OverflowError):
         return pa.array(values, kind)
     return pa.array(list(map(as_text, values)), pa.string())
 

@@ -7,7 +7,7 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Column, PlainTable
 
 if TYPE_CHECKING:
-    from mlxbert.cli.text_collection import TextCollection
+    from mlxbert.readers.text_collection import TextCollection
     from mlxbert.results.groups import Doubles, Topics
 
 _GROUPS, _DOUBLES = 20, 5  # groups on a screen; doubles of each of them

@@ -1,4 +1,4 @@
-"""Leaders, pairs and neighbours among many vectors, beside loops over all pairs."""
+"""Leaders, pairs and neighbours among many vectors, compared with loops over all pairs."""
 
 from typing import Any
 

@@ -1,0 +1,46 @@
+"""Many texts in memory, each with its record.
+
+Shapes: N texts, W values per vector.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.readers.stream import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+
+@dataclass
+class TextCollection:
+    """Many texts in memory.
+
+    Attributes:
+        texts: The N texts.
+        records: The record of each text.
+        places: The index of each text in the input, from 0, which also counts unusable inputs.
+        vectors: The vectors, (N, W), if they are given; otherwise `None`.
+        text_name: The field or column of the texts.
+        failed: The number of unusable inputs.
+        sources: The files that the texts come from.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    vectors: "Vectors | None" = None
+    text_name: str = "text"
+    failed: int = 0
+    sources: tuple[str, ...] = ()
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Returns the values of a text's record, and the text."""
+        return {**self.records[number].values, self.text_name: self.texts[number]}
+
+    def described(self, number: int) -> dict[str, Any]:
+        """Returns what JSON says about a text: its index in the input, the values of its record, and the text."""
+        return {"index": self.places[number], **self.records[number].as_json(), self.text_name: self.texts[number]}
