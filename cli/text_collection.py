@@ -34,7 +34,7 @@ class CollectionOptions(RecordOptions):
         str | None,
         Option("Read the passages and vectors of an index. FILE may also be a folder that has an index.", "FILE"),
     ] = None
-    vectors: Annotated[Path | None, Option("File with the vectors of the texts, written by embed.", "FILE")] = None
+    vectors: Annotated[Path | None, Option("File with vectors of the texts, written by embed.", "FILE")] = None
 
 
 def report(found: TextCollection) -> None:

@@ -79,10 +79,10 @@ def cluster(
     out: FileOptions,
     texts: Texts = None,
 ) -> None:
-    """Find out what many texts are about: topics, each with its distinguishing words and typical texts.
+    """Find topics among many texts.
 
-    --output writes all rows of the input and the column cluster, to a .csv, .jsonl or .parquet file. Texts that belong
-    to no topic get the cluster -1. Finding topics needs the package scikit-learn.
+    Each topic is shown with the words that distinguish it and with typical texts. --output writes all rows of the input and the column cluster, to a .csv, .jsonl or .parquet file. Texts that belong
+    to no topic get the cluster -1. Finding topics needs scikit-learn and, without --clusters, openTSNE.
 
     Example: mlxbert cluster --input texts.csv --clusters 8 --output topics.csv
     """

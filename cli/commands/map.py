@@ -36,12 +36,12 @@ def map(
     output: Annotated[Path, Option("Page (.html) or table (.parquet) to write.", "FILE", short="-o"), Written("file")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
     label: Annotated[
-        str | None, Option("Column or field whose values colour the texts.", usual="the topics that cluster finds")
+        str | None, Option("Column or field whose values are the colours. Without it, the topics of cluster are.", usual="topics")
     ] = None,
     neighbors: Annotated[int, Option("Nearest texts of each text in a .parquet.", bounds=Bounds(0, 1_000))] = 0,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:
-    """Draw a map of many texts, on which similar texts are near each other.
+    """Draw a map of many texts. Similar texts are near each other.
 
     An .html page shows up to 50,000 texts; it needs no connection. Point at a text to read it, turn the wheel to zoom.
     A .parquet table has the rows of the input and the columns x, y, cluster and perhaps neighbors; embedding-atlas
