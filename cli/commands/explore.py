@@ -81,8 +81,9 @@ def cluster(
 ) -> None:
     """Find topics among many texts.
 
-    Each topic is shown with the words that distinguish it and with typical texts. --output writes all rows of the input and the column cluster, to a .csv, .jsonl or .parquet file. Texts that belong
-    to no topic get the cluster -1. Finding topics needs scikit-learn and, without --clusters, openTSNE.
+    Each topic is shown with the words that distinguish it and with typical texts. --output writes all rows of the
+    input and the column cluster, to a .csv, .jsonl or .parquet file. Texts that belong to no topic get the cluster
+    -1. Finding topics needs scikit-learn and, without --clusters, openTSNE.
 
     Example: mlxbert cluster --input texts.csv --clusters 8 --output topics.csv
     """

@@ -35,9 +35,7 @@ def map(
     out: OutputOptions,
     output: Annotated[Path, Option("Page (.html) or table (.parquet) to write.", "FILE", short="-o"), Written("file")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")] = None,
-    label: Annotated[
-        str | None, Option("Column or field whose values are the colours. Without it, the topics of cluster are.", usual="topics")
-    ] = None,
+    label: Annotated[str | None, Option("Column or field whose values are the colours.", usual="topics")] = None,
     neighbors: Annotated[int, Option("Nearest texts of each text in a .parquet.", bounds=Bounds(0, 1_000))] = 0,
     overwrite: Annotated[bool, Option("Replace an existing file.")] = False,
 ) -> None:

@@ -98,6 +98,7 @@ def test_the_help_of_the_program_has_groups_the_most_used_first_and_says_how_to_
     lines = call("--help", COLUMNS="80").out.splitlines()
     assert [line for line in lines if re.fullmatch("[A-Z][a-z ]+", line)] == [
         "Use a model",
+        "Explore many texts",
         "Serve other programs",
         "Search your files",
         "Train a model",
