@@ -37,7 +37,7 @@ _COMMANDS = {
     "Serve other programs": ("serve",),
     "Search your files": ("search", "index", "indexes", "mcp"),
     "Train a model": ("finetune", "evaluate", "pretrain", "distill", "distill-static", "vocabulary", "mine"),
-    "Look inside": ("inspect", "tokenize", "attention", "explain", "verify"),
+    "Look inside": ("inspect", "tokenize", "attention", "explain", "senses", "verify"),
     "Models and machine": ("models", "convert", "doctor", "bench", "help"),
 }
 _PANELS = {name: panel for panel, names in _COMMANDS.items() for name in names}

@@ -77,6 +77,13 @@ from mlxbert.results.groups import (
 from mlxbert.results.hit import Hit as Hit
 from mlxbert.results.result import Failure as Failure
 from mlxbert.results.search_answer import SearchAnswer as SearchAnswer
+from mlxbert.results.senses import (
+    Occurrence as Occurrence,
+    Sense as Sense,
+    Senses as Senses,
+    Substitute as Substitute,
+    TypicalLine as TypicalLine,
+)
 from mlxbert.results.tag import Entity as Entity, Tagged as Tagged
 from mlxbert.results.text_relations import (
     Mined as Mined,
@@ -190,9 +197,13 @@ def answer(
 # from mlxbert.tasks.attention import attention as attention
 def attention(
     model: Model, text: str, *, pair: str | None = None, overflow: Literal["truncate", "error"] = "error",
-    layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None
+    layers: int | Sequence[int] | None = None, heads: int | Sequence[int] | None = None, rollout: bool = False
 ) -> Attention:
     """Computes the attention weights between the tokens of a text.
+
+    With `rollout`, the weights of a layer say how much of each token has reached each token by then (Abnar and Zuidema
+    2020, arXiv:2005.00928): the mean of the heads counts half, the token itself the other half, which stands for the
+    residual connection, and the matrices of the layers up to this one are multiplied.
 
     Example:
         >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
@@ -206,6 +217,7 @@ def attention(
             Default: `error`.
         layers: The indices of the layers, from 0; negative indices count from the last layer. `None` for all.
         heads: The indices of the heads, like `layers`.
+        rollout: Whether to multiply the weights of the layers. The `weights` are then (layers, 1, tokens, tokens).
 
     Raises:
         InputError: The input is not a text, or is too long with `overflow="error"`.
@@ -216,8 +228,9 @@ def attention(
 # from mlxbert.tasks.classify import classify as classify
 @overload
 def classify(  # type: ignore[overload-overlap]
-    model: Model, texts: str | tuple[str, str], *, overflow: Literal["truncate", "window", "error"] = "truncate",
-    top_k: int | None = None, labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
+    model: Model, texts: str | tuple[str, str], *,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
+    labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"] = "raise"
 ) -> Classification | Regression:
     """Classifies texts or pairs of texts with a fine-tuned model, or texts with any labels without training.
@@ -226,8 +239,9 @@ def classify(  # type: ignore[overload-overlap]
         >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
         >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
-    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
-    cover the longer text, and each has the other text in full. With `labels`, an NLI model judges whether the text
+    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens, or with `window-max`
+    the largest score of each label, which then need not add up to 1. Windows of a pair cover the longer text, and each
+    has the other text in full. With `labels`, an NLI model judges whether the text
     implies the hypothesis; there are no windows then, and the hypothesis is never truncated. An embedding model (the
     built-in one is one) compares the vector of the text with those of the hypotheses.
 
@@ -235,8 +249,10 @@ def classify(  # type: ignore[overload-overlap]
         model: A model with a sequence classifier; with `labels`, a model trained on natural language inference, or an
             embedding model.
         texts: One text, one pair (a tuple of two texts), or any number of texts and pairs; with `labels` no pairs.
-        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); window averages the scores of
-            windows (not with an NLI model and labels); error refuses the text. Default: `truncate`.
+        overflow: Overlong texts. truncate drops the end (of a pair: of the longer text); head-tail drops the middle;
+            window averages the scores of windows; window-max takes the largest score of each label; error refuses the
+            text. With labels, an embedding model takes truncate, window and error, an NLI model no window. Default:
+            `truncate`.
         top_k: Number of labels per text. Default: all, or 5 in a terminal. From 1 to 10,000,000.
         labels: Labels to choose from. Needs an NLI model or an embedding model.
         hypothesis: Sentence for a label. {} stands for the label. By default, 'This example is {}.' for an NLI model,
@@ -259,14 +275,14 @@ def classify(  # type: ignore[overload-overlap]
 @overload
 def classify(
     model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
-    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
     labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise"] = "raise"
 ) -> Iterator[Classification | Regression]: ...
 @overload
 def classify(
     model: Model, texts: Iterable[str | tuple[str, str] | InputError], *,
-    overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None,
+    overflow: Literal["truncate", "head-tail", "window", "window-max", "error"] = "truncate", top_k: int | None = None,
     labels: Iterable[str] | None = None, hypothesis: str | None = None, multi: bool = False,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> Iterator[Classification | Regression | Failure]: ...
@@ -914,6 +930,37 @@ def rerank(
     overflow: Literal["truncate", "window", "error"] = "truncate", top_k: int | None = None, prompt: str | None = None,
     batch_tokens: int | None = None, usage: Usage | None = None, on_error: Literal["raise", "return"]
 ) -> list[Reranked | Failure]: ...
+
+# from mlxbert.tasks.senses import senses as senses
+def senses(
+    model: Model, word: str, texts: Iterable[str | InputError], *, senses: int | None = None, mask: bool | None = None,
+    layer: int = -1, top_k: int = 8, examples: int = 3, match_case: bool = False, batch_tokens: int | None = None
+) -> Senses:
+    """Finds the senses in which texts use a word, with typical lines of each and the words that could stand there.
+
+    Example:
+        >>> lines = ["The river bank was muddy.", "The bank raised its rates.", "She sat on the bank of the stream."]
+        >>> mlxbert.senses(mlxbert.load(), "bank", lines, senses=2).senses[0].examples
+
+    Args:
+        model: Any model; one with a masked-LM head also finds the words that could stand there.
+        word: The word, or several words in a row. Only whole words are found.
+        texts: Any number of texts; those without the word cost nothing.
+        senses: Number of senses. Default: the number whose groups are most distinct. From 1 to 100.
+        mask: Put the mask in the place of the word. The vector then shows what could stand there. Default: if the model
+            predicts words.
+        layer: Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
+            From -1,000 to 1,000.
+        top_k: Number of words for each sense that could stand there. Default: 8. From 1 to 10,000,000.
+        examples: Number of typical lines for each sense. Default: 3. From 1 to 10,000,000.
+        match_case: Distinguish upper and lower case in the word. Default: False.
+        batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
+            16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
+
+    Raises:
+        InputError: A text is unusable, or the word occurs too rarely.
+        ArgumentError: An argument has an invalid value.
+    """
 
 # from mlxbert.tasks.similarity import similarity as similarity
 @overload

@@ -112,6 +112,7 @@ class Model(Brief):
     project = functions.project
     replaced = functions.replaced
     rerank = functions.rerank
+    senses = functions.senses
     similarity = functions.similarity
     similarity_matrix = functions.similarity_matrix
     similarity_pairs = functions.similarity_pairs

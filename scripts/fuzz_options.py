@@ -163,6 +163,7 @@ def usual(folder: Path) -> dict[str, dict[str, list[str]]]:
         "help": {"words": ["embed"]},
         "inspect": {"model": words},
         "mine": {"pairs": data["embed"], "output": ["out.jsonl"], "model": words},
+        "senses": {"word": ["cat"], "input": texts, "model": words},
         "pretrain": {"corpus": texts, "model": words, **short},
         "verify": {"a": words, "b": words},
         "vocabulary": {"files": texts, "output": out, "size": ["100"]},

@@ -9,6 +9,7 @@ from mlxbert.cli import session
 from mlxbert.cli.output.attention import check, write
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import attention as view
+from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import Bounds, Option, Written
 from mlxbert.tasks.options import TokenizeOptions
 
@@ -34,6 +35,10 @@ def attention(
             bounds=Bounds(-10_000, 10_000),
         ),
     ] = None,
+    rollout: Annotated[
+        bool,
+        Option("Multiply the layers. A row says how much of each token has reached this token, by the means of heads."),
+    ] = False,
     output: Annotated[
         Path | None, Option("Write a page (.html) or numbers (.json, .npz).", "FILE", short="-o"), Written("file")
     ] = None,
@@ -47,10 +52,12 @@ def attention(
     Example: mlxbert attention "The bank of the river." --output bank.html
     """
     check(output, overwrite)
+    if rollout and head is not None:
+        raise ArgumentError("--head cannot be combined with --rollout, which is computed from the mean of all heads")
     loaded = session.load(None, model, heads=())
     from mlxbert.tasks.attention import attention as task
 
-    weights = task(loaded, text, layers=layer, heads=head, **vars(chosen))
+    weights = task(loaded, text, layers=layer, heads=head, rollout=rollout, **vars(chosen))
     if output is None:
         session.show_object(weights.to_dict(), lambda: view.draw(weights), out)
     else:

@@ -33,6 +33,8 @@ def _title(result: "Attention") -> str:
     def named(noun: str, numbers: tuple[int, ...]) -> str:
         return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"mean of {len(numbers)} {noun}s"
 
+    if result.rollout:
+        return f"Attention rollout: layers 0 to {max(result.layers)}, mean of the heads"
     return f"Attention: {named('layer', result.layers)}, {named('head', result.heads)}"
 
 

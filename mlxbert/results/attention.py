@@ -22,9 +22,11 @@ class Attention(Result):
         pair: The second text, if there is one.
         tokens: The tokens, special ones included.
         layers: The numbers of the layers, from 0.
-        heads: The numbers of the heads, from 0.
-        weights: float32 (layers, heads, tokens, tokens); they add up to 1 along the last axis.
+        heads: The numbers of the heads, from 0; empty for a rollout.
+        weights: float32 (layers, heads, tokens, tokens); they add up to 1 along the last axis. For a rollout, (layers,
+            1, tokens, tokens).
         truncated: Whether the text was truncated.
+        rollout: Whether the weights are those of a rollout: the product of all layers up to each one.
     """
 
     text: str
@@ -34,10 +36,13 @@ class Attention(Result):
     heads: tuple[int, ...]
     weights: "NDArray[np.float32]"
     truncated: bool = False
+    rollout: bool = False
 
     @property
     def mean(self) -> "NDArray[np.float32]":
-        """The mean over layers and heads, (tokens, tokens)."""
+        """The mean over layers and heads, (tokens, tokens); of a rollout, its last layer."""
+        if self.rollout:
+            return self.weights[self.layers.index(max(self.layers)), 0]
         average: NDArray[np.float32] = self.weights.mean(axis=(0, 1))
         return average
 
@@ -51,5 +56,5 @@ class Attention(Result):
         return {
             "text": self.text, **pair, "tokens": [token.token for token in self.tokens], "layers": [*self.layers],
             "heads": [*self.heads], "attention": self.weights.astype(float).round(6).tolist(),
-            **({"truncated": True} if self.truncated else {}),
+            **({"truncated": True} if self.truncated else {}), **({"rollout": True} if self.rollout else {}),
         }  # fmt: skip

@@ -25,8 +25,13 @@ def attention(
     options: TokenizeOptions,
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
+    rollout: bool = False,
 ) -> Attention:
     """Computes the attention weights between the tokens of a text.
+
+    With `rollout`, the weights of a layer say how much of each token has reached each token by then (Abnar and Zuidema
+    2020, arXiv:2005.00928): the mean of the heads counts half, the token itself the other half, which stands for the
+    residual connection, and the matrices of the layers up to this one are multiplied.
 
     Example:
         >>> result = mlxbert.attention(mlxbert.load(), "The river bank was muddy.", layers=[0, 5])
@@ -38,6 +43,7 @@ def attention(
         options: See `TokenizeOptions`.
         layers: The indices of the layers, from 0; negative indices count from the last layer. `None` for all.
         heads: The indices of the heads, like `layers`.
+        rollout: Whether to multiply the weights of the layers. The `weights` are then (layers, 1, tokens, tokens).
 
     Raises:
         InputError: The input is not a text, or is too long with `overflow="error"`.
@@ -51,14 +57,11 @@ def attention(
     config = model.config
     layer_ids = _numbers("layers", layers, len(config.layer_schedule))
     head_ids = _numbers("heads", heads, config.num_attention_heads)
+    if rollout and heads is not None:
+        raise ArgumentError("heads and rollout cannot be combined: a rollout is computed from the mean of all heads")
     encoding = model.tokenizer.encode(text, options.pair, overflow=options.overflow)
     batch, length = make_batch([encoding], config), len(encoding)
-    size = len(layer_ids) * len(head_ids) * length**2
-    if size > MOST:
-        raise ArgumentError(
-            f"{len(layer_ids)} layers of {len(head_ids)} heads have {size:,} weights, expected at most {MOST:,}",
-            hint="choose fewer layers or fewer heads",
-        )
+    _check_size(len(config.layer_schedule) if rollout else len(layer_ids), 1 if rollout else len(head_ids), length)
     import numpy as np
 
     with device_errors(), evaluation_mode(model.network):
@@ -66,11 +69,36 @@ def attention(
             batch.input_ids, batch.attention_mask, batch.token_type_ids, output_attentions=True
         ).attentions
         assert attentions is not None
-        stacked = mx.stack([attentions[layer][0][mx.array(head_ids), :length, :length] for layer in layer_ids])
-        weights = check_finite(np.array(stacked.astype(mx.float32)), "attention weights")
-    return Attention(
-        text, options.pair, tokens_of(model.tokenizer, encoding), layer_ids, head_ids, weights, encoding.truncated
-    )
+        if rollout:
+            chosen = _rolled_out([weights[0, :, :length, :length] for weights in attentions], layer_ids)
+        else:
+            chosen = [attentions[layer][0][mx.array(head_ids), :length, :length] for layer in layer_ids]
+        del attentions  # the weights of a layer are freed as soon as nothing needs them
+        weights = check_finite(np.array(mx.stack(chosen).astype(mx.float32)), "attention weights")
+    tokens, heads_of_result = tokens_of(model.tokenizer, encoding), () if rollout else head_ids
+    return Attention(text, options.pair, tokens, layer_ids, heads_of_result, weights, encoding.truncated, rollout)
+
+
+def _check_size(layers: int, heads: int, length: int) -> None:
+    """Raises ArgumentError if the weights of a text of `length` tokens are too many."""
+    size = layers * heads * length**2
+    if size > MOST:
+        shorter = "fewer layers or fewer heads" if heads > 1 else "a shorter text"
+        raise ArgumentError(
+            f"{layers} layers of {heads} heads have {size:,} weights, expected at most {MOST:,}",
+            hint=f"choose {shorter}",
+        )
+
+
+def _rolled_out(attentions: Sequence[mx.array], layers: Sequence[int]) -> list[mx.array]:
+    """Multiplies the weights (heads, tokens, tokens) of layers; returns the product (1, tokens, tokens) at each."""
+    products = list[mx.array]()
+    reached = mx.eye(attentions[0].shape[-1])
+    for weights in attentions[: max(layers) + 1]:
+        mixed = weights.astype(mx.float32).mean(0) + mx.eye(weights.shape[-1])
+        reached = (mixed / mixed.sum(-1, keepdims=True)) @ reached
+        products.append(reached[None])
+    return [products[layer] for layer in layers]
 
 
 def _numbers(name: str, value: int | Sequence[int] | None, count: int) -> tuple[int, ...]:

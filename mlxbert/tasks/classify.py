@@ -65,6 +65,11 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         self._pairs = "pair" in trained_columns(model.folder)
 
     @property
+    def windowed(self) -> bool:
+        """See `Task.windowed`."""
+        return self.options.overflow in ("window", "window-max")
+
+    @property
     def output_bytes(self) -> int:
         """The memory of an output in bytes: a Python number for each label."""
         return 32 * len(self.labels)
@@ -87,6 +92,9 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
         if self._pairs and pair is None:
             self._pairs = False  # warns only once
             _LOG.warning("%s", missing_pair(self.model.source))
+        if self.options.overflow == "head-tail":
+            encoding = self.model.tokenizer.head_and_tail(text, pair)
+            return PreparedItem((text, pair), [encoding], encoding.truncated)
         if self.windowed:
             return PreparedItem((text, pair), self.model.tokenizer.windows(text, pair, stride=0, longer=True), False)
         encoding = self.encode(text, pair)
@@ -107,10 +115,13 @@ class ClassifyTask(Task[Item, ClassifyJob, list[float], Classification | Regress
     def result(self, job: ClassifyJob, outputs: Sequence[list[float]]) -> Classification | Regression:
         """Makes the result: the labels, best first, or the values of a regression.
 
-        The scores of windows are averaged, weighted by their tokens.
+        The scores of windows are averaged, weighted by their tokens, or the largest of each label is taken.
         """
         text, pair = job.item
-        numbers = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
+        if self.options.overflow == "window-max":
+            numbers = [*map(max, zip(*outputs, strict=True))]
+        else:
+            numbers = outputs[0] if len(outputs) == 1 else _mean(outputs, list(map(len, job.encodings)))
         if self.labels.problem_type == REGRESSION:
             values = tuple(zip(self.labels.names, numbers, strict=True))
             return Regression(text, numbers[0], values if len(values) > 1 else (), pair, job.truncated)
@@ -149,8 +160,9 @@ def classify(
         >>> model = mlxbert.load("distilbert/distilbert-base-uncased-finetuned-sst-2-english", task="classify")
         >>> mlxbert.classify(model, "What a lovely day!").labels[0].label
 
-    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens. Windows of a pair
-    cover the longer text, and each has the other text in full. With `labels`, an NLI model judges whether the text
+    The scores of a text in windows are the mean of the windows' scores, weighted by their tokens, or with `window-max`
+    the largest score of each label, which then need not add up to 1. Windows of a pair cover the longer text, and each
+    has the other text in full. With `labels`, an NLI model judges whether the text
     implies the hypothesis; there are no windows then, and the hypothesis is never truncated. An embedding model (the
     built-in one is one) compares the vector of the text with those of the hypotheses.
 

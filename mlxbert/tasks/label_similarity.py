@@ -16,6 +16,7 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
+from mlxbert.other_libraries import not_one_of
 from mlxbert.results.classify import Classification, Regression
 from mlxbert.tasks.embed import EmbedTask
 from mlxbert.tasks.label_scores import THRESHOLD, Item, is_item, labels_bytes, ranked
@@ -51,6 +52,8 @@ class LabelSimilarityTask(Task[Item, PreparedItem[str], "Vector", Classification
 
     def __init__(self, model: Model, options: ClassifyOptions, *, usage: Usage | None = None) -> None:
         super().__init__(model, options, usage=usage)
+        if options.overflow == "head-tail" or options.overflow == "window-max":
+            raise not_one_of("overflow", options.overflow, ("truncate", "window", "error"))
         assert options.labels is not None  # `make_task` chooses this task only with labels
         self.labels = check_labels(options.labels)
         template = check_hypothesis(HYPOTHESIS if options.hypothesis is None else options.hypothesis)

@@ -43,6 +43,12 @@ _UNWINDOWED = Option(
     "Overlong texts. truncate drops the end (of a pair: of the longer text); error refuses the text.",
     panel="Input",
 )
+_WORD_LAYER = Option(
+    "Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last.",
+    usual="the last",
+    panel="Vectors",
+    bounds=Bounds(-1000, 1000),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,15 +182,29 @@ class RankingOptions(SimilarityOptions):
 class EmbedWordsOptions(TruncatingOptions):
     """Options of `embed_words`."""
 
-    layer: Annotated[
-        int,
+    layer: Annotated[int, _WORD_LAYER] = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensesOptions(TaskOptions):
+    """Options of `senses`."""
+
+    senses: Annotated[
+        int | None,
+        Option("Number of senses.", usual="the number whose groups are most distinct", bounds=Bounds(1, 100)),
+    ] = None
+    mask: Annotated[
+        bool | None,
         Option(
-            "Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last.",
-            usual="the last",
+            "Put the mask in the place of the word. The vector then shows what could stand there.",
+            usual="if the model predicts words",
             panel="Vectors",
-            bounds=Bounds(-1000, 1000),
         ),
-    ] = -1
+    ] = None
+    layer: Annotated[int, _WORD_LAYER] = -1
+    top_k: Annotated[int, Option("Number of words for each sense that could stand there.", bounds=COUNT)] = 8
+    examples: Annotated[int, Option("Number of typical lines for each sense.", bounds=COUNT)] = 3
+    match_case: Annotated[bool, Option("Distinguish upper and lower case in the word.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,14 +220,16 @@ class FillMaskOptions(WindowedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TruncatingOptions):
+class ClassifyOptions(TaskOptions):
     """Options of `classify`; with `labels`, of zero-shot classification."""
 
     overflow: Annotated[
-        Truncating,
-        _truncated(
-            "averages the scores of windows (not with an NLI model and labels)",
-            end="the end (of a pair: of the longer text)",
+        Literal["truncate", "head-tail", "window", "window-max", "error"],
+        Option(
+            "Overlong texts. truncate drops the end (of a pair: of the longer text); head-tail drops the middle; "
+            "window averages the scores of windows; window-max takes the largest score of each label; error refuses "
+            "the text. With labels, an embedding model takes truncate, window and error, an NLI model no window.",
+            panel="Input",
         ),
     ] = "truncate"
     top_k: Annotated[

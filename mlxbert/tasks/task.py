@@ -314,7 +314,7 @@ def characters_of(item: object) -> int:
 
 def check_no_window(options: OptionsWithOverflow) -> None:
     """Raises ArgumentError if a task that can use only one input of the model is asked for windows."""
-    if options.overflow == "window":
+    if options.overflow not in ("truncate", "error"):
         raise not_one_of("overflow", options.overflow, ("truncate", "error"))
 
 

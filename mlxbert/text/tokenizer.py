@@ -447,6 +447,27 @@ class Tokenizer:
         first = room - shorter if longer else shorter
         return self.assemble([self._truncate(texts[0], first), texts[1].slice(0, room - first)], truncated=True)
 
+    def head_and_tail(self, text: str, pair: str | None = None) -> Encoding:
+        """Encodes a text or a pair as one input; of a text that is too long, the beginning and the end are kept.
+
+        In a pair, the longer text is shortened. If the shorter one alone is too long, both lose their ends.
+
+        Raises:
+            InputError: A text is not valid Unicode.
+        """
+        runs = [self.split(part) for part in ([text] if pair is None else self.inside(text, pair))]
+        excess = sum(map(len, runs)) - self.room(len(runs))
+        if excess <= 0:
+            return self.assemble(runs, truncated=False)
+        longer = max(range(len(runs)), key=lambda number: len(runs[number]))
+        run = runs[longer]
+        kept = len(run) - excess
+        if kept < 1:
+            return self.encode(text, pair, overflow="truncate")
+        head = (kept + 1) // 2
+        runs[longer] = run.slice(0, head).then(run.slice(len(run) - kept + head, len(run)))
+        return self.assemble(runs, truncated=True)
+
     def _most_characters(self, text: str) -> int:
         """The number of characters to which a text is truncated before it is tokenized, as in model2vec."""
         if self.files.static != MODEL2VEC or not isinstance(text, str) or len(text) <= self.max_length:

@@ -48,6 +48,7 @@ GUIDES = {
     "tokenize": ["command-line", "models"],
     "attention": ["command-line"],
     "explain": ["command-line"],
+    "senses": ["command-line"],
     "convert": ["convert-and-verify", "formats"],
     "verify": ["convert-and-verify"],
     "models": ["models"],

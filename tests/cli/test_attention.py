@@ -1,13 +1,19 @@
 """`mlxbert attention`: JSON, tables that fit, and files."""
 
+import base64
 import json
 import re
 import subprocess
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from mlxbert.cli.output.attention import write
+from mlxbert.results.attention import Attention
+from mlxbert.results.tokens import Token
 from tests.helpers.browser import chromium
 from tests.helpers.program import call, terminal
 
@@ -54,6 +60,58 @@ def test_files(tiny_folder: Path, tmp_path: Path, ending: str) -> None:
 def test_files_that_cannot_be_written_are_refused(tiny_folder: Path, tmp_path: Path, name: str) -> None:
     call("attention", TEXT, "--model", str(tiny_folder), "--output", str(tmp_path / name)).fails(2, "--output")
     call("attention", TEXT, "--model", str(tiny_folder), "--layer", "7").fails(2, "--layer is 7", "a number from")
+
+
+def unpacked(path: Path) -> tuple[dict[str, Any], Any]:
+    """The data of a page, and its weights: the mean first, then those of each head."""
+    match = re.search(r"^const data = (.*);$", path.read_text(), re.MULTILINE)
+    assert match is not None
+    data: dict[str, Any] = json.loads(match[1])
+    levels = np.frombuffer(zlib.decompress(base64.b64decode(data["weights"])), np.uint8)
+    return data, (levels.reshape(-1, len(data["tokens"]), len(data["tokens"])) / 255.0) ** 2
+
+
+def weighed(length: int, layers: int, heads: int) -> Attention:
+    """Random weights as those of a trained model: most are small, some are large."""
+    rng = np.random.default_rng(0)
+    powers = np.exp(2.5 * rng.standard_normal((layers, heads, length, length), np.float32))
+    tokens = tuple(Token(f"t{number}", number, 0, number, number, number + 1) for number in range(length))
+    names = tuple(range(layers)), tuple(range(heads))
+    return Attention("text", None, tokens, *names, powers / powers.sum(-1, keepdims=True))
+
+
+def test_a_page_has_the_weights(tmp_path: Path) -> None:
+    result = weighed(24, 2, 3)
+    write(result, tmp_path / "page.html", "model")
+    data, levels = unpacked(tmp_path / "page.html")
+    assert data["least"] == 0
+    assert np.abs(levels[0] - result.mean).max() < 0.005
+    assert np.abs(levels[1:] - result.weights.reshape(6, 24, 24)).max() < 0.005
+
+
+@pytest.mark.slow
+def test_a_page_of_512_tokens_of_a_large_model_has_less_than_3_mb(tmp_path: Path) -> None:
+    result = weighed(512, 12, 12)
+    write(result, path := tmp_path / "page.html", "model")
+    assert path.stat().st_size <= 3_000_000
+    data, levels = unpacked(path)
+    assert 0 < data["least"] <= 0.05 and np.abs(levels[0] - result.mean).max() < 0.005
+    weights = result.weights.reshape(-1, 512, 512)
+    kept = weights >= data["least"]
+    assert kept.any(-1).mean() > 0.9 and (levels[1:][~kept] == 0).all()
+    assert np.abs(levels[1:][kept] - weights[kept]).max() < 0.005
+
+
+def test_a_rollout_in_a_pipe_a_table_and_a_page(tiny_folder: Path, tmp_path: Path) -> None:
+    command = ["attention", TEXT, "--model", str(tiny_folder), "--rollout"]
+    (found,) = call(*command).lines
+    assert found["rollout"] is True and np.array(found["attention"]).shape[:2] == (2, 1)
+    _, shown = terminal(*command, COLUMNS="120")
+    assert "cat" in shown and "rollout" in shown
+    assert call(*command, "--output", str(tmp_path / "out.html")).status == 0
+    data, levels = unpacked(tmp_path / "out.html")
+    assert data["heads"] == [] and np.abs(levels[1:] - np.array(found["attention"])[:, 0]).max() < 0.005
+    call(*command, "--head", "0").fails(2, "--head")
 
 
 _CLICKS = """<script>setTimeout(() => {

@@ -9,6 +9,7 @@ import pytest
 import mlxbert
 from mlxbert.bench.device_check.golden_outputs import golden_models, load_network, make_cases, outputs, write_model
 from mlxbert.errors import ArgumentError, InputError
+from tests.helpers.frozen import add_vocabulary, write_model as write_family
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +79,45 @@ def test_weights_that_are_not_finite_are_refused(tiny_folder: Path) -> None:
         mlxbert.attention(broken, "the cat")
     with pytest.raises(mlxbert.MlxbertError, match="not finite"):
         list(mlxbert.embed_words(broken, ["the cat"]))
+
+
+def rolled_out(weights: Any) -> Any:
+    """The rollout at each layer, from the weights (layers, heads, tokens, tokens), by the formula of the paper."""
+    reached, products = np.eye(weights.shape[-1]), []
+    for layer in weights.astype(np.float64):
+        mixed = 0.5 * layer.mean(0) + 0.5 * np.eye(weights.shape[-1])
+        reached = mixed / mixed.sum(-1, keepdims=True) @ reached
+        products.append(reached)
+    return np.array(products)[:, None]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert", "mpnet"])
+def test_a_rollout_is_the_product_of_the_layers(family: str, tmp_path: Path) -> None:
+    folder = add_vocabulary(write_family(family, "Model", tmp_path))
+    model = mlxbert.load(folder, dtype="float32")
+    text = "the cats sat on the mat , " * 3  # longer than what local layers see
+    plain = mlxbert.attention(model, text, overflow="truncate")
+    found = mlxbert.attention(model, text, overflow="truncate", rollout=True)
+    assert found.rollout and found.heads == () and found.layers == plain.layers
+    assert found.weights.shape == (len(found.layers), 1, len(found.tokens), len(found.tokens))
+    assert np.abs(found.weights - rolled_out(plain.weights)).max() < 1e-6
+    assert np.abs(found.weights.sum(-1) - 1).max() < 1e-5 and (found.mean == found.weights[-1, 0]).all()
+    if family == "modernbert":
+        assert (plain.weights[1:] == 0).any() and len(found.tokens) > 10  # far tokens, which a local layer does not see
+    (first,) = mlxbert.attention(model, text, overflow="truncate", rollout=True, layers=0).weights
+    assert (first == found.weights[0]).all()
+    written = found.to_dict()
+    assert written["rollout"] is True and written["heads"] == []
+    assert np.abs(np.array(written["attention"]) - found.weights).max() <= 1e-6
+
+
+def test_a_rollout_of_some_heads_or_of_too_long_a_text_is_refused(
+    model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ArgumentError, match="heads"):
+        mlxbert.attention(model, "the cat", rollout=True, heads=0)
+    monkeypatch.setattr("mlxbert.tasks.attention.MOST", 2 * 16)
+    assert mlxbert.attention(model, "the cat", rollout=True).weights.size == 32
+    with pytest.raises(ArgumentError, match="expected at most 32") as caught:
+        mlxbert.attention(model, "the cat sat", rollout=True, layers=0)  # the layers before it are computed, too
+    assert caught.value.hint and "text" in caught.value.hint

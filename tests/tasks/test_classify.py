@@ -134,6 +134,32 @@ def mean_over(model: mlxbert.Model, windows: list[Encoding]) -> Any:
     return np.average([softmax(logits(model, one)) for one in windows], axis=0, weights=list(map(len, windows)))
 
 
+def head_and_tail(model: mlxbert.Model, text: str) -> Encoding:
+    """The input of the first and the last tokens of a text."""
+    run, room = model.tokenizer.split(text), model.tokenizer.max_length - 2
+    first = (room + 1) // 2
+    ids = [*run.ids[:first], *run.ids[len(run) - (room - first) :]]
+    (window,) = model.tokenizer.windows("the", stride=0)
+    return replace(window, ids=[window.ids[0], *ids, window.ids[-1]], token_type_ids=[0] * (room + 2))
+
+
+@pytest.mark.parametrize("pair", [("the cat", LONG), (LONG, "the cat"), (LONG, LONG)])
+def test_a_pair_keeps_the_shorter_text_and_the_ends_of_the_longer_one(pair: tuple[str, str], tmp_path: Path) -> None:
+    tokenizer = load(tmp_path / "model", SENTIMENT).tokenizer
+    found = tokenizer.head_and_tail(*pair)
+    assert len(found) == tokenizer.max_length and found.truncated
+    whole = [tokenizer.split(text).ids for text in pair]
+    own = [[id for id, text in zip(found.ids, found.sequence_ids, strict=True) if text == part] for part in (0, 1)]
+    if min(map(len, whole)) < tokenizer.max_length - 3:
+        longer = max((0, 1), key=lambda part: len(whole[part]))
+        assert own[1 - longer] == whole[1 - longer]
+        half = len(own[longer]) // 2
+        assert own[longer][:half] == whole[longer][:half] and own[longer][-half:] == whole[longer][-half:]
+    else:  # no room for the ends
+        assert found == tokenizer.encode(*pair, overflow="truncate")
+    assert tokenizer.head_and_tail("the cat", "sat") == tokenizer.encode("the cat", "sat")
+
+
 def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> None:
     model = load(tmp_path / "model", SENTIMENT)
     windows = model.tokenizer.windows(LONG, stride=0)
@@ -142,11 +168,13 @@ def test_a_long_text_is_cut_seen_through_windows_or_refused(tmp_path: Path) -> N
     overflow: Any
     for overflow, wanted in (
         ("window", mean_over(model, windows)),
+        ("window-max", np.max([softmax(logits(model, one)) for one in windows], axis=0)),
+        ("head-tail", softmax(logits(model, head_and_tail(model, LONG)))),
         ("truncate", softmax(logits(model, windows[0]))),
     ):
         found = mlxbert.classify(model, LONG, overflow=overflow)
         assert list(map(by_name(found).get, SENTIMENT.names)) == pytest.approx(wanted.tolist(), abs=1e-6)
-        assert found.truncated is (overflow == "truncate")
+        assert found.truncated is (overflow in ("truncate", "head-tail"))
         assert mlxbert.classify(model, TEXT, overflow=overflow) == mlxbert.classify(model, TEXT)
     with pytest.raises(InputError, match="at most 32"):
         mlxbert.classify(model, LONG, overflow="error")
