@@ -120,6 +120,7 @@ class Model(Brief):
     tokenize = functions.tokenize
     # Written by hand.
     save = functions.save
+    verify_vectors = functions.verify_vectors
 
     if not TYPE_CHECKING:
 

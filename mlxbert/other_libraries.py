@@ -37,7 +37,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "save_pretrained": "mlxbert.save(model, folder)",
     "cos_sim": "mlxbert.similarity_matrix(model, texts); of unit vectors, the cosines are a @ b.T",
     "semantic_search": "mlxbert.similarity(model, query, texts, top_k=…), or mlxbert.open_index(file)",
-    "paraphrase_mining": "mlxbert.similarity_matrix(model, texts)",
     "mine_hard_negatives": "mlxbert.mine(model, pairs)",
     "quantize_embeddings": "mlxbert.embed(model, texts, output_dtype='int8')",
     "get_sentence_embedding_dimension": "model.embedder.size",

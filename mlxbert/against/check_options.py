@@ -13,7 +13,7 @@ class VectorCheckOptions:
     panel: ClassVar[str] = "Vectors of another program"
     prompt_name: Annotated[
         str | None,
-        Option("The model's prompt that is expected.", usual="the file's or the model's"),
+        Option("Name of the prompt that is expected.", usual="the file's or the model's"),
     ] = None
     text_column: Annotated[str | None, Option("Column of the file of vectors with the text.", usual="guessed")] = None
     vector_column: Annotated[str | None, Option("Column of the file with the vector.", usual="guessed")] = None

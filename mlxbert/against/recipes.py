@@ -68,7 +68,7 @@ class Pooled:
 
 
 @dataclass(frozen=True)
-class Input:
+class ReadText:
     """An input of the model.
 
     Attributes:
@@ -159,12 +159,12 @@ class RecipeRunner:
         """Returns all inputs of a reading, to tell whether two readings differ on these texts."""
         return tuple(self._key(reading, self._inputs(reading, number)) for number in range(len(self.texts)))
 
-    def _key(self, reading: Reading, inputs: Sequence["Input"]) -> tuple[object, ...]:
+    def _key(self, reading: Reading, inputs: Sequence["ReadText"]) -> tuple[object, ...]:
         """Returns what the vectors of a text depend on, besides the pooling."""
         return (reading.prompt, *((*each.encoding.ids, each.real) for each in inputs))
 
     def _compute(
-        self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence["Input"]]
+        self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence["ReadText"]]
     ) -> list[list["Vectors"]]:
         """Returns for each text, given by its windows, its vector by each pooling."""
         import numpy as np
@@ -214,13 +214,15 @@ class RecipeRunner:
             return Embedder(config, embedder.width, embedder.layers)
         return Embedder(config, embedder.width).variant(pooling=pooling)
 
-    def _inputs(self, reading: Reading, number: int) -> list["Input"]:
+    def _inputs(self, reading: Reading, number: int) -> list["ReadText"]:
         """Returns the inputs for a text: one, or its windows."""
         encodings = self._encodings(reading, number)
         if not reading.padded:
-            return [Input(encoding, len(encoding)) for encoding in encodings]
+            return [ReadText(encoding, len(encoding)) for encoding in encodings]
         length, pad = self.padded_length(reading, number), self.model.config.pad_token_id
-        return [Input(self._plain([*each.ids, *[pad] * max(length - len(each), 0)]), len(each)) for each in encodings]
+        return [
+            ReadText(self._plain([*each.ids, *[pad] * max(length - len(each), 0)]), len(each)) for each in encodings
+        ]
 
     def _encodings(self, reading: Reading, number: int) -> list[Encoding]:
         pieces = self.pieces(number, reading)

@@ -51,7 +51,7 @@ class _Place(NamedTuple):
     end: int
 
 
-class _Input(NamedTuple):
+class _MaskedText(NamedTuple):
     """A text with the word.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Input(NamedTuple):
     places: dict[int, tuple[int, int]]
 
     @classmethod
-    def of(cls, number: int, text: str, word: "re.Pattern[str]", mask: str | None) -> "_Input | None":
+    def of(cls, number: int, text: str, word: "re.Pattern[str]", mask: str | None) -> "_MaskedText | None":
         """Finds the word in a text; `None` if the text does not have it."""
         read, places, last = "", dict[int, tuple[int, int]](), 0
         for match in word.finditer(text):
@@ -140,7 +140,7 @@ def senses(
     mask = _mask_of(model, options.mask)
     task = _PlacesTask(model, options, pattern if mask is None else re.compile(re.escape(mask)))
     number = itertools.count()
-    inputs: list[_Input] = []
+    inputs: list[_MaskedText] = []
 
     def with_word() -> Iterator[str]:
         for text in check_inputs(texts, "texts", "an iterable of texts"):
@@ -149,7 +149,7 @@ def senses(
                 raise text
             if not isinstance(text, str):
                 raise InputError(f"text {index} is {text!r:.60}, expected a string")
-            if (found := _Input.of(index, text, pattern, mask)) is not None:
+            if (found := _MaskedText.of(index, text, pattern, mask)) is not None:
                 inputs.append(found)
                 yield found.read
 
