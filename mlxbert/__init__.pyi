@@ -934,13 +934,13 @@ def rerank(
 # from mlxbert.tasks.senses import senses as senses
 def senses(
     model: Model, word: str, texts: Iterable[str | InputError], *, senses: int | None = None, mask: bool | None = None,
-    layer: int = -1, top_k: int = 8, examples: int = 3, match_case: bool = False, batch_tokens: int | None = None
+    layer: int = -1, top_k: int = 8, typical: int = 3, match_case: bool = False, batch_tokens: int | None = None
 ) -> Senses:
     """Finds the senses in which texts use a word, with typical lines of each and the words that could stand there.
 
     Example:
         >>> lines = ["The river bank was muddy.", "The bank raised its rates.", "She sat on the bank of the stream."]
-        >>> mlxbert.senses(mlxbert.load(), "bank", lines, senses=2).senses[0].examples
+        >>> mlxbert.senses(mlxbert.load(), "bank", lines, senses=2).senses[0].typical
 
     Args:
         model: Any model; one with a masked-LM head also finds the words that could stand there.
@@ -952,7 +952,7 @@ def senses(
         layer: Layer to take word vectors from. 0 is the embeddings, 1 the first layer, -1 the last. Default: the last.
             From -1,000 to 1,000.
         top_k: Number of words for each sense that could stand there. Default: 8. From 1 to 10,000,000.
-        examples: Number of typical lines for each sense. Default: 3. From 1 to 10,000,000.
+        typical: Number of typical lines for each sense. Default: 3. From 1 to 10,000,000.
         match_case: Distinguish upper and lower case in the word. Default: False.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
             16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.

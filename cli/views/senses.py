@@ -24,8 +24,8 @@ def draw(result: "Senses") -> Iterator["RenderableType"]:
         if sense.substitutes:
             words = ", ".join(console.visible(substitute.word) for substitute in sense.substitutes)
             yield Indented(Text.assemble(("like ", "dim"), (words, "green")))
-        for example in sense.examples:
-            yield Indented(_line(example, console.stdout().width - 2))
+        for line in sense.typical:
+            yield Indented(_line(line, console.stdout().width - 2))
     distinct = f"; silhouette {result.silhouette:.2f}" if len(result.senses) > 1 else ""
     places, texts = console.counted(total, "place"), console.counted(result.texts, "text")
     yield Text(f"\n{places} in {texts}{distinct}", style="dim")

@@ -61,12 +61,12 @@ class Sense(Brief):
         count: The number of places.
         substitutes: The words that could stand there, the most typical of this sense first; empty if the model has no
             head that predicts words.
-        examples: The most typical lines.
+        typical: The most typical lines.
     """
 
     count: int
     substitutes: tuple[Substitute, ...]
-    examples: tuple[TypicalLine, ...]
+    typical: tuple[TypicalLine, ...]
 
 
 @dataclass(frozen=True)

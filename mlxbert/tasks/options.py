@@ -203,7 +203,7 @@ class SensesOptions(TaskOptions):
     ] = None
     layer: Annotated[int, _WORD_LAYER] = -1
     top_k: Annotated[int, Option("Number of words for each sense that could stand there.", bounds=COUNT)] = 8
-    examples: Annotated[int, Option("Number of typical lines for each sense.", bounds=COUNT)] = 3
+    typical: Annotated[int, Option("Number of typical lines for each sense.", bounds=COUNT)] = 3
     match_case: Annotated[bool, Option("Distinguish upper and lower case in the word.")] = False
 
 

@@ -119,7 +119,7 @@ def senses(
 
     Example:
         >>> lines = ["The river bank was muddy.", "The bank raised its rates.", "She sat on the bank of the stream."]
-        >>> mlxbert.senses(mlxbert.load(), "bank", lines, senses=2).senses[0].examples
+        >>> mlxbert.senses(mlxbert.load(), "bank", lines, senses=2).senses[0].typical
 
     Args:
         model: Any model; one with a masked-LM head also finds the words that could stand there.
@@ -303,7 +303,7 @@ def _result(
         typical.append([places[place] for place in members[order]])
     substitutes = _substitutes(model, about[0], [members[:_TYPICAL] for members in typical], options)
     found = tuple(
-        Sense(len(members), words, tuple(TypicalLine(*place) for place in _different(members)[: options.examples]))
+        Sense(len(members), words, tuple(TypicalLine(*place) for place in _different(members)[: options.typical]))
         for members, words in zip(typical, substitutes, strict=True)
     )
     occurrences = (

@@ -43,15 +43,15 @@ def test_rivers_and_money_are_two_senses_with_words_of_their_own(model: mlxbert.
     assert {"side", "edge", "shore"} & {word.word for word in water.substitutes}
     assert not {word.word for word in water.substitutes} & {word.word for word in money.substitutes}
     assert "bank" not in {word.word for word in (*water.substitutes, *money.substitutes)}
-    assert all(example.index in WATER and example.text == LINES[example.index] for example in water.examples)
+    assert all(example.index in WATER and example.text == LINES[example.index] for example in water.typical)
     assert mlxbert.senses(model, "bank", LINES) == found  # nothing is left to chance
 
 
 def test_options_choose_places_senses_lines_and_words(model: mlxbert.Model) -> None:
-    found = mlxbert.senses(model, "bank", LINES, senses=3, top_k=2, examples=1, match_case=True)
+    found = mlxbert.senses(model, "bank", LINES, senses=3, top_k=2, typical=1, match_case=True)
     assert len(found.senses) == 3 and len(found.occurrences) == 7  # without BANK
     assert sum(sense.count for sense in found.senses) == 7
-    assert all(len(sense.substitutes) <= 2 and len(sense.examples) == 1 for sense in found.senses)
+    assert all(len(sense.substitutes) <= 2 and len(sense.typical) == 1 for sense in found.senses)
     counts = [sense.count for sense in found.senses]
     assert counts == sorted(counts, reverse=True)
     alone = mlxbert.senses(model, "left bank", LINES, senses=1)
@@ -70,7 +70,7 @@ def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model:
     long = "[MASK] water " + "The bank of the river. " * 120
     found = mlxbert.senses(model, "bank", [long], senses=1)
     assert len(found.occurrences) == 120 and found.senses[0].substitutes
-    assert len(found.senses[0].examples) == 1  # one line for each text
+    assert len(found.senses[0].typical) == 1  # one line for each text
 
 
 @pytest.mark.parametrize(
