@@ -1,4 +1,4 @@
-"""Measures how well `senses` tells the senses of a word apart, beside bags of words; and its time.
+"""Measures how well `senses` tells the senses of a word apart, next to bags of words, and its time.
 
 Run: python benchmarks/senses.py CORPUS MODEL [--lines 100] [--time 10000]
 

@@ -39,7 +39,7 @@ MOST_SENSES = 8  # of a word whose number of senses is not given
 DISTINCT = 0.2  # silhouette from which groups are senses: pairs of words had 0.21 or more, single words up to 0.18
 _STARTS, _ROUNDS = 8, 50  # of k-means
 _COMPARED = 1000  # places whose silhouettes are computed
-_TYPICAL, _CANDIDATES = 20, 100  # places of a sense whose masks are filled, with so many words each
+_TYPICAL, _CANDIDATES = 20, 100  # places of a sense whose masks are filled, with this number of words each
 
 
 class _Place(NamedTuple):
