@@ -25,7 +25,7 @@ ARGUMENTS = "arguments"  # the name of an input that is not a file
 Pair = tuple[str, str]
 _SAMPLE_ROWS = 1000  # read to guess the columns
 _SENTENCE = 4  # words: as many arguments of one word each look like one text without quotes
-_OPTIONAL_FIELDS = ("index", "error", "unknown_tokens")  # fields that only some results have
+_OPTIONAL_FIELDS = ("index", "error", "score", "unknown_tokens")  # fields that only some results have
 # The options that select what is read, and the formats that they work with.
 _OBJECTS = tuple(format for format, kind in FORMATS.items() if kind.value == "field")
 _TABLES = tuple(format for format, kind in FORMATS.items() if kind.value == "column")

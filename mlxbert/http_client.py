@@ -39,15 +39,18 @@ class HttpClient:
     """
 
     def __init__(self, url: str, hint: str, name: str = "server") -> None:
+        if "@" in url:
+            raise ArgumentError(f"{name} contains a user name or a password, expected only an address", hint=KEY_HINT)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise ArgumentError(f"{name} is {url!r:.100}, expected an address such as http://127.0.0.1:8484", hint=hint)
-        if parts.username is not None:
-            raise ArgumentError(f"{name} contains a user name or a password, expected only an address", hint=KEY_HINT)
+            shown = url.partition("?")[0]  # what follows may be a key
+            raise ArgumentError(
+                f"{name} is {shown!r:.100}, expected an address such as http://127.0.0.1:8484", hint=hint
+            )
         self.url, self._path, self._hint = url.rstrip("/"), parts.path.rstrip("/"), hint
         self._connection = (
             http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=_trusted())
@@ -90,7 +93,7 @@ class HttpClient:
                 self._connection.request(method, self._path + path, data, self._headers)
                 answer = self._connection.getresponse()
                 content = answer.read(_MOST + 1)
-            except (OSError, http.client.HTTPException) as problem:
+            except (OSError, http.client.HTTPException, UnicodeError) as problem:
                 self._connection.close()
                 if reused and isinstance(problem, ConnectionError):  # closed while it was idle
                     continue

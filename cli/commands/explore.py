@@ -55,7 +55,7 @@ def dedupe(
 
 def _group(group: Any, found: TextCollection) -> dict[str, Any]:
     others = zip(group.doubles, group.scores, strict=True)
-    doubles = [{"score": round(score, 6), **found.described(number)} for number, score in others]
+    doubles = [{**found.described(number), "score": round(score, 6)} for number, score in others]
     return {"kept": found.described(group.kept), "doubles": doubles}
 
 

@@ -53,10 +53,15 @@ def map(
 
     from mlxbert.explore.places import chosen_method, places_of
     from mlxbert.explore.text_vectors import unit_vectors
+    from mlxbert.explore.topics import check_clusters
 
     method = chosen_method(chosen.method)
+    if clusters.clusters is not None:
+        check_clusters(clusters)
     found = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
     _check_texts(found, output, label)
+    if clusters.clusters is not None:
+        check_clusters(clusters, len(found.texts))
     loaded, arguments = computing(found, model)
     with progress.counted("texts") as update:
         given = arguments if found.texts else {"vectors": np.zeros((0, 2))}
@@ -111,13 +116,11 @@ def _groups(
         values = [_name(record.values.get(label)) for record in found.records]
         names = [name for name, _ in Counter(value for value in values if value).most_common(_NAMED)]
         numbers = {name: number for number, name in enumerate(names)}
-        if len({*values}) > len({*names, ""}):
+        if len({*values} - {""}) > len(names):
             console.say("note", f"only the {_NAMED} most frequent values of {label} have a colour")
         return [numbers.get(value, -1) for value in values], names
-    from mlxbert.explore.topics import check_clusters, describe, find_clusters, missing_package
+    from mlxbert.explore.topics import describe, find_clusters, missing_package
 
-    if clusters.clusters is not None:
-        check_clusters(clusters, len(found.texts))
     if not found.texts or missing_package(clusters) is not None:
         return [-1] * len(found.texts), []
     topics = describe(found.texts, vectors, find_clusters(vectors, clusters), clusters)

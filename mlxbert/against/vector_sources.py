@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,12 @@ _TABLES = (FormatName.jsonl, FormatName.json, FormatName.csv, FormatName.tsv, Fo
 _RECORDS = tuple(ending for name in _TABLES for ending in FORMATS[name].endings)
 _VECTORS = ("embedding", "vector", "embeddings", "vectors", "emb")  # names of columns, the usual ones first
 _TEXTS = ("text", "content", "document", "chunk", "sentence", "passage", "page_content", "body")
-_BYTES = {4: "<f4", 2: "<f2", 8: "<f8", 1: "|i1"}  # dtypes by the bytes of a value
+_FLOATS = ("<f4", "<f2", "<f8")  # dtypes of the values of a vector in bytes, the usual ones first
+_LENGTHS = (1e-3, 1e4)  # of vectors; bytes that are read with another dtype have other lengths, or are not finite
+# What a file says about how it was made, and the types of the values.
+_OPTIONS = {
+    **dict.fromkeys(("prompt", "prompt_name", "kind", "pooling", "overflow", "output_dtype"), str), "dimensions": int,
+}  # fmt: skip
 _INDEX = 0x6D6C7862  # `application_id` of an index of `search`
 
 
@@ -69,7 +74,7 @@ def read_source(
     if ending in ARRAYS:
         found = _array(path)
     elif ending in _RECORDS:
-        found = _records(path, texts is None, text_column, vector_column)
+        found = _records(path, texts is None, text_column, vector_column, width)
     elif ending in _DATABASES:
         found = _database(path, text_column, vector_column, width)
     else:
@@ -82,8 +87,7 @@ def read_source(
         raise ArgumentError(
             f"{path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
         )
-    checked = found if texts is None else ForeignVectors(found.name, texts, found.vectors, found.options)
-    return check_vectors(checked)
+    return check_vectors(found if texts is None else replace(found, texts=texts))
 
 
 def check_vectors(found: ForeignVectors) -> ForeignVectors:
@@ -100,10 +104,12 @@ def check_vectors(found: ForeignVectors) -> ForeignVectors:
         )
     if not len(found.texts):
         raise InputError(f"{found.name}: the file has no vectors")
-    bad = [number for number, row in enumerate(found.vectors) if not np.isfinite(row).all() or not row.any()]
+    with np.errstate(over="ignore"):
+        lengths = (np.linalg.norm(np.asarray(row, np.float32)) for row in found.vectors)
+        bad = [number for number, length in enumerate(lengths) if not 0 < length < np.inf]
     if bad:
         raise InputError(
-            f"{found.name}: {len(bad):,} of {len(found.vectors):,} vectors are all zeros or not finite, "
+            f"{found.name}: {len(bad):,} of {len(found.vectors):,} vectors are all zeros, not finite, or too large, "
             f"the first is that of text {bad[0]}",
             hint="check whether the program failed on this text, and leave it out",
         )
@@ -114,7 +120,7 @@ def _array(path: Path) -> ForeignVectors:
     import numpy as np
 
     stored = read_vectors(path)
-    options = json.loads(stored.about.get("options", "{}"))
+    options = _options(path, stored.about)
     if path.suffix.lower() == ".npy":  # not copied: the file may be large
         with reading_vectors(path):
             return ForeignVectors(str(path), (), np.load(path, mmap_mode="r", allow_pickle=False), options)
@@ -132,20 +138,23 @@ def _stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
     return np.stack([np.full(widths[0] if widths else 1, np.nan) if row is None else row for row in rows])
 
 
-def _records(path: Path, with_texts: bool, text_column: str | None, vector_column: str | None) -> ForeignVectors:
+def _records(
+    path: Path, with_texts: bool, text_column: str | None, vector_column: str | None, width: int
+) -> ForeignVectors:
     stream = iter(read_records(path, None))
     first = next(stream, None)
     if first is None:
         raise InputError(f"{path}: the file has no records")
     if first.problem is not None:
         raise first.located(first.problem)
-    vector = _column(path, first.values, vector_column, _VECTORS, "vector_column", lambda value: _vector(value, 0))
+    vector = _column(path, first.values, vector_column, _VECTORS, "vector_column", lambda value: _vector(value, width))
+    dtype = _dtype(first.values[vector], width)
     text = _column(path, first.values, text_column, _TEXTS, "text_column", _text) if with_texts else ""
     texts, rows = list[str](), list[Any]()
     for record in chain([first], stream):
         if record.problem is not None:
             raise record.located(record.problem)
-        row = _vector(record.values.get(vector), 0)
+        row = _vector(record.values.get(vector), width, dtype)
         if row is None or (with_texts and _text(record.values.get(text)) is None):
             column = vector if row is None else text
             raise InputError(
@@ -158,25 +167,57 @@ def _records(path: Path, with_texts: bool, text_column: str | None, vector_colum
     about: Mapping[str, str] = {}
     with suppress(MlxbertError):
         about = read_vectors(path).about
-    return ForeignVectors(str(path), texts, _stacked(str(path), rows), json.loads(about.get("options", "{}")))
+    return ForeignVectors(str(path), texts, _stacked(str(path), rows), _options(path, about))
+
+
+def _options(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the options of `embed` that a file states; raises InputError if they are something else."""
+    stated = about.get("options", "{}")
+    with suppress(ValueError, RecursionError):
+        options = json.loads(stated)
+        if isinstance(options, dict) and all(
+            isinstance(options.get(name), (kind, type(None))) for name, kind in _OPTIONS.items()
+        ):
+            return options
+    raise InputError(f"{path}: the file states the options {stated!r:.60}, expected those of embed")
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _vector(value: Any, width: int) -> Any:
+def _dtype(value: Any, width: int) -> str:
+    """Guesses the dtype of a vector in bytes: the first with which it has a usual length.
+
+    Args:
+        value: The bytes. Of other values, the dtype does not matter.
+        width: The size of the model's vectors; a vector of this size is likelier than others.
+    """
+    import numpy as np
+
+    if not isinstance(value, bytes):
+        return _FLOATS[0]
+    for dtype in sorted(_FLOATS, key=lambda dtype: len(value) != width * np.dtype(dtype).itemsize):
+        if value and len(value) % np.dtype(dtype).itemsize == 0:
+            with np.errstate(all="ignore"):
+                length = np.linalg.norm(np.frombuffer(value, dtype).astype(np.float64))
+            if _LENGTHS[0] < length < _LENGTHS[1]:
+                return dtype
+    return "|u1" if len(value) * 8 == width else "|i1" if any(value) else _FLOATS[0]
+
+
+def _vector(value: Any, width: int, dtype: str | None = None) -> Any:
     """Returns a value of a record as a vector; `None` for anything else.
 
     Args:
         value: A list of numbers, the same as JSON, or bytes.
-        width: The size of the model's vectors, which tells the dtype of bytes.
+        width: The size of the model's vectors.
+        dtype: The dtype of bytes; by default guessed.
     """
     import numpy as np
 
     if isinstance(value, bytes):
-        size, rest = divmod(len(value), max(width, 1))
-        dtype = _BYTES.get(size, "<f4") if rest == 0 else "|u1" if len(value) * 8 == width else "<f4"
+        dtype = dtype or _dtype(value, width)
         return np.frombuffer(value, dtype) if value and len(value) % np.dtype(dtype).itemsize == 0 else None
     with suppress(ValueError, TypeError, RecursionError, OverflowError):
         row = np.asarray(json.loads(value) if isinstance(value, str) else value, np.float64)
@@ -214,7 +255,7 @@ def _table(
 ) -> ForeignVectors:
     """Reads the only table with a text and a vector."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    fitting, problem = [], None
+    fitting, is_unclear = [], False
     for name in names:
         with suppress(sqlite3.Error):  # a virtual table whose extension is missing
             cursor = database.execute(f"SELECT * FROM {_quoted(name)} LIMIT 1")
@@ -225,23 +266,26 @@ def _table(
                     path, values, vector_column, _VECTORS, "vector_column", lambda value: _vector(value, width)
                 )
                 fitting.append((name, _column(path, values, text_column, _TEXTS, "text_column", _text), vector))
-            except MlxbertError as other:
-                problem = other
+            except MlxbertError:
+                is_unclear = True
     if len(fitting) != 1:
         several = f"the tables {', '.join(name for name, _, _ in fitting)} have" if fitting else "no table has"
         raise InputError(
             f"{path}: {several} texts and vectors (tables: {', '.join(names) or 'none'})",
-            hint="name the columns with text_column= and vector_column=" if problem or fitting else None,
+            hint="name the columns with text_column= and vector_column=" if is_unclear or fitting else None,
         )
     name, text, vector = fitting[0]
-    about: dict[str, Any] = {}
-    with suppress(sqlite3.Error, KeyError, ValueError):  # a file of `embed`
-        about = json.loads(dict(database.execute("SELECT name, value FROM about"))["options"])
+    stated: dict[str, str] = {}
+    with suppress(sqlite3.Error, ValueError):  # a file of `embed`
+        stated = dict(database.execute("SELECT name, value FROM about WHERE name = 'options'"))
+    about = _options(path, stated)
+    dtype = {"float32": "<f4", "int8": "|i1", "binary": "|i1"}.get(about.get("output_dtype", ""))
     texts, rows = list[str](), list[Any]()
     for content, value in database.execute(
         f"SELECT {_quoted(text)}, {_quoted(vector)} FROM {_quoted(name)} NOT INDEXED"
     ):
-        row = _vector(value, width)
+        dtype = dtype or _dtype(value, width)
+        row = _vector(value, width, dtype)
         if row is None or not isinstance(content, str):
             raise InputError(f"{path}: row {len(rows)} of the table {name} has no text or no vector")
         texts.append(content)
@@ -258,6 +302,8 @@ def _index(path: Path, database: sqlite3.Connection) -> ForeignVectors:
     import numpy as np
 
     settings = {name: json.loads(value) for name, value in database.execute("SELECT name, value FROM about")}
+    if settings.get("kind", "dense") != "dense":
+        raise InputError(f"{path}: the index has {settings['kind']} vectors, expected dense ones")
     texts, rows, lost = list[str](), list[Any](), 0
     vectors = "SELECT hash, vectors.vector FROM windows JOIN vectors ON vectors.id = windows.vector WHERE chunk = ?"
     for chunk, titles, text in database.execute("SELECT id, titles, text FROM chunks"):

@@ -60,7 +60,10 @@ def unit_vectors(
         with progress(on_progress, "texts") as update:
             found = stacked(task, texts, "raise", update)
     else:
-        found = np.array(vectors, np.float32)
+        try:
+            found = np.array(vectors, np.float32)
+        except (ValueError, TypeError):
+            raise ArgumentError(f"vectors is {type(vectors).__name__}, expected numbers (N, W)") from None
         if found.ndim != 2 or len(found) != len(texts):
             raise ArgumentError(
                 f"vectors has the shape {found.shape}, expected one vector for each of {len(texts):,} texts"
@@ -68,5 +71,6 @@ def unit_vectors(
     if not np.isfinite(found).all():
         place = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
         raise InputError(f"the vector of text {place} has a value that is not finite")
+    found /= np.maximum(np.abs(found).max(axis=1, keepdims=True, initial=0), np.finfo(np.float32).tiny)
     found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), SMALLEST_NORM)
     return found

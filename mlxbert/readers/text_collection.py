@@ -43,4 +43,5 @@ class TextCollection:
 
     def described(self, number: int) -> dict[str, Any]:
         """Returns what JSON says about a text: its index in the input, the values of its record, and the text."""
-        return {"index": self.places[number], **self.records[number].as_json(), self.text_name: self.texts[number]}
+        place = {"index": self.places[number]}
+        return {**place, **self.records[number].as_json(), self.text_name: self.texts[number], **place}

@@ -24,6 +24,8 @@ def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], V
     """
     import numpy as np
 
+    if store.about.is_sparse:
+        raise StoreError(f"{store.path}: the index has sparse vectors, expected dense ones")
     with store.reading():
         for path in (*sorted(store.files()), ""):
             for document in store.documents(path):

@@ -221,7 +221,7 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
         silhouette = mean_silhouette(vectors, groups) if tried > 1 else 0.0
         if silhouette > best:
             best, best_groups = silhouette, groups
-    if number is None and best < DISTINCT:
+    if (number is None and best < DISTINCT) or not best_groups.any():
         return np.zeros(len(vectors), np.int64), 0.0
     order = np.argsort(-np.bincount(best_groups), kind="stable")
     return np.argsort(order)[best_groups], best

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from tests.helpers.cases import together
 from tests.helpers.program import call
@@ -92,6 +92,38 @@ def test_a_file_of_embed_with_its_options(name: str, folder: Path, model: Model,
     assert result.agrees and result.texts == len(TEXTS)
 
 
+@pytest.mark.parametrize(("options", "width"), [((), 24), (("--dimensions", "12"), 12), (("--dimensions", "6"), 6)])
+def test_the_bytes_of_a_database_have_the_width_that_was_written(
+    options: tuple[str, ...], width: int, folder: Path, model: Model, tmp_path: Path
+) -> None:
+    assert model.embedder.size == 24
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
+    embed = ["embed", "-i", str(tmp_path / "t.txt"), "-m", str(folder), "-o", str(tmp_path / "v.sqlite"), *options]
+    assert call(*embed).status == 0
+    result = mlxbert.verify_vectors(model, tmp_path / "v.sqlite")
+    assert result.cosine.lowest > 0.9999 and result.theirs.width == width
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f2", "<f8"])
+@pytest.mark.parametrize("width", [24, 12])
+def test_the_dtype_of_bytes_is_guessed(dtype: str, width: int, model: Model, tmp_path: Path) -> None:
+    rows = vectors(model)[:, :width].astype(dtype)
+    _sqlite(tmp_path / "x.db", rows)
+    assert mlxbert.verify_vectors(model, tmp_path / "x.db").cosine.lowest > 0.9999
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": TEXTS, "embedding": [row.tobytes() for row in rows]}), tmp_path / "x.parquet")
+    assert mlxbert.verify_vectors(model, tmp_path / "x.parquet").cosine.lowest > 0.9999
+
+
+@pytest.mark.parametrize("options", ["foo", "[1]", '{"dimensions": "x"}'])
+def test_options_that_embed_does_not_write_are_an_error(options: str, model: Model, tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"text": TEXTS, "embedding": vectors(model).tolist()})
+    pq.write_table(table.replace_schema_metadata({"options": options}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="options"):
+        mlxbert.verify_vectors(model, tmp_path / "x.parquet")
+
+
 def test_an_index(folder: Path, model: Model, tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for number, text in enumerate(TEXTS):
@@ -132,8 +164,8 @@ def _table(command: str) -> Callable[[Path], Path]:
 
 
 WIDE = np.ones((len(TEXTS), 24), np.float32)
-NAN, ZERO = WIDE.copy(), WIDE.copy()
-NAN[3, 2], ZERO[3] = np.nan, 0
+NAN, ZERO, LARGE = WIDE.copy(), WIDE.copy(), WIDE.astype(np.float64)
+NAN[3, 2], ZERO[3], LARGE[3] = np.nan, 0, 1e300
 HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda folder: folder / "none.npy", "none.npy"),
     "no array": (_broken("x.npy", b"nothing"), "cannot be read"),
@@ -141,6 +173,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "one row too few": (_array(WIDE[1:]), f"{len(TEXTS) - 1} vectors for {len(TEXTS)} texts"),
     "NaN": (_array(NAN), "text 3"),
     "zero": (_array(ZERO), "text 3"),
+    "too large": (_array(LARGE), "text 3"),
     "another width": (_array(np.ones((len(TEXTS), 1536))), "1,536 values"),
     "three dimensions": (_array(np.ones((len(TEXTS), 2, 24))), "shape"),
     "extension": (_broken("x.bin"), "the extension is '.bin'"),

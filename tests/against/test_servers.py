@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlxbert
-from mlxbert.errors import MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.model import Model
 from tests.helpers.embedding_server import Embedder, embedding_server
 from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
@@ -63,6 +63,21 @@ def test_a_text_that_a_server_refuses_is_counted(model: Model) -> None:
         result = mlxbert.verify_vectors(model, url, TEXTS)
     assert refused and result.agrees and result.texts == len(TEXTS) - refused
     assert f"{refused} texts" in result.notes[0] and "the text is too long" in result.notes[0]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:secret@host:99999/", "http://me:secret@host/?a=1", "http://host/?key=secret"]
+)
+def test_a_password_in_an_address_is_refused_and_not_shown(url: str, model: Model) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        mlxbert.verify_vectors(model, url, TEXTS)
+    assert "secret" not in caught.value.message + str(caught.value.hint)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/\u00fc", "http://a..b/"])
+def test_an_address_that_cannot_be_sent(url: str, model: Model) -> None:
+    with pytest.raises(MlxbertError, match="cannot be reached"):
+        mlxbert.verify_vectors(model, url, TEXTS)
 
 
 def test_a_key_is_sent_and_never_shown(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

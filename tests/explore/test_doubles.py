@@ -94,6 +94,9 @@ def test_bad_arguments(name: str) -> None:
         function(None, ["a", "b"])
     with pytest.raises(ArgumentError, match="shape"):
         function(None, ["a", "b"], vectors=np.ones((3, 2)))
+    for ragged in ([[1, 2], [1]], ["a", "b"]):
+        with pytest.raises(ArgumentError, match="vectors"):
+            function(None, ["a", "b"], vectors=ragged)
     with pytest.raises(InputError, match="text 1"):
         function(None, ["a", "b"], vectors=[[1, 1], [1, np.nan]])
     with pytest.raises(InputError, match="text 1"):
@@ -106,3 +109,8 @@ def test_bad_arguments(name: str) -> None:
 def test_bad_options(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(options))):
         mlxbert.dedupe(None, ["a"], vectors=[[1.0]], **options)
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+def test_the_length_of_vectors_does_not_matter(scale: float) -> None:
+    assert mlxbert.dedupe(None, ["a", "b"], vectors=np.array([[1, 2], [1, 2]]) * scale).kept == [0]

@@ -20,6 +20,7 @@ from mlxbert.search.index import open_index
 from mlxbert.search.sparse_vectors import ENTRIES
 from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import SCHEMA, SPARSE_SCHEMA, IndexSettings, StoredChunk, StoredDocument, StoredFile
+from mlxbert.search.stored_passages import stored_passages
 from tests.helpers.indexes import QUERIES, build, write_files
 from tests.helpers.sparse_folder import change_json, save_routed, save_splade
 from tests.helpers.tiny import save
@@ -222,7 +223,7 @@ def sparse(request: pytest.FixtureRequest, tmp_path: Path) -> mlxbert.Model:
     return mlxbert.load(written, task="embed", dtype="float32")
 
 
-def test_files_are_found_by_sparse_vectors(tmp_path: Path, sparse: mlxbert.Model) -> None:
+def test_files_are_found_by_sparse_vectors(tmp_path: Path, sparse: mlxbert.Model, tiny: mlxbert.Model) -> None:
     docs = write_files(tmp_path / "docs", 8)
     with build(tmp_path / "index.db", docs, sparse) as index:
         index.check()
@@ -246,6 +247,10 @@ def test_files_are_found_by_sparse_vectors(tmp_path: Path, sparse: mlxbert.Model
             for query in QUERIES:
                 scores = [[hit.score for hit in each.search(query, mode="vectors")] for each in (index, copy, new)]
                 assert scores[0] == scores[1] == pytest.approx(scores[2], rel=2e-3)
+        with pytest.raises(StoreError, match="sparse"):
+            next(iter(stored_passages(index.store)))
+        with pytest.raises(InputError, match="sparse"):
+            mlxbert.verify_vectors(tiny, tmp_path / "index.db")
         with pytest.raises(ArgumentError, match="Lance") as caught:
             index.copy("lance:" + str(tmp_path / "lance"))
         assert caught.value.hint and not (tmp_path / "lance").exists()

@@ -150,3 +150,8 @@ def test_the_command_shows_senses_and_refuses_what_has_none(tmp_path: Path) -> N
     call("senses", "bank", "--input", str(tmp_path / "empty.txt")).fails(1, "no texts", "hint: ")
     (tmp_path / "bad.jsonl").write_text('{"text": "the bank"}\n{"text": 5}\n')
     call("senses", "bank", "--input", str(tmp_path / "bad.jsonl")).fails(1, "bad.jsonl", "line 2")
+
+
+def test_places_that_are_the_same_are_one_sense(model: mlxbert.Model) -> None:
+    found = mlxbert.senses(model, "bank", [LINES[0]] * 4, senses=2)
+    assert (len(found.senses), found.silhouette) == (1, 0.0)
