@@ -111,6 +111,6 @@ def _topic(topic: Any, found: TextCollection) -> dict[str, Any]:
 def _note_outliers(topics: "Topics", chosen: ClusterOptions) -> None:
     if topics.outliers:
         count, whole = topics.outliers, len(topics.labels)
-        console.say("note", f"{count:,} of {console.counted(whole, 'text')} belong to no topic")
+        console.say("note", f"in no topic: {count:,} of {console.counted(whole, 'text')}")
         if not topics.topics:
             console.say("hint", "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics")

@@ -46,7 +46,11 @@ def _cause(result: "VectorVerification") -> Iterator[tuple[str, str]]:
     for other in result.alternatives:
         yield "or", other
     if not result.agrees and not result.causes:
-        yield "cause", f"none of {result.tried:,} ways to compute vectors gives these: perhaps another model or version"
+        same = result.texts - result.differ
+        guess = "perhaps another model or version"
+        if same:
+            guess = f"{same:,} of {result.texts:,} texts agree, so perhaps the others were cut or changed before"
+        yield "cause", f"none of {result.tried:,} ways to compute vectors gives these: {guess}"
 
 
 def _distribution(result: "VectorVerification") -> PlainTable:

@@ -88,7 +88,10 @@ class EmbeddingServer:
 
     def _find_route(self) -> None:
         """Finds out which route the server has, and which model to ask for; fails if the server does not answer."""
-        routes = (_OPENAI, _TEI) if self._route is None else (self._route,)
+        if self._model is not None and self._route == _TEI:
+            raise ArgumentError(f"server_model cannot be combined with {_TEI}, which takes no model")
+        named = (_OPENAI,) if self._model is not None else (_OPENAI, _TEI)
+        routes = named if self._route is None else (self._route,)
         for route in routes:
             self._route = route
             status, content = self._ask(["a"])

@@ -227,7 +227,11 @@ def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainO
     spelled, restore = respell(text, tokenizer.mask_token or "")
     encoding = _one_input(model, spelled, None)
     if mask is None or mask not in encoding.ids:
-        raise InputError(f"the text {text!r:.60} has no {tokenizer.mask_token or 'mask token'}")
+        raise InputError(
+            f"the text {text!r:.60} has no {tokenizer.mask_token or 'mask token'}",
+            hint="put [MASK] where a word is missing, give a second text to explain a similarity, or another model to "
+            "explain a label",
+        )
     token, target = encoding.ids.index(mask), options.target
     if target is None:
         output = _run(model, encoding).select(mx.array([0]), mx.array([token]))

@@ -74,6 +74,16 @@ def test_a_password_in_an_address_is_refused_and_not_shown(url: str, model: Mode
     assert "secret" not in caught.value.message + str(caught.value.hint)
 
 
+def test_a_model_that_the_server_does_not_have_is_not_replaced(model: Model) -> None:
+    embedder = faulty(model)
+    embedder.routes, embedder.refused_model = ("/v1/embeddings", "/v1/models", "/embed"), "nope"
+    with embedding_server(embedder) as url:
+        with pytest.raises(MlxbertError, match="no such model"):
+            mlxbert.verify_vectors(model, url, TEXTS, server_model="nope")
+        with pytest.raises(ArgumentError, match="server_model"):
+            mlxbert.verify_vectors(model, f"{url}/embed", TEXTS, server_model="nope")
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/\u00fc", "http://a..b/"])
 def test_an_address_that_cannot_be_sent(url: str, model: Model) -> None:
     with pytest.raises(MlxbertError, match="cannot be reached"):

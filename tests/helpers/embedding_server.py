@@ -23,6 +23,7 @@ class Embedder:
         content: What it sends instead of vectors.
         keys: The keys that clients sent.
         longest: The maximum number of characters of a text; the server refuses a request with a longer one.
+        refused_model: The name of a model that the server does not have.
     """
 
     vectors: Callable[[Sequence[str]], Any]
@@ -31,6 +32,7 @@ class Embedder:
     key: str | None = None
     content: bytes | None = None
     longest: int = 10**9
+    refused_model: str | None = None
     keys: list[str | None] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -46,6 +48,8 @@ class Embedder:
             return self.status, self.content or b""
         if path == "/v1/models":
             return 200, b'{"data": [{"id": "theirs"}]}'
+        if self.refused_model is not None and sent.get("model") == self.refused_model:
+            return 404, b'{"error": {"message": "there is no such model"}}'
         texts = sent["inputs"] if path == "/embed" else sent["input"]
         if max(map(len, texts)) > self.longest:
             return 413, b'{"error": "the text is too long"}'
