@@ -70,6 +70,11 @@ PICTURES = {
         last="confusion",
     ),
     "inspect": Picture(("mlxbert inspect builtin -q",)),
+    "explain": Picture(
+        ('mlxbert explain "How do I get my money back?" "You can return any item for a full refund." -q',)
+    ),
+    "dedupe": Picture(("mlxbert dedupe --input tickets.csv --threshold 0.85 -q",)),
+    "cluster": Picture(("mlxbert cluster --input tickets.csv --clusters 4 --typical 2 --words 6 -q",)),
     "attention": Picture(('mlxbert attention "The river bank was muddy." -q',)),
 }
 _CONTROL = re.compile(r"(\r?\n|\r|\x1b\[1A|\x1b\[2K|\x1b\[\?25[lh])")  # what redraws lines, and the cursor
@@ -124,6 +129,7 @@ def draw(name: str, picture: Picture) -> None:
         console = Console(width=WIDTH, record=True, file=nowhere, force_terminal=True, color_system="truecolor")
         Path(folder, "notes.txt").write_text(NOTES, encoding="utf-8")
         Path(folder, "questions.csv").write_text(QUESTIONS, encoding="utf-8")
+        shutil.copy(DOCS.parent / "examples/data/tickets.csv", folder)
         shutil.copytree(DOCS, Path(folder, "docs"), ignore=shutil.ignore_patterns("*.svg"))
         os.environ["MLXBERT_DATA"] = str(Path(folder, "data"))
         os.chdir(folder)

@@ -43,7 +43,9 @@ def draw(result: "Explanation") -> Iterator["RenderableType"]:
 def summary(result: "Explanation") -> str:
     """Returns a sentence about the scores with and without the words, and about the sum of the shares."""
     twice = "twice " if result.target == SIMILARITY else ""
-    gap = "" if result.gap is None else f"; the shares add up to {twice}the difference but for {result.gap:+.3f}"
+    gap = "" if result.gap is None else f"; the shares add up to {twice}the difference"
+    if result.gap is not None and round(abs(result.gap), 3):
+        gap += f" but for {result.gap:+.3f}"
     return f"{result.score:.3f}, and {result.baseline_score:.3f} without the words{gap}"
 
 
