@@ -22,10 +22,12 @@ _PAGES = {
     "tasks": ("Use models", {"tasks"}),
     "results": ("Results", {"results"}),
     "search": ("Search", {"search"}),
+    "explore": ("Explore many texts", {"explore"}),
     "training": ("Train and evaluate", {"training"}),
     "pretraining": ("Pre-train and distill", {"pretraining"}),
     "engine": ("Engine", {"serve"}),
     "folders": ("Model folders", {"folders"}),
+    "vectors": ("Check vectors of other programs", {"against"}),
     "errors": ("Errors", {"errors"}),
 }
 _UNLISTED = "   :no-contents-entry:"  # of the page, which has the names of the package
