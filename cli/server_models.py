@@ -37,7 +37,7 @@ class Server:
     """
 
     def __init__(self, url: str) -> None:
-        self._client = HttpClient(url, _ADDRESS_HINT)
+        self._client = HttpClient(url, hint=_ADDRESS_HINT)
         self.url = self._client.url
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -38,7 +38,7 @@ class HttpClient:
         url: The address, without a slash at its end.
     """
 
-    def __init__(self, url: str, hint: str, name: str = "server") -> None:
+    def __init__(self, url: str, *, hint: str, name: str = "server") -> None:
         if "@" in url:
             raise ArgumentError(f"{name} contains a user name or a password, expected only an address", hint=KEY_HINT)
         try:

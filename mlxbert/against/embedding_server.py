@@ -50,7 +50,7 @@ class EmbeddingServer:
             path, url = path.removesuffix("/v1"), url.rstrip("/").removesuffix("/v1")
         elif self._route is not None:
             url = url.rstrip("/").removesuffix(self._route)
-        self._client = HttpClient(url, _ADDRESS_HINT, "against")
+        self._client = HttpClient(url, hint=_ADDRESS_HINT, name="against")
         self._model, self._source = model, source
         self.refused: dict[int, str] = {}
 
