@@ -17,8 +17,6 @@ from mlxbert.readers.vector_files import ARRAYS
 if TYPE_CHECKING:
     from mlxbert.results.vector_verification import VectorVerification
 
-_TOLERANCE = 1e-4  # of cosines
-
 
 def verify(
     out: OutputOptions,
@@ -93,10 +91,9 @@ def _check_vectors(
         raise ArgumentError(
             f"{against}: holds vectors without their texts", hint="add the file that was embedded: --input FILE"
         )
-    from mlxbert.against.verify_vectors import verify_vectors
+    from mlxbert.against.verify_vectors import VECTOR_TOLERANCE, verify_vectors
 
     model = session.load(None, computing)
     with progress.waiting("computing") as show:
-        return verify_vectors(
-            model, against, texts, tolerance=_TOLERANCE if tolerance is None else tolerance, on_step=show, **vars(check)
-        )
+        allowed = VECTOR_TOLERANCE if tolerance is None else tolerance
+        return verify_vectors(model, against, texts, tolerance=allowed, on_step=show, **vars(check))

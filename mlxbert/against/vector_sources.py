@@ -33,7 +33,6 @@ _LENGTHS = (1e-3, 1e4)  # of vectors; bytes that are read with another dtype hav
 _OPTIONS = {
     **dict.fromkeys(("prompt", "prompt_name", "kind", "pooling", "overflow", "output_dtype"), str), "dimensions": int,
 }  # fmt: skip
-_INDEX = 0x6D6C7862  # `application_id` of an index of `search`
 
 
 @dataclass(frozen=True)
@@ -242,10 +241,12 @@ def _column(
 
 
 def _database(path: Path, text_column: str | None, vector_column: str | None, width: int) -> ForeignVectors:
+    from mlxbert.search.schema import APPLICATION
+
     with reading_vectors(path):
         check_regular(path, path.stat().st_mode)
         with closing(connect_read_only(path)) as database:
-            if database.execute("PRAGMA application_id").fetchone()[0] == _INDEX:
+            if database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
                 return _index(path, database)
             return _table(path, database, text_column, vector_column, width)
 

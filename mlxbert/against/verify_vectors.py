@@ -41,7 +41,7 @@ _WORST = 5  # texts that are listed
 _ORDERED = 64  # texts whose vectors are looked for among all
 _LOOSE = 5e-3  # 1 - cosine of a rough explanation
 _LENGTHS = 5e-3  # relative difference of equal lengths
-_TOLERANCE = 1e-4
+VECTOR_TOLERANCE = 1e-4  # of 1 - cosine
 
 
 def verify_vectors(
@@ -54,7 +54,7 @@ def verify_vectors(
     vector_column: str | None = None,
     server_model: str | None = None,
     max_texts: int = VectorCheckOptions.max_texts,
-    tolerance: float = _TOLERANCE,
+    tolerance: float = VECTOR_TOLERANCE,
     on_step: OnStep = lambda step: None,
 ) -> VectorVerification:
     """Compares vectors of another program with the model's own, and finds the cause of differences.
