@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.floating[Any]]
 
-_BLOCK = {False: 2**15, True: 2**16}  # tokens of documents that are scored together: on a CPU, and on a GPU
+_BLOCK = {False: 2**13, True: 2**16}  # tokens of documents that are scored together: on a CPU, and on a GPU
 
 
 def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str = MAXSIM) -> "NDArray[np.float32]":
