@@ -16,13 +16,24 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.tasks.runner import _BatchOrder
 from mlxbert.training.loop.compiled_functions import Compiled
 from mlxbert.training.loop.gpu_updater import DeviceStep
+from mlxbert.training.loop.gradients import Differentiator
+from tests.helpers import token_folders
+from tests.helpers.gliner_models import FROZEN
 from tests.helpers.graphs import Fused, Graph, wrong
+from tests.helpers.sparse_folder import save_splade
 from tests.helpers.st_folder import NORMALIZE, pooling, save_st
+from tests.helpers.static_folders import model2vec
+from tests.helpers.tiny import save
 from tests.pretraining import electras
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
 from tests.training.files import data_file
+from tests.training.test_embed_tokens import PAIRS
+from tests.training.test_open_tag import _sentences as open_tags
 from tests.training.test_step import a_gpu
+
+GLINER = Path(__file__).parents[1] / "tasks" / "gliner_goldens"
+TEXTS = ["the cat sat on the mat .", "milk", "the dog went to the store in paris , " * 3]
 
 
 class Search:
@@ -48,6 +59,16 @@ class Search:
             return found
 
         patch.setattr(_BatchOrder, "_lazy", started)
+        run = Differentiator._run
+
+        def ran(which: Differentiator, function: Any, *given: Any) -> Any:
+            self._fused.calls.clear()
+            found = run(which, function, *given)
+            if not isinstance(function, Compiled):
+                self._search("gradients", found)
+            return found
+
+        patch.setattr(Differentiator, "_run", ran)
 
     def _traced(
         self, patch: pytest.MonkeyPatch, owner: Any, name: str, kind: str, prepare: Callable[[tuple[Any, ...]], None]
@@ -91,6 +112,12 @@ def task(name: str, base: Path, folder: Path, **options: Any) -> Any:
     return mlxbert.finetune(name, train=data, model=base, output=folder / "out", epochs=1, batch_size=8, **options)
 
 
+def vectors(base: Path, folder: Path, **options: Any) -> Any:
+    return mlxbert.finetune(
+        "embed", train=PAIRS, model=base, output=folder / "out", epochs=1, batch_size=8, **options
+    )  # fmt: skip
+
+
 def few(base: Path, folder: Path) -> Any:
     start = save_st(folder / "start", pooling("mean", old=True), NORMALIZE)
     return classify(start, folder, few_shot=True)
@@ -115,6 +142,13 @@ CALLS: dict[str, Callable[[Path, Path], Any]] = {
     "answer": lambda base, folder: task("answer", base, folder),
     "embed": lambda base, folder: task("embed", base, folder),
     "embed, in chunks": lambda base, folder: task("embed", base, folder, chunk=3),
+    "embed, sparse": lambda base, folder: vectors(
+        save(folder / "model"), folder, vectors="sparse", query_flops=1e-3, document_flops=1e-3
+    ),
+    "embed, tokens": lambda base, folder: vectors(base, folder, vectors="tokens", dimensions=(16,), max_length=20),
+    "tag, open": lambda base, folder: mlxbert.finetune(
+        "tag", train=open_tags(16), model=GLINER / "bert", output=folder / "out", open=True, epochs=1, batch_size=8
+    ),
     "masked words": lambda base, folder: pretrain(
         folder, mlxbert.pretrain, model=model_folder(folder / "tiny"), objective="mlm,nsp"
     ),
@@ -123,8 +157,11 @@ CALLS: dict[str, Callable[[Path, Path], Any]] = {
 }  # fmt: skip
 
 
+_QUICK = "classify, few labels", "embed, tokens"
+
+
 @pytest.mark.parametrize(
-    "call", [pytest.param(name, marks=[] if name == "classify, few labels" else pytest.mark.slow) for name in CALLS]
+    "call", [pytest.param(name, marks=[] if name in _QUICK else pytest.mark.slow) for name in CALLS]
 )
 def test_no_graph_of_a_call_has_what_mlx_gets_wrong(
     call: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,3 +171,25 @@ def test_no_graph_of_a_call_has_what_mlx_gets_wrong(
         assert [*CALLS[call](base, tmp_path)]
     assert {*search.seen} >= {"gradients", "updates"}
     assert search.found == set()
+
+
+USES: dict[str, Callable[[Path], Any]] = {
+    "sparse": lambda folder: mlxbert.load(save_splade(folder), task="embed-sparse").embed_sparse(TEXTS),
+    "tokens": lambda folder: mlxbert.load(token_folders.PYLATE["usual"](folder)).embed_tokens(TEXTS, kind="query"),
+    "MaxSim": lambda folder: mlxbert.load(token_folders.PYLATE["usual"](folder)).rerank("milk", TEXTS),
+    "static": lambda folder: mlxbert.load(model2vec(folder)).embed_stream(TEXTS, pooling="max"),
+} | {
+    f"open labels, {kind}": lambda folder, kind=kind: mlxbert.load(GLINER / kind).tag(
+        TEXTS, labels=["city", "animal"], threshold=0.3
+    )
+    for kind in FROZEN
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_no_graph_of_other_vectors_and_open_labels_has_what_mlx_gets_wrong(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with searching(monkeypatch) as search:
+        assert [*USES[use](tmp_path / "model")]
+    assert search.seen.get("passes") and search.found == set()

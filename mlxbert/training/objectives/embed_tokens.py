@@ -110,7 +110,7 @@ class EmbedTokens(Embed):
 
     def outputs(self, network: Network, inputs: Batch) -> mx.array:
         """Computes the vectors of all tokens, padded to the longest possible input: float32 (T, L · W)."""
-        vectors = self.predict(network, inputs)
+        vectors = self.predict(network, inputs)[:, : self._longest]  # a GPU gets longer batches, whose ends are padding
         padded = mx.pad(vectors, [(0, 0), (0, self._longest - vectors.shape[1]), (0, 0)])
         return padded.reshape(len(vectors), self.width)
 
