@@ -258,8 +258,8 @@ def with_vectors(index: "Index", vectors: "dict[str, Vectors]") -> "Index":
     from mlxbert.search.index import Index
 
     class Known(Index):
-        def _query(self, query: str) -> "Vectors":
-            return vectors[query]
+        def _query(self, query: str) -> "tuple[Vectors, None]":
+            return vectors[query], None
 
     return Known(index.store, index.model)
 

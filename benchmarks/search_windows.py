@@ -36,6 +36,7 @@ from mlxbert.search import chunks
 from mlxbert.search.folding import folded
 from mlxbert.search.index import unrelated_scores
 from mlxbert.search.rank_fusion import Unrelated, fuse, weigh
+from mlxbert.search.text_vectors import text_vectors
 from mlxbert.search.word_evidence import WordMatch, WordMatcher
 from mlxbert.search.word_search import any_word, match_of, phrases, word_weights
 from mlxbert.training.scores.retrieval_metrics import retrieval_scores
@@ -157,7 +158,7 @@ def measure(name: str, data: Collection, model: mlxbert.Model, size: int, tokens
     print(json.dumps({"set": name, "window": size, "windows": len(texts), "tokens": count,
                       "embed_s": round(time.perf_counter() - started, 1)}), flush=True)  # fmt: skip
     words = Words([documents[owner].text[chunk.start : chunk.end] for owner, chunk in passages])
-    unrelated = Unrelated(*unrelated_scores(model, ("", ""), "cosine"))
+    unrelated = Unrelated(*unrelated_scores(text_vectors(model), ("", ""))[0])
     starts = np.cumsum([0, *map(len, windows)][:-1])
     scores = np.maximum.reduceat(embed(model, [*data.queries.values()], "") @ vectors.T, starts, axis=1)
     names, ways = [*data.documents], dict[str, dict[str, list[str]]]()

@@ -51,6 +51,9 @@ class IndexOptions:
         Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
     ] = None
     no_titles: Annotated[bool, Option("Embed chunks without the headings above them.")] = False
+    no_token_vectors: Annotated[
+        bool, Option("Keep no vectors of tokens, although the model makes them next to dense vectors.")
+    ] = False
     include: Annotated[
         list[str] | None, Option("Search only files that match, such as '*.md'. May be repeated.", "GLOB")
     ] = None
@@ -78,6 +81,7 @@ class QueryOptions:
         str | None,
         Option("Model that reranks the candidates: a cross-encoder or a ColBERT.", "MODEL"),
     ] = None
+    no_rerank: Annotated[bool, Option("Do not rerank by the vectors of tokens in the index.")] = False
     candidates: Annotated[
         int | None,
         Option("Number of passages to rerank.", usual="50, or 200 with late interaction", bounds=CANDIDATES),
@@ -122,6 +126,8 @@ def search(
     from mlxbert.search.filters import make_filter
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
+    if how.rerank is not None and how.no_rerank:
+        raise ArgumentError("--rerank cannot be combined with --no-rerank")
     if not query.strip():
         _check_interactive(how, out, query)
     searched = _paths_to_search(paths or (), chosen.index, query, may_make=not how.no_update)
@@ -138,7 +144,8 @@ def search(
         unread = 0 if how.no_update else index_updates.bring_up_to_date(index, searched, out)
         hits = index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
-            all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
+            all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
+            paths=searched,
         )  # fmt: skip
         answer = None if answering is None else index.answer(query, model=answering, hits=hits)
         session.say_queued()
@@ -182,7 +189,7 @@ def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: In
         if not how.no_update:
             index_updates.bring_up_to_date(index, searched, out)
         file, model = index.path, _computing(chosen.model or index.about.model, chosen).ref
-    reranker = None if how.rerank is None else _computing(how.rerank, chosen).ref
+    reranker = (not how.no_rerank) if how.rerank is None else _computing(how.rerank, chosen).ref
 
     def find(index: "Index", query: str) -> "list[Hit]":
         return index.search(
@@ -270,8 +277,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         model = _computing(chosen.model or about.model, chosen).ref
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
-        include=chosen.include or (), exclude=chosen.exclude or (), text=chosen.text_column, fields=chosen.field,
-        encoding=chosen.encoding,
+        token_vectors=not chosen.no_token_vectors, include=chosen.include or (), exclude=chosen.exclude or (),
+        text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
     ) as opened:  # fmt: skip
         if not new:
             _check_same(opened.about, chosen)
@@ -315,6 +322,7 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
+        ("no_token_vectors", chosen.no_token_vectors or None, not about.token_size),
         ("include", chosen.include, [*about.include]),
         ("exclude", chosen.exclude, [*about.exclude]),
         ("text_column", chosen.text_column, about.text),

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,8 @@ from mlxbert.search.candidates import Candidates
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
-from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
+from mlxbert.search.late_interaction import scores_of_tokens
+from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse, rerank_by_tokens
 from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.store import (
     FoundChunk,
@@ -41,15 +42,7 @@ from mlxbert.search.store import (
     now,
     storable,
 )
-from mlxbert.search.text_vectors import (
-    TextTask,
-    is_sparse,
-    scores_of_all_pairs,
-    settings_and_width,
-    text_task,
-    text_tokenizer,
-    vector_of,
-)
+from mlxbert.search.text_vectors import TextVectors, text_vectors
 from mlxbert.search.update_events import Event, FileLeftOut
 from mlxbert.tasks.prompt_kinds import KINDS, own_prompt
 from mlxbert.tasks.rerank import ranks_by_tokens, rerank as rerank_texts
@@ -60,7 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlxbert.search.chunks import Splitter
-    from mlxbert.search.index_writer import IndexWriter, Splits
+    from mlxbert.search.index_writer import EmbeddingTools, IndexWriter, Splits
 
     Vector = NDArray[np.float32]
 
@@ -137,6 +130,10 @@ class Index:
             StoreError: The index was created with another model.
         """
         return _checked(self.path, self.about, _loaded(self._model))
+
+    @cached_property
+    def _text_vectors(self) -> TextVectors:
+        return text_vectors(self.model, tokens=bool(self.about.token_size))
 
     def close(self) -> None:
         """Closes the file."""
@@ -291,7 +288,7 @@ class Index:
         paths: str | Path | Sequence[str | Path] = (),
         min_score: float | None = None,
         all_chunks: bool = False,
-        rerank: Model | ModelRef | str | None = None,
+        rerank: Model | ModelRef | str | bool | None = None,
         candidates: int | None = None,
     ) -> list[Hit]:
         """Returns the passages that match a query best, one per document.
@@ -305,9 +302,10 @@ class Index:
             paths: Files and folders to search in; by default everything.
             min_score: The minimum score of a passage.
             all_chunks: Whether to return all matching chunks, not only the best one of a document and of equal texts.
-            rerank: A cross-encoder, or a model for late interaction, that reranks the best passages.
-            candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with a model for late
-                interaction, which is faster.
+            rerank: A cross-encoder, or a model for late interaction, that reranks the best passages. By default, an
+                index with vectors of tokens reranks by these vectors, unless only words count; `False` does not.
+            candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with vectors of
+                tokens, which are faster.
 
         Raises:
             ArgumentError: An argument has an invalid value.
@@ -322,11 +320,15 @@ class Index:
         if candidates is not None:
             CANDIDATES.check_whole("candidates", candidates)
         only = make_filter(where, self._under(as_paths(paths)))
-        reranker = None if rerank is None else self._loaded_for("rerank", rerank)
-        limit = top_k if reranker is None else max(top_k, candidates or _CANDIDATES[ranks_by_tokens(reranker)])
-        vector = self._query(query) if mode != "words" else None
+        reranker = None if rerank is None or isinstance(rerank, bool) else self._loaded_for("rerank", rerank)
+        vector, tokens = (None, None) if mode == "words" else self._query(query)
+        limit, by_tokens = top_k, None
+        if reranker is not None:
+            limit = max(top_k, candidates or _CANDIDATES[ranks_by_tokens(reranker)])
+        elif tokens is not None and rerank is not False:
+            by_tokens = partial(self._rerank_by_tokens, tokens, max(top_k, candidates or _CANDIDATES[True]), mode)
         with self.store.reading():
-            hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks)
+            hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks, by_tokens=by_tokens)
         if reranker is not None:
             hits = self._reranked(query, hits, reranker)
         kept = [hit for hit in hits if min_score is None or hit.score >= min_score][:top_k]
@@ -413,8 +415,9 @@ class Index:
         )
 
     def _distinct(
-        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, *, all_chunks: bool
-    ) -> list[Hit]:
+        self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, *, all_chunks: bool,
+        by_tokens: "partial[list[FusedChunk]] | None",
+    ) -> list[Hit]:  # fmt: skip
         """Returns the best hits: all chunks, or the best chunk of each document, but each text only once.
 
         The rankings are made longer until there are `limit` hits or no further chunks, up to a limit of time.
@@ -424,13 +427,15 @@ class Index:
             assert vector is not None  # only `words` searches without one
             candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
         rows = dict[int, FoundChunk]() if candidates is None else candidates.rows
-        depth = max(_MIN_DEPTH, _PER_HIT * limit)
+        depth = max(_MIN_DEPTH, _PER_HIT * limit, 0 if by_tokens is None else _CANDIDATES[True])
         while True:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
             evidence = None if candidates is None else candidates.evidence(lists)
             ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, evidence)
+            if by_tokens is not None:
+                ranked = by_tokens(ranked)
             hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
             if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
                 return hits
@@ -485,20 +490,35 @@ class Index:
     @cached_property
     def unrelated(self) -> tuple[float, float]:
         """The mean and the standard deviation of the scores of unrelated texts; see `rank_fusion.Unrelated`."""
-        return self.about.unrelated or unrelated_scores(self.model, self.about.prompts, self.about.similarity)
+        return self.about.unrelated or unrelated_scores(self._text_vectors, self.about.prompts)[0]
 
-    def _query(self, query: str) -> "Vector":
-        """Embeds a query (see `vector_of`); raises InputError if it has no weight in a sparse vector."""
-        result: Any = next(iter(text_task(self.model, self.about.prompts, 0).run([query], "raise")))
+    def _query(self, query: str) -> "tuple[Vector, Vector | None]":
+        """Returns the vector of a query, and those of its tokens, (T, W), if the index has vectors of tokens.
+
+        Raises:
+            InputError: The query has no weight in a sparse vector.
+        """
+        vectors = self._text_vectors
+        result: Any = next(iter(vectors.task(self.about.prompts, 0).run([query], "raise")))
         if result.truncated:
             _LOG.warning("the query is too long for the model, so the end of the query is ignored")
-        vector = vector_of(result, self.about.similarity)
+        vector = vectors.vector(result)
         if not len(vector):
             raise InputError(
                 f"no token of the query {query!r:.60} has a weight for {self.about.model}",
                 hint="search with mode='words'",
             )
-        return vector
+        return vector, vectors.tokens(result)
+
+    def _rerank_by_tokens(
+        self, tokens: "Vector", candidates: int, mode: Mode, ranked: Sequence[FusedChunk]
+    ) -> list[FusedChunk]:
+        """Orders the best chunks anew by the tokens of the query, (T, W), and the tokens that the index keeps."""
+        chunks, about = [entry.chunk for entry in ranked[:candidates]], self.about
+        stored = self.store.tokens(chunks)
+        scores = scores_of_tokens(tokens, map(stored.__getitem__, chunks), about.token_dtype, about.token_size)
+        unrelated = None if mode == "vectors" else (Unrelated(*self.unrelated), Unrelated(*about.unrelated_tokens))
+        return rerank_by_tokens(ranked, dict(zip(chunks, scores.tolist(), strict=True)), unrelated)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model) -> list[Hit]:
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
@@ -517,10 +537,13 @@ class Index:
         return self._other_models[task, model]
 
     def _writer(self) -> "IndexWriter":
-        from mlxbert.search.index_writer import IndexWriter
+        from mlxbert.search.index_writer import EmbeddingTools, IndexWriter
 
-        def tools() -> "tuple[TextTask, Splits]":
-            return text_task(self.model, self.about.prompts, 1, overflow="error"), self.splitter
+        def tools() -> "EmbeddingTools":
+            vectors = self._text_vectors
+            return EmbeddingTools(
+                vectors.task(self.about.prompts, 1, overflow="error"), vectors.stored, self.splitter
+            )  # fmt: skip
 
         return IndexWriter(self.store, tools)
 
@@ -528,7 +551,7 @@ class Index:
     def splitter(self) -> "Splits":
         """The splitter that divides documents into chunks. It may be replaced before the first update."""
         try:
-            return _splitter(self.model, self.about.prompts[1], self.about.tokens, self.about.titles)
+            return _splitter(self._text_vectors, self.about.prompts[1], self.about.tokens, self.about.titles)
         except ArgumentError as problem:  # the number of tokens was checked when the index was created
             raise schema.damaged(self.path, problem.message) from None
 
@@ -556,6 +579,7 @@ def open_index(
     paths: str | Path | Sequence[str | Path] = (),
     tokens: int | None = None,
     titles: bool = True,
+    token_vectors: bool = True,
     include: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     text: str | None = None,
@@ -579,6 +603,8 @@ def open_index(
         paths: Files and folders that a new index covers.
         tokens: The maximum number of tokens of a chunk; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
+        token_vectors: Whether a new index keeps the vectors of tokens of a model that makes them next to dense vectors
+            (BGE-M3), to rerank by them. A Lance table never does.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
         exclude: Patterns of files and folders to leave out.
         text: The field or column of a record to search in; guessed by default.
@@ -604,8 +630,12 @@ def open_index(
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
+    keeps = token_vectors and not index_stores.is_lance(path)
+    vectors = text_vectors(embedder, tokens=keeps)
+    if vectors.token_size and not token_vectors:
+        raise ArgumentError(f"token_vectors is False, but {embedder.source} makes only vectors of tokens")
     about = replace(
-        _about(embedder, tokens, titles),
+        _about(embedder, vectors, tokens, titles),
         roots=tuple(roots_of(paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
@@ -629,41 +659,49 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
     return index
 
 
-def _about(model: Model, tokens: int | None, titles: bool) -> IndexSettings:
-    config, pooling, width = settings_and_width(model)
-    query, text = (config.prompts.get(own_prompt(config.prompts, kind) or "", "") for kind in KINDS)
-    splitter = _splitter(model, text, tokens, titles)
+def _about(model: Model, vectors: TextVectors, tokens: int | None, titles: bool) -> IndexSettings:
+    prompts = vectors.settings.prompts
+    query, text = (prompts.get(own_prompt(prompts, kind) or "", "") for kind in KINDS)
+    splitter = _splitter(vectors, text, tokens, titles)
+    scores, *token_scores = unrelated_scores(vectors, (query, text))
     return IndexSettings(
-        *(model_name(model.source), hash_model(model.files), width, config.similarity),
-        *(pooling, (query, text), splitter.tokens, titles),
+        *(model_name(model.source), hash_model(model.files), vectors.width, vectors.similarity),
+        *(vectors.pooling, (query, text), splitter.tokens, titles),
         created=now(),
-        unrelated=unrelated_scores(model, (query, text), config.similarity),
-        kind="sparse" if is_sparse(model) else "dense",
+        unrelated=scores,
+        kind=vectors.kind,
+        token_size=vectors.token_size,
+        token_dtype=vectors.token_dtype,
+        unrelated_tokens=next(iter(token_scores), ()),
     )
 
 
-def unrelated_scores(model: Model, prompts: tuple[str, str], similarity: str) -> tuple[float, float]:
+def unrelated_scores(vectors: TextVectors, prompts: tuple[str, str]) -> list[tuple[float, float]]:
     """Returns the mean and the standard deviation of the scores of unrelated texts, as measured with the model.
 
+    If an index keeps vectors of tokens, the mean and the standard deviation of their MaxSim come second.
+
     Args:
-        model: The model.
+        vectors: Embeds the texts.
         prompts: The prompts in front of a query and of a passage.
-        similarity: How vectors are compared.
     """
     import numpy as np
 
     from mlxbert.text.sample_texts import sample
 
     texts = [*sample()][::_SAMPLE]
-    queries = text_task(model, prompts, 0).run(texts[::2], "raise")
-    scores = scores_of_all_pairs(similarity, queries, text_task(model, prompts, 1).run(texts[1::2], "raise"))
-    return float(np.mean(scores)), max(float(np.std(scores)), _SMALLEST)
+    results = (
+        [*vectors.task(prompts, 0).run(texts[::2], "raise")],
+        [*vectors.task(prompts, 1).run(texts[1::2], "raise")],
+    )
+    scores = [vectors.scores(*results), *([vectors.token_scores(*results)] if vectors.token_size else [])]
+    return [(float(np.mean(each)), max(float(np.std(each)), _SMALLEST)) for each in scores]
 
 
-def _splitter(model: Model, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
+def _splitter(vectors: TextVectors, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
     from mlxbert.search.chunks import Splitter
 
-    return Splitter(text_tokenizer(model), tokens=tokens, prompt=prompt, titles=titles)
+    return Splitter(vectors.tokenizer, tokens=tokens, prompt=prompt, titles=titles)
 
 
 def _loaded(model: str | Path | ModelRef | Model) -> Model:
@@ -684,7 +722,8 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
             hint="use the model of the index, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
-    if (about.is_sparse, about.dimensions) != (is_sparse(model), settings_and_width(model)[2]):
+    vectors = text_vectors(model, tokens=bool(about.token_size))
+    if (about.kind, about.dimensions, about.token_size) != (vectors.kind, vectors.width, vectors.token_size):
         raise schema.damaged(path, f"its vectors are {about.kind}, with {about.dimensions} values")
     return model
 
@@ -725,8 +764,9 @@ def _hit(query: str, ranked: FusedChunk, row: FoundChunk, *, hybrid: bool) -> Hi
     chunk, ranks, scores = row.chunk, ranked.ranks, ranked.scores
     return Hit(
         *(query, 0, ranked.score, row.path or None, row.place, chunk.first_line, chunk.last_line, chunk.page),
-        *(" > ".join(chunk.titles), chunk.text, row.fields, scores.get("vectors"), scores.get("words"), None),
-        row.number,
+        *(" > ".join(chunk.titles), chunk.text, row.fields, scores.get("vectors"), scores.get("words")),
+        rerank_score=scores.get("tokens"),
+        chunk=row.number,
         vector_rank=ranks.get("vectors"),
         word_rank=ranks.get("words"),
         phrase_rank=ranks.get("phrase"),

@@ -49,10 +49,11 @@ def open_store(location: str | Path, about: IndexSettings | None = None) -> Inde
     if is_lance(location):
         from mlxbert.search.lance_store import LanceStore
 
-        if about is not None and about.is_sparse:
+        if about is not None and (about.is_sparse or about.token_size):
+            vectors = "sparse vectors" if about.is_sparse else "vectors of tokens"
             raise ArgumentError(
-                f"{location}: a Lance table cannot hold the sparse vectors of {about.model}",
-                hint="give the path of a file, which becomes an index with sparse vectors",
+                f"{location}: a Lance table cannot hold the {vectors} of {about.model}",
+                hint=f"give the path of a file, which becomes an index with {vectors}",
             )
         return LanceStore(location, about)
     return SqliteStore(location, about)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BufferedReader
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mlxbert.errors import InputError, StoreError
 from mlxbert.readers.documents.document import Document, ReadProblem, UnreadableError
@@ -28,7 +28,7 @@ from mlxbert.search.file_walk import WalkedFile, WalkOptions, walk
 from mlxbert.search.index_locations import is_under, spelled
 from mlxbert.search.index_problems import ProblemList
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
-from mlxbert.search.text_vectors import TextTask, vector_of
+from mlxbert.search.text_vectors import TextTask
 from mlxbert.search.update_events import Event
 
 if TYPE_CHECKING:
@@ -60,6 +60,20 @@ class Splits(Protocol):
 
     def embedded(self, document: Document, chunk: "Chunk") -> Sequence[str]:
         """Returns the texts to embed for a chunk, one for each of its windows."""
+
+
+class EmbeddingTools(NamedTuple):
+    """What an update needs if there is something to embed.
+
+    Attributes:
+        task: Embeds texts.
+        stored: Returns what the store keeps of a result of the task.
+        splitter: Splits documents into chunks.
+    """
+
+    task: TextTask
+    stored: Callable[[Any], Any]
+    splitter: Splits
 
 
 class _Spool:
@@ -110,7 +124,7 @@ class Pending:
     guessed: str | None = None
     problems: Sequence[IndexProblem] = ()
     missing: deque[bytes] = field(default_factory=deque)
-    vectors: dict[bytes, "Vector"] = field(default_factory=dict)
+    vectors: dict[bytes, Any] = field(default_factory=dict)
 
 
 class IndexWriter:
@@ -118,10 +132,10 @@ class IndexWriter:
 
     Args:
         store: The store of the index; no other process writes to it.
-        tools: Loads and returns the embedding task and the splitter; called only if there is something to embed.
+        tools: Loads and returns the tools; called only if there is something to embed.
     """
 
-    def __init__(self, store: IndexStore, tools: "Callable[[], tuple[TextTask, Splits]]") -> None:
+    def __init__(self, store: IndexStore, tools: Callable[[], EmbeddingTools]) -> None:
         self._store, self._tools = store, tools
         self._events: deque[Event] = deque()
         self._pending: deque[Pending] = deque()
@@ -132,7 +146,7 @@ class IndexWriter:
         self._left_out: Counter[str] = Counter()
 
     @cached_property
-    def _loaded_tools(self) -> "tuple[TextTask, Splits]":
+    def _loaded_tools(self) -> EmbeddingTools:
         return self._tools()
 
     def update(self, paths: Sequence[str]) -> Iterator[Event]:
@@ -175,7 +189,7 @@ class IndexWriter:
         The first groups are small, so that it soon becomes known how long embedding takes. Later ones grow, so that a
         GPU has enough work, until one takes a turn.
         """
-        task, _ = self._loaded_tools
+        task = self._loaded_tools.task
         entries, size = iter(source), _FIRST
         while group := (yield from self._read_group(entries, size)):
             started = time.monotonic()
@@ -209,7 +223,7 @@ class IndexWriter:
             if isinstance(result, Failure):
                 pending.file = replace(pending.file, problem=result.error.message)
             else:
-                pending.vectors[hash] = vector_of(result, self._store.about.similarity)
+                pending.vectors[hash] = self._loaded_tools.stored(result)
                 self._embedded += 1
             if len(pending.vectors) >= _GROUP and self._is_due():
                 self._keep(pending)
@@ -230,7 +244,7 @@ class IndexWriter:
         """Splits the documents of a file, and collects the texts that still have to be embedded, and the problems."""
         held, new = _Spool(next(map(os.path.dirname, self._store.own_paths), None)), set[bytes]()
         result, problems = Pending(file, held), ProblemList(file.path or None)
-        _, splitter = self._loaded_tools
+        splitter = self._loaded_tools.splitter
         for document in map(_cleaned, documents):
             for problem in document.problems:
                 problems.add(document.place, problem)

@@ -482,6 +482,10 @@ class LanceStore:
             raise ContradictoryRowsError("a chunk has no vector")
         return best
 
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
+        """See `IndexStore`; a table is made without them."""
+        raise StoreError(f"{self.path}: a Lance table has no vectors of tokens")
+
     @lance_guarded
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """See `IndexStore`."""

@@ -1,7 +1,7 @@
 """Orders the chunks of several rankings by the evidence for each, or by the score of a single ranking."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class FusedChunk:
         chunk: The number of the chunk.
         score: The relevance from 0 to 1 or, of a single ranking, its score.
         ranks: The rank of the chunk, from 1, in each list that has it.
-        scores: The score of the chunk in each of these lists, and by vectors.
+        scores: The score of the chunk in each of these lists, by vectors, and by `tokens` if they reranked it.
         order: What decides the order: the logit of the relevance, or the score.
     """
 
@@ -90,6 +90,33 @@ def fuse(
     for entry in sorted(chunks.values(), key=lambda entry: (-entry.order, places[entry.chunk])):
         best.setdefault(groups[entry.chunk], entry)
     return [*best.values()]
+
+
+def rerank_by_tokens(
+    ranked: Sequence[FusedChunk], scores: Mapping[int, float], unrelated: tuple[Unrelated, Unrelated] | None
+) -> list[FusedChunk]:
+    """Orders the chunks with MaxSim anew; the others follow.
+
+    The evidence of a hybrid ranking counts MaxSim in the place of the similarity, in standard deviations above that of
+    unrelated texts. A ranking by vectors alone becomes one by MaxSim.
+
+    Args:
+        ranked: The chunks in their order, which is changed.
+        scores: The MaxSim of some of the chunks.
+        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` for a ranking by vectors alone.
+    """
+    for entry in ranked:
+        if (score := scores.get(entry.chunk)) is None:
+            continue
+        entry.scores["tokens"] = score
+        if unrelated is None:
+            entry.score = entry.order = score
+            continue
+        pairs = zip((entry.scores["vectors"], score), unrelated, strict=True)
+        before, after = ((value - known.mean) / known.deviation for value, known in pairs)
+        entry.order += _VECTORS * (after - before)
+        entry.score = relevance(entry.order)
+    return sorted(ranked, key=lambda entry: (entry.chunk not in scores, -entry.order))
 
 
 def relevance(logit: float) -> float:

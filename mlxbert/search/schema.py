@@ -15,7 +15,7 @@ from mlxbert.durable_files import acquire_lock
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
 from mlxbert.search.database import Database
 from mlxbert.search.folding import folded
-from mlxbert.search.store import SCHEMA, SPARSE_SCHEMA, IndexSettings
+from mlxbert.search.store import SCHEMA, SPARSE_SCHEMA, TOKENS_SCHEMA, IndexSettings
 
 APPLICATION = 0x6D6C7862  # "mlxb", in the header of the file
 BLOCK = 256  # number of vectors whose signs are in one row
@@ -48,7 +48,8 @@ TABLES = (
 )
 # Blocks of the vectors that have a token, with the weight of the token in each (see `sparse_vectors`).
 _LISTS = "CREATE TABLE lists (id INTEGER PRIMARY KEY, entries BLOB NOT NULL, crc INTEGER NOT NULL)"
-_TABLES_OF = {SCHEMA: TABLES, SPARSE_SCHEMA: (*TABLES, _LISTS)}
+_TOKENS = "CREATE TABLE tokens (vector INTEGER PRIMARY KEY, tokens BLOB NOT NULL)"  # see `late_interaction`
+_TABLES_OF = {SCHEMA: TABLES, SPARSE_SCHEMA: (*TABLES, _LISTS), TOKENS_SCHEMA: (*TABLES, _TOKENS)}
 _SHADOWS = (  # the tables that FTS5 creates
     "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
     "CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
@@ -122,7 +123,7 @@ def _again(path: str) -> str:
 
 def create(connection: Database, about: IndexSettings) -> None:
     """Creates the tables of a new index, within the caller's transaction."""
-    version = SPARSE_SCHEMA if about.is_sparse else SCHEMA
+    version = SPARSE_SCHEMA if about.is_sparse else TOKENS_SCHEMA if about.token_size else SCHEMA
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     for table in _TABLES_OF[version]:
         connection.execute(table)

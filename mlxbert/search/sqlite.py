@@ -26,6 +26,7 @@ from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import migration, schema
 from mlxbert.search.database import CHECKSUM, Database, connect
 from mlxbert.search.filters import Filter
+from mlxbert.search.late_interaction import TokenTable
 from mlxbert.search.schema import BLOCK, guarded
 from mlxbert.search.sparse_vectors import SparseCache, TokenLists
 from mlxbert.search.sql_conditions import COLUMNS, Patterns, holds, sql_of
@@ -38,6 +39,7 @@ from mlxbert.search.store import (
     StoredChunk,
     StoredDocument,
     StoredFile,
+    VectorWithTokens,
     finite_fields,
     settings_of,
     storable,
@@ -98,6 +100,7 @@ class SqliteStore:
         self._open(about, convert=convert)
         place = self._connection, self.about, self.path
         self._lists = TokenLists(*place) if self.about.is_sparse else None
+        self._tokens = TokenTable(*place) if self.about.token_size else None
         self._cache = VectorCache(*place) if self._lists is None else SparseCache(*place, self._lists)
 
     @guarded
@@ -265,7 +268,11 @@ class SqliteStore:
             if row := self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,)):
                 numbers[row[0]] = hash
         found, vectors = self._cache.vectors([*numbers])
-        return {numbers[number]: vector for number, vector in zip(found, vectors, strict=True)}
+        stored: Iterable[Any] = vectors
+        if self._tokens is not None:
+            tokens = self._tokens.of_vectors(found)
+            stored = (VectorWithTokens(each, tokens[number]) for number, each in zip(found, vectors, strict=True))
+        return {numbers[number]: vector for number, vector in zip(found, stored, strict=True)}
 
     @guarded
     def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
@@ -352,7 +359,7 @@ class SqliteStore:
                     execute("INSERT INTO windows VALUES (?, ?)", (number, self._vector(hash, vectors)))
                 schema.put_words(self._connection, number, chunk.titles, chunk.text)
 
-    def _vector(self, hash: bytes, vectors: Mapping[bytes, "Vector"]) -> int:
+    def _vector(self, hash: bytes, vectors: Mapping[bytes, Any]) -> int:
         """Returns the number of the vector with a hash; stores the vector if it is new."""
         row = self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,))
         if row:
@@ -361,10 +368,14 @@ class SqliteStore:
         number = next(self._free)
         alive, bits = self._block(number)
         alive[number % BLOCK] = 1
+        vector = vectors[hash]
+        if self._tokens is not None:
+            vector, tokens = vector
+            self._tokens.add(number, tokens)
         if self._lists is not None:
-            data = self._lists.add(number, vectors[hash])
+            data = self._lists.add(number, vector)
         else:
-            stored = to_float16(self.path, vectors[hash])
+            stored = to_float16(self.path, vector)
             bits[number % BLOCK], data = signs_of(stored[None])[0], stored.tobytes()
         self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (number, hash, data))
         return number
@@ -453,6 +464,8 @@ class SqliteStore:
         for (number,) in self._connection.rows(unused):
             if self._lists is not None:
                 self._lists.remove(number)
+            if self._tokens is not None:
+                self._tokens.remove(number)
             self._connection.execute("DELETE FROM vectors WHERE id = ?", (number,))
             self._block(number)[0][number % BLOCK] = 0
         self._free = None
@@ -500,6 +513,12 @@ class SqliteStore:
         if len(best) < len(chunks):
             raise schema.damaged(self.path, "a chunk has no vector")
         return best
+
+    @guarded
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
+        """See `IndexStore`."""
+        assert self._tokens is not None  # asked only of an index that has them
+        return self._tokens.of_chunks(chunks)
 
     def _mask(self, only: Filter) -> FilterMask:
         """Returns the mask of a filter, computed on first use."""
@@ -692,6 +711,8 @@ class SqliteStore:
         if self._connection.row("SELECT 1 FROM problems WHERE file NOT IN (SELECT id FROM files)"):
             raise schema.damaged(self.path, "a stored problem belongs to a missing file")
         self._cache.check()
+        if self._tokens is not None:
+            self._tokens.check()
 
     def _check_words(self) -> None:
         """Compares the stored words with the chunks, which are indexed once more in a temporary table."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from mlxbert.errors import StoreError
 from mlxbert.results.short_repr import Brief
@@ -22,7 +22,9 @@ Scores: TypeAlias = list[tuple[int, float]]  # numbers of chunks and their score
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 SCHEMA = 3  # the version of the stored data: `migration` changes older ones, and newer ones are refused
 SPARSE_SCHEMA = 4  # the version of an index with sparse vectors, which has one more table
+TOKENS_SCHEMA = 5  # the version of an index with vectors of tokens, which has another table
 KINDS = ("dense", "sparse")  # of vectors
+_TOKEN_DTYPES = ("binary", "float16")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class IndexSettings:
         unrelated: The mean and the standard deviation of the scores of unrelated texts; empty if they were not measured
             yet.
         kind: The kind of the vectors, `dense` or `sparse`.
+        token_size: The size of the vectors of tokens that are kept next to each vector; 0 if there are none.
+        token_dtype: The dtype in which they are kept, `binary` or `float16`; empty if there are none.
+        unrelated_tokens: The mean and the standard deviation of the MaxSim of unrelated texts, per token of the query.
     """
 
     model: str
@@ -69,11 +74,26 @@ class IndexSettings:
     updated: str = ""
     unrelated: tuple[float, float] | tuple[()] = ()
     kind: str = "dense"
+    token_size: int = 0
+    token_dtype: str = ""
+    unrelated_tokens: tuple[float, float] | tuple[()] = ()
 
     @property
     def is_sparse(self) -> bool:
         """Whether a vector is an array (K,) of tokens and weights (see `sparse_vectors`), not an array of floats."""
         return self.kind == "sparse"
+
+
+class VectorWithTokens(NamedTuple):
+    """A vector of a text with the vectors of its tokens.
+
+    Attributes:
+        vector: float32 (W,).
+        tokens: (T, …), in the dtype in which the index keeps them.
+    """
+
+    vector: "Vector"
+    tokens: "NDArray[Any]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +305,9 @@ class IndexStore(Protocol):
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
         """Returns the similarity of the most similar vector of each chunk, as `nearest` does."""
 
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
+        """Returns the vectors of the tokens of each chunk, in the dtype in which they are kept."""
+
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""
 
@@ -371,14 +394,17 @@ def settings_of(values: Mapping[str, Any]) -> IndexSettings:
     )
     if not all(isinstance(text, str) for text in texts) or len(about.prompts) != 2:
         raise ValueError("the stored settings are invalid")
-    if not all(type(number) is int and 0 < number < 2**20 for number in (about.dimensions, about.tokens)):
+    sizes = about.dimensions, about.tokens, about.token_size + 1
+    if not all(type(number) is int and 0 < number < 2**20 for number in sizes):
         raise ValueError("the size of vectors or chunks is invalid")
     if about.kind not in KINDS:
         raise ValueError("the kind of the vectors is unknown")
-    if about.unrelated and not (
-        len(about.unrelated) == 2
-        and all(type(number) is float and isfinite(number) for number in about.unrelated)
-        and about.unrelated[1] > 0
-    ):
-        raise ValueError("the stored mean and deviation of scores are invalid")
+    if about.token_dtype not in (("",) if about.token_size == 0 else _TOKEN_DTYPES):
+        raise ValueError("the dtype of the vectors of tokens is unknown")
+    if bool(about.unrelated_tokens) != bool(about.token_size):
+        raise ValueError("the mean and deviation of MaxSim are missing, or not expected")
+    for unrelated in filter(None, (about.unrelated, about.unrelated_tokens)):
+        finite = all(type(number) is float and isfinite(number) for number in unrelated)
+        if not (len(unrelated) == 2 and finite and unrelated[1] > 0):
+            raise ValueError("the stored mean and deviation of scores are invalid")
     return about

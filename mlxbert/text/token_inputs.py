@@ -14,11 +14,13 @@ class TokenInputs:
 
     Attributes:
         tokenizer: The tokenizer, with the maximum length of these texts.
+        markers: The number of tokens that say of which kind the text is.
     """
 
     def __init__(self, tokenizer: Tokenizer, side: TokenSide) -> None:
         self._side = side
         self._marker = [] if not side.marker else [_id(tokenizer, side.marker, "the prefix")]
+        self.markers = len(self._marker)
         limit = max(side.length or 0, side.expand) or None
         self.tokenizer = tokenizer.adapted(max_length=limit)
         if side.expand > self.tokenizer.max_length:

@@ -1,20 +1,21 @@
-"""Compares search with sparse vectors and with dense ones: the quality of the rankings, and the size of the index.
+"""Compares search with dense vectors, sparse ones and those of tokens: the quality of the rankings, and their size.
 
-Run: python benchmarks/sparse_quality.py FOLDER DENSE SPARSE [SPARSE…] [--every N]
+Run: python benchmarks/search_vectors.py FOLDER MODEL [MODEL…] [--every N]
 
 FOLDER is a collection in BEIR's format, for example from `cranfield.py`. Its documents are added to an index of each
-model as records, and every query is searched for in each mode. Prints a line of JSON for each: nDCG@10 with its 95 %
-interval (bootstrap over queries), nDCG@10 minus that of the first model in the same mode, with the interval of the
-difference over the same queries, the bytes of the index per chunk, and CPU milliseconds per query, of which the model
-takes a part. --every N keeps each Nth document alone, and the queries that these answer.
+model as records, and every query is searched for in each mode; if the index has vectors of tokens, also without
+reranking by them. Prints a line of JSON for each: nDCG@10 with its 95 % interval (bootstrap over queries), nDCG@10
+minus that of the first model in the same mode, with the interval of the difference over the same queries, the bytes of
+the index per chunk, and CPU milliseconds per query, of which the model takes a part. --every N keeps each Nth document
+alone, and the queries that these answer.
 """
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -41,11 +42,12 @@ def part(data: Retrieval, every: int) -> Retrieval:
     return replace(data, documents=documents, queries=queries, judgements={query: judged[query] for query in queries})
 
 
-def scored(index: Index, data: Retrieval, mode: Mode) -> tuple[NDArray[np.float64], float]:
+def scored(index: Index, data: Retrieval, mode: Mode, rerank: bool) -> tuple[NDArray[np.float64], float]:
     """Returns the metric of each query, and the CPU milliseconds per query."""
     started = time.process_time()
     ranked = {
-        query: [hit.place for hit in index.search(text, top_k=DEPTH, mode=mode)] for query, text in data.queries.items()
+        query: [hit.place for hit in index.search(text, top_k=DEPTH, mode=mode, rerank=rerank)]
+        for query, text in data.queries.items()
     }
     spent = 1000 * (time.process_time() - started) / len(ranked)
     return np.asarray(retrieval_scores(ranked, data.judgements).values[METRIC], np.float64), spent
@@ -68,11 +70,19 @@ def main() -> None:
             with mlxbert.open_index(path, model=source) as index:
                 stats = index.stats()
                 facts = {"model": source, "vectors": index.about.kind, "chunks": stats.chunks, "windows": stats.vectors}
-                facts["bytes_per_chunk"] = round(os.stat(path).st_size / stats.chunks)
-                for mode in get_args(Mode):
-                    values, spent = scored(index, data, mode)
+                facts["bytes_per_chunk"] = round(stats.size / stats.chunks)
+                for mode, rerank in product(get_args(Mode), (False, True)):
+                    if rerank and (mode == "words" or not index.about.token_size):
+                        continue
+                    values, spent = scored(index, data, mode, rerank)
                     difference = values - reference.setdefault(mode, values)
-                    line = {**facts, "mode": mode, METRIC: round(float(values.mean()), 4), "interval": interval(values)}
+                    line = {
+                        **facts,
+                        "mode": mode,
+                        "reranked": rerank,
+                        METRIC: round(float(values.mean()), 4),
+                        "interval": interval(values),
+                    }
                     line |= {"difference": round(float(difference.mean()), 4), "of": interval(difference)}
                     print(json.dumps({**line, "cpu_ms": round(spent, 1)}), flush=True)
 

@@ -1,0 +1,103 @@
+"""The vectors of tokens of an index, by which a search reranks its best passages with MaxSim.
+
+Legend: T tokens of a text that have a vector, W size of such a vector.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mlxbert.errors import StoreError
+from mlxbert.search.database import Database
+from mlxbert.search.schema import damaged
+from mlxbert.search.store import IndexSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Tokens = NDArray[Any]  # (T, W) or, with a bit per value, (T, W / 8)
+
+
+class TokenTable:
+    """Writes and reads the vectors of the tokens of each text.
+
+    Args:
+        connection: The open index.
+        about: The settings of the index.
+        path: The file of the index, for error messages.
+    """
+
+    def __init__(self, connection: Database, about: IndexSettings, path: str) -> None:
+        self._connection, self._path = connection, path
+        binary = about.token_dtype == "binary"
+        self._width, self._dtype = (about.token_size // 8, "<i1") if binary else (about.token_size, "<f2")
+
+    def add(self, number: int, tokens: "Tokens") -> None:
+        """Adds the vectors of the tokens of a text, under the number of the text's vector.
+
+        Raises:
+            StoreError: A value is too large for float16.
+        """
+        import numpy as np
+
+        if not np.isfinite(tokens).all():
+            raise StoreError(f"{self._path}: a vector of a token has a value that is too large for float16")
+        data = tokens.astype(self._dtype).tobytes()
+        self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (number, data))
+
+    def remove(self, number: int) -> None:
+        """Removes the vectors of the tokens of a text."""
+        self._connection.execute("DELETE FROM tokens WHERE vector = ?", (number,))
+
+    def of_vectors(self, numbers: Collection[int]) -> "dict[int, Tokens]":
+        """Returns the vectors of the tokens of texts, by the numbers of the texts' vectors."""
+        query = "SELECT vector, tokens FROM tokens WHERE vector IN (SELECT value FROM json_each(?))"
+        rows = self._connection.rows(query, (json.dumps([*numbers]),))
+        return {number: self._parsed(data) for number, data in rows}
+
+    def of_chunks(self, chunks: Sequence[int]) -> "dict[int, Tokens]":
+        """Returns the vectors of all tokens of each chunk, those of its windows one after the other."""
+        import numpy as np
+
+        query = "SELECT chunk, vector FROM windows WHERE chunk IN (SELECT value FROM json_each(?)) ORDER BY vector"
+        windows: dict[int, list[int]] = {}
+        for chunk, number in self._connection.rows(query, (json.dumps([*chunks]),)):
+            windows.setdefault(chunk, []).append(number)
+        tokens = self.of_vectors({number for numbers in windows.values() for number in numbers})
+        return {chunk: np.concatenate([tokens[number] for number in numbers]) for chunk, numbers in windows.items()}
+
+    def check(self) -> None:
+        """Raises StoreError unless each vector has vectors of tokens, in the right size."""
+        lists = "SELECT id FROM vectors", "SELECT vector FROM tokens"
+        if any(self._connection.row(f"{a} EXCEPT {b} LIMIT 1") for a, b in (lists, lists[::-1])):
+            raise damaged(self._path, "the vectors of tokens do not match the vectors")
+        for (data,) in self._connection.execute("SELECT tokens FROM tokens"):
+            self._parsed(data)
+
+    def _parsed(self, data: bytes) -> "Tokens":
+        import numpy as np
+
+        tokens: NDArray[Any] = np.frombuffer(data, self._dtype).reshape(-1, self._width)
+        if not np.isfinite(tokens).all():
+            raise damaged(self._path, "a vector of a token has a value that is not finite")
+        return tokens
+
+
+def scores_of_tokens(
+    query: "NDArray[np.float32]", texts: "Iterable[Tokens]", token_dtype: str, token_size: int
+) -> "NDArray[np.float32]":
+    """Returns the MaxSim of a query with texts, divided by the number of the query's tokens.
+
+    Args:
+        query: The vectors of the query's tokens, (T, W).
+        texts: The vectors of each text's tokens, as an index keeps them.
+        token_dtype: See `IndexSettings`.
+        token_size: See `IndexSettings`.
+    """
+    from mlxbert.nn.token_embedder import MEAN_MAXSIM
+    from mlxbert.tasks.maxsim import maxsim
+    from mlxbert.tasks.vector_dtype import restored_rows
+
+    restored = (restored_rows(tokens, token_dtype, token_size) for tokens in texts)
+    return maxsim(query, restored, similarity=MEAN_MAXSIM)
