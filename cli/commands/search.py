@@ -51,6 +51,8 @@ class IndexOptions:
         Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
     ] = None
     no_titles: Annotated[bool, Option("Embed chunks without the headings above them.")] = False
+    query_prompt: Annotated[str | None, Option("Text to put before a query.", "TEXT", usual="the model's own")] = None
+    prompt: Annotated[str | None, Option("Text to put before each passage.", "TEXT", usual="the model's own")] = None
     no_token_vectors: Annotated[
         bool, Option("Keep no vectors of tokens, although the model makes them next to dense vectors.")
     ] = False
@@ -277,7 +279,8 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         model = _computing(chosen.model or about.model, chosen).ref
     with open_index(
         file, model=model, paths=paths, tokens=chosen.chunk_tokens, titles=not chosen.no_titles,
-        token_vectors=not chosen.no_token_vectors, include=chosen.include or (), exclude=chosen.exclude or (),
+        prompts=(chosen.query_prompt, chosen.prompt), token_vectors=not chosen.no_token_vectors,
+        include=chosen.include or (), exclude=chosen.exclude or (),
         text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
     ) as opened:  # fmt: skip
         if not new:
@@ -322,6 +325,8 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     pairs = (
         ("chunk_tokens", chosen.chunk_tokens, about.tokens),
         ("no_titles", chosen.no_titles or None, not about.titles),
+        ("query_prompt", chosen.query_prompt, about.prompts[0]),
+        ("prompt", chosen.prompt, about.prompts[1]),
         ("no_token_vectors", chosen.no_token_vectors or None, not about.token_size),
         ("include", chosen.include, [*about.include]),
         ("exclude", chosen.exclude, [*about.exclude]),

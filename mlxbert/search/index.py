@@ -579,6 +579,7 @@ def open_index(
     paths: str | Path | Sequence[str | Path] = (),
     tokens: int | None = None,
     titles: bool = True,
+    prompts: tuple[str | None, str | None] = (None, None),
     token_vectors: bool = True,
     include: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
@@ -603,6 +604,8 @@ def open_index(
         paths: Files and folders that a new index covers.
         tokens: The maximum number of tokens of a chunk; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
+        prompts: The prompts in front of a query and of a text; `None` for those of the model's files. E5 models, whose
+            files state none, want `("query: ", "passage: ")`.
         token_vectors: Whether a new index keeps the vectors of tokens of a model that makes them next to dense vectors
             (BGE-M3), to rerank by them. A Lance table never does.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
@@ -630,12 +633,15 @@ def open_index(
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
-    keeps = token_vectors and not index_stores.is_lance(path)
+    stated = prompts != (None, None)
+    keeps = token_vectors and not stated and not index_stores.is_lance(path)
     vectors = text_vectors(embedder, tokens=keeps)
     if vectors.token_size and not token_vectors:
         raise ArgumentError(f"token_vectors is False, but {embedder.source} makes only vectors of tokens")
+    if stated and vectors.own_prompts:
+        raise ArgumentError(f"prompts is {prompts!r:.60}, but a model that makes only vectors of tokens has its own")
     about = replace(
-        _about(embedder, vectors, tokens, titles),
+        _about(embedder, vectors, prompts, tokens, titles),
         roots=tuple(roots_of(paths)),
         include=(*as_list(include),),
         exclude=(*as_list(exclude),),
@@ -659,9 +665,14 @@ def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None
     return index
 
 
-def _about(model: Model, vectors: TextVectors, tokens: int | None, titles: bool) -> IndexSettings:
-    prompts = vectors.settings.prompts
-    query, text = (prompts.get(own_prompt(prompts, kind) or "", "") for kind in KINDS)
+def _about(
+    model: Model, vectors: TextVectors, prompts: tuple[str | None, str | None], tokens: int | None, titles: bool
+) -> IndexSettings:
+    own = vectors.settings.prompts
+    query, text = (
+        own.get(own_prompt(own, kind) or "", "") if prompt is None else prompt
+        for kind, prompt in zip(KINDS, prompts, strict=True)
+    )
     splitter = _splitter(vectors, text, tokens, titles)
     scores, *token_scores = unrelated_scores(vectors, (query, text))
     return IndexSettings(

@@ -54,10 +54,11 @@ class TextVectors:
         tokenizer: The tokenizer, with the maximum length of a text.
         token_size: The size of the vectors of tokens that are kept, too; 0 if there are none.
         token_dtype: The dtype in which vectors of tokens are kept, one of `TOKEN_DTYPES`; empty if there are none.
+        own_prompts: Whether the prompts are always those of the model's files.
     """
 
     kind = "dense"
-    token_size, token_dtype = 0, ""
+    token_size, token_dtype, own_prompts = 0, "", False
     settings: VectorSettings
     pooling: str
     width: int
@@ -165,7 +166,7 @@ class SparseTextVectors(TextVectors):
 class TokenTextVectors(TextVectors):
     """Embeds texts as vectors of tokens, for late interaction; the vector of a text is the mean of those."""
 
-    pooling, similarity = "mean of the vectors of tokens", "cosine"
+    pooling, similarity, own_prompts = "mean of the vectors of tokens", "cosine", True
 
     def __init__(self, model: Model) -> None:
         self.model, embedder = model, model.token_embedder

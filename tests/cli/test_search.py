@@ -132,6 +132,7 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "the value none\n")
     run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "the value none\n")
     run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "the value none\n")
+    run("search", "w7", "--index", own, "--prompt", "in ").fails(2, "--prompt is in , but", "the value none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
 

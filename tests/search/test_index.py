@@ -765,6 +765,13 @@ def test_prompts_and_a_splitter_of_ones_own(tmp_path: Path, folder: Path, unit: 
             assert scores[text] == pytest.approx(float(vector @ query), abs=2e-3)
 
 
+def test_stated_prompts_take_the_place_of_those_of_the_model(tmp_path: Path, unit: mlxbert.Model) -> None:
+    with open_index(tmp_path / "index.db", model=unit, prompts=("the cat : ", None)) as index:
+        index.add([{"id": "1", "text": "milk"}])
+        query, text = (unit.embed("dog", prompt="the cat : "), unit.embed("milk", prompt="in "))
+        assert index.search("dog")[0].vector_score == pytest.approx(float(query @ text), abs=2e-3)
+
+
 def test_texts_that_cannot_be_embedded(index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = index.splitter
 

@@ -182,7 +182,11 @@ def test_what_cannot_keep_vectors_of_tokens(tmp_path: Path) -> None:
         open_index(tmp_path / "index.db", model=colbert, token_vectors=False)
     with pytest.raises(ArgumentError, match="Lance"):
         open_index("lance:" + str(tmp_path / "lance"), model=colbert)
+    with pytest.raises(ArgumentError, match="prompts"):
+        open_index(tmp_path / "index.db", model=colbert, prompts=("query: ", None))
     assert not (tmp_path / "index.db").exists() and not (tmp_path / "lance").exists()
+    with open_index(tmp_path / "stated.db", model=both, prompts=("query: ", "passage: ")) as index:
+        assert index.about.token_size == 0
     write_json(both / "config_sentence_transformers.json", {"prompts": {"query": "query : ", "document": ""}})
     with open_index(tmp_path / "prompted.db", model=both) as index:  # the inputs of the two kinds differ
         assert index.about.token_size == 0
