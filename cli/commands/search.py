@@ -54,7 +54,7 @@ class IndexOptions:
     query_prompt: Annotated[str | None, Option("Text to put before a query.", "TEXT", usual="the model's own")] = None
     prompt: Annotated[str | None, Option("Text to put before each passage.", "TEXT", usual="the model's own")] = None
     no_token_vectors: Annotated[
-        bool, Option("Keep no vectors of tokens, although the model makes them next to dense vectors.")
+        bool, Option("Keep one vector per window, even if the model also makes some of tokens.")
     ] = False
     include: Annotated[
         list[str] | None, Option("Search only files that match, such as '*.md'. May be repeated.", "GLOB")
