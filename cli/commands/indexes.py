@@ -241,6 +241,8 @@ def _facts(file: str | Path) -> dict[str, Any]:
         "documents": stats.documents,
         "chunks": stats.chunks,
         "tokens_per_chunk": about.tokens,
+        "prompts": list(about.prompts),
+        "token_vectors": about.token_dtype or None,
         "bytes": stats.size,
         "created": about.created,
         "updated": about.updated,

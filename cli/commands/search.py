@@ -346,6 +346,8 @@ def _typed(value: object) -> str:
     """Formats the value of an option in the way that a user types it."""
     if isinstance(value, bool):
         return str(value)
+    if isinstance(value, str) and value != value.strip():
+        return repr(value)
     return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
 
 

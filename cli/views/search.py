@@ -150,6 +150,8 @@ def _reasons(hit: Hit) -> str:
         reasons.append(f"{name}: {'not among the best' if rank is None else f'rank {rank}'}{value}")
     if hit.phrase_rank is not None:
         reasons.append(f"exact phrase: rank {hit.phrase_rank}")
+    if hit.token_score is not None:
+        reasons.append(f"tokens: MaxSim {hit.token_score:.3f}")
     if hit.rerank_score is not None:
         reasons.append(f"reranker: {hit.rerank_score:.3f}")
     return "; ".join(reasons)

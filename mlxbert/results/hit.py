@@ -37,8 +37,8 @@ class Hit(Result):
     Attributes:
         query: The query.
         rank: The rank by score, from 1.
-        score: The score of the reranker if there is one; otherwise the relevance from 0 to 1 (hybrid search), the
-            similarity of the vectors, or the BM25 score.
+        score: The score of the reranker if there is one; otherwise the relevance from 0 to 1 (hybrid search), MaxSim or
+            the similarity of the vectors, or the BM25 score.
         path: The path of the file; `None` for a record that was added.
         place: The part of the file: `row 3`, `message 2`; the `id` of an added record; empty if the file is one
             document.
@@ -51,6 +51,8 @@ class Hit(Result):
         vector_score: The similarity of the vectors of passage and query; `None` if they were not compared.
         word_score: The BM25 score; `None` if the passage is not among the best by words.
         rerank_score: The score of the reranker; `None` without one.
+        token_score: The MaxSim of the passage and the query, divided by the number of the query's tokens; `None` if the
+            index keeps no vectors of tokens.
         chunk: The number of the passage in the index.
         relevance: How probable it is that the passage answers the query, from 0 to 1, as far as vectors and common
             words tell; `None` unless the search was hybrid, and if a reranker has judged the passage.
@@ -74,6 +76,7 @@ class Hit(Result):
     vector_score: float | None = None
     word_score: float | None = None
     rerank_score: float | None = None
+    token_score: float | None = None
     chunk: int = 0
     relevance: float | None = None
     alike: tuple[SimilarPassage, ...] = ()

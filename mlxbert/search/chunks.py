@@ -71,6 +71,11 @@ class Splitter:
     ) -> None:
         self._prompt = len(tokenizer.split(prompt))
         self._room = room = tokenizer.room(1) - self._prompt
+        if room < _MIN_TOKENS:
+            raise ArgumentError(
+                f"the prompt has {self._prompt} tokens, which leaves {max(room, 0)} of the model's maximum for a text, "
+                f"expected at least {_MIN_TOKENS}"
+            )
         self.tokens = min(room, _TOKENS) if tokens is None else tokens
         if type(self.tokens) is not int or not _MIN_TOKENS <= self.tokens <= room:
             raise ArgumentError(f"tokens is {self.tokens!r:.60}, expected a whole number from {_MIN_TOKENS} to {room}")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +28,8 @@ from mlxbert.search.candidates import Candidates
 from mlxbert.search.file_systems import composed
 from mlxbert.search.filters import Filter, as_list, as_paths, make_filter
 from mlxbert.search.index_locations import find_index, index_file, is_under, leads_below, roots_of, spelled
-from mlxbert.search.late_interaction import scores_of_tokens
-from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse, rerank_by_tokens
+from mlxbert.search.late_interaction import TokenReranker
+from mlxbert.search.rank_fusion import FusedChunk, Unrelated, fuse
 from mlxbert.search.similar_passages import DistinctTexts
 from mlxbert.search.store import (
     FoundChunk,
@@ -303,7 +303,7 @@ class Index:
             min_score: The minimum score of a passage.
             all_chunks: Whether to return all matching chunks, not only the best one of a document and of equal texts.
             rerank: A cross-encoder, or a model for late interaction, that reranks the best passages. By default, an
-                index with vectors of tokens reranks by these vectors, unless only words count; `False` does not.
+                index with vectors of tokens reranks by these vectors, unless `mode` is `words`; `False` prevents this.
             candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with vectors of
                 tokens, which are faster.
 
@@ -326,7 +326,11 @@ class Index:
         if reranker is not None:
             limit = max(top_k, candidates or _CANDIDATES[ranks_by_tokens(reranker)])
         elif tokens is not None and rerank is not False:
-            by_tokens = partial(self._rerank_by_tokens, tokens, max(top_k, candidates or _CANDIDATES[True]), mode)
+            by_tokens = self._by_tokens(tokens, max(top_k, candidates or _CANDIDATES[True]), mode)
+        elif rerank or candidates is not None:
+            raise ArgumentError(
+                "nothing would be reranked: no model is given for it, and vectors of tokens are not used by this search"
+            )
         with self.store.reading():
             hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks, by_tokens=by_tokens)
         if reranker is not None:
@@ -416,7 +420,7 @@ class Index:
 
     def _distinct(
         self, query: str, vector: "Vector | None", mode: Mode, only: Filter, limit: int, *, all_chunks: bool,
-        by_tokens: "partial[list[FusedChunk]] | None",
+        by_tokens: TokenReranker | None,
     ) -> list[Hit]:  # fmt: skip
         """Returns the best hits: all chunks, or the best chunk of each document, but each text only once.
 
@@ -427,21 +431,25 @@ class Index:
             assert vector is not None  # only `words` searches without one
             candidates = Candidates(self.store, query, vector, Unrelated(*self.unrelated))
         rows = dict[int, FoundChunk]() if candidates is None else candidates.rows
-        depth = max(_MIN_DEPTH, _PER_HIT * limit, 0 if by_tokens is None else _CANDIDATES[True])
+        depth = max(_MIN_DEPTH, _PER_HIT * limit, 0 if by_tokens is None else by_tokens.count)
         while True:
             lists = self._lists(query, vector, mode, only, depth)
             chunks = {chunk for scores in lists.values() for chunk, _ in scores}
             documents = self.store.documents_of(chunks)
             evidence = None if candidates is None else candidates.evidence(lists)
-            ranked = fuse(lists, {chunk: chunk for chunk in documents} if all_chunks else documents, evidence)
-            if by_tokens is not None:
-                ranked = by_tokens(ranked)
+            groups = {chunk: chunk for chunk in documents} if all_chunks else documents
+            ranked = fuse(lists, groups, evidence, by_tokens or list)
             hits = self._collapsed(query, ranked, limit, rows, hybrid=candidates is not None, distinct=not all_chunks)
-            if len(hits) >= limit or depth >= _DEEPEST or all(len(scores) < depth for scores in lists.values()):
+            if len(hits) >= limit or depth >= _DEEPEST:
                 return hits
-            if not all_chunks and len({*documents.values()}) >= self.store.count(only):  # few documents, many chunks
-                return hits
+            if by_tokens is None or by_tokens.count >= len(chunks):
+                # Few documents may have many chunks.
+                every = not all_chunks and len({*documents.values()}) >= self.store.count(only)
+                if every or all(len(scores) < depth for scores in lists.values()):
+                    return hits
             depth *= 4
+            if by_tokens is not None:
+                by_tokens.count *= 4
 
     def _lists(self, query: str, vector: "Vector | None", mode: Mode, only: Filter, depth: int) -> Mapping[str, Scores]:
         """Returns the rankings that a mode needs, each of at most `depth` chunks."""
@@ -510,15 +518,12 @@ class Index:
             )
         return vector, vectors.tokens(result)
 
-    def _rerank_by_tokens(
-        self, tokens: "Vector", candidates: int, mode: Mode, ranked: Sequence[FusedChunk]
-    ) -> list[FusedChunk]:
-        """Orders the best chunks anew by the tokens of the query, (T, W), and the tokens that the index keeps."""
-        chunks, about = [entry.chunk for entry in ranked[:candidates]], self.about
-        stored = self.store.tokens(chunks)
-        scores = scores_of_tokens(tokens, map(stored.__getitem__, chunks), about.token_dtype, about.token_size)
-        unrelated = None if mode == "vectors" else (Unrelated(*self.unrelated), Unrelated(*about.unrelated_tokens))
-        return rerank_by_tokens(ranked, dict(zip(chunks, scores.tolist(), strict=True)), unrelated)
+    def _by_tokens(self, tokens: "Vector", count: int, mode: Mode) -> TokenReranker:
+        """Returns what reranks chunks by the vectors of the query's tokens, (T, W)."""
+        unrelated = None
+        if mode == "hybrid":
+            unrelated = Unrelated(*self.unrelated), Unrelated(*self.about.unrelated_tokens)
+        return TokenReranker(self.store, tokens, count, unrelated)
 
     def _reranked(self, query: str, hits: Sequence[Hit], reranker: Model) -> list[Hit]:
         texts = [f"{hit.title}\n{hit.text}" if hit.title else hit.text for hit in hits]
@@ -604,8 +609,9 @@ def open_index(
         paths: Files and folders that a new index covers.
         tokens: The maximum number of tokens of a chunk; by default 256, or the model's limit if lower.
         titles: Whether titles and headings are embedded with a chunk.
-        prompts: The prompts in front of a query and of a text; `None` for those of the model's files. E5 models, whose
-            files state none, want `("query: ", "passage: ")`.
+        prompts: The prompts in front of a query and of a text, of a new index; `None` for those of the model's files.
+            E5 models, whose files state none, want `("query: ", "passage: ")`. With prompts, the index keeps no vectors
+            of tokens.
         token_vectors: Whether a new index keeps the vectors of tokens of a model that makes them next to dense vectors
             (BGE-M3), to rerank by them. A Lance table never does.
         include: Patterns, as in a `.gitignore`, of the files to index; by default all.
@@ -633,13 +639,15 @@ def open_index(
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
-    stated = prompts != (None, None)
-    keeps = token_vectors and not stated and not index_stores.is_lance(path)
+    prompts = _checked_prompts(prompts)
+    keeps = token_vectors and not any(prompts) and not index_stores.is_lance(path)
     vectors = text_vectors(embedder, tokens=keeps)
-    if vectors.token_size and not token_vectors:
-        raise ArgumentError(f"token_vectors is False, but {embedder.source} makes only vectors of tokens")
-    if stated and vectors.own_prompts:
-        raise ArgumentError(f"prompts is {prompts!r:.60}, but a model that makes only vectors of tokens has its own")
+    if vectors.only_tokens and not token_vectors:
+        raise ArgumentError(f"{embedder.source}: the model makes only vectors of tokens, so the index must keep them")
+    if vectors.only_tokens and any(prompt is not None for prompt in prompts):
+        raise ArgumentError(f"{embedder.source}: the prompts of a model that makes only vectors of tokens are fixed")
+    if any(prompts) and token_vectors and text_vectors(embedder).token_size and not vectors.token_size:
+        _LOG.warning("with a prompt, the index keeps no vectors of tokens")
     about = replace(
         _about(embedder, vectors, prompts, tokens, titles),
         roots=tuple(roots_of(paths)),
@@ -650,6 +658,13 @@ def open_index(
         encoding=encoding,
     )
     return Index(index_stores.open_store(path, about), embedder)
+
+
+def _checked_prompts(prompts: Sequence[str | None]) -> tuple[str | None, str | None]:
+    """Returns the prompts of queries and of texts; raises ArgumentError if they are not two texts."""
+    if isinstance(prompts, str) or len(prompts) != 2 or not all(isinstance(one, str | None) for one in prompts):
+        raise ArgumentError(f"prompts is {prompts!r:.60}, expected two texts, for queries and for passages")
+    return prompts[0], prompts[1]
 
 
 def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:
@@ -733,9 +748,10 @@ def _checked(path: str, about: IndexSettings, model: Model) -> Model:
             hint="use the model of the index, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",
         )
-    vectors = text_vectors(model, tokens=bool(about.token_size))
-    if (about.kind, about.dimensions, about.token_size) != (vectors.kind, vectors.width, vectors.token_size):
-        raise schema.damaged(path, f"its vectors are {about.kind}, with {about.dimensions} values")
+    made = text_vectors(model, tokens=bool(about.token_size))
+    shape = about.kind, about.dimensions, about.token_size, about.token_dtype
+    if shape != (made.kind, made.width, made.token_size, made.token_dtype):
+        raise schema.damaged(path, f"the model does not make vectors of this shape: {' '.join(map(str, shape))}")
     return model
 
 
@@ -776,7 +792,7 @@ def _hit(query: str, ranked: FusedChunk, row: FoundChunk, *, hybrid: bool) -> Hi
     return Hit(
         *(query, 0, ranked.score, row.path or None, row.place, chunk.first_line, chunk.last_line, chunk.page),
         *(" > ".join(chunk.titles), chunk.text, row.fields, scores.get("vectors"), scores.get("words")),
-        rerank_score=scores.get("tokens"),
+        token_score=scores.get("tokens"),
         chunk=row.number,
         vector_rank=ranks.get("vectors"),
         word_rank=ranks.get("words"),

@@ -1,7 +1,7 @@
 """The stores of indexes: a SQLite file or, at `lance:DIR` and `s3://BUCKET/PATH`, a Lance table."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mlxbert.errors import ArgumentError
 from mlxbert.search import schema
 from mlxbert.search.lance_errors import LANCE, S3
 from mlxbert.search.sqlite import SqliteStore
-from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile
+from mlxbert.search.store import IndexProblem, IndexSettings, IndexStore, StoredDocument, StoredFile, StoredVector
 
 _GROUP = 2_000  # chunks that are copied in one transaction
 
@@ -49,11 +49,15 @@ def open_store(location: str | Path, about: IndexSettings | None = None) -> Inde
     if is_lance(location):
         from mlxbert.search.lance_store import LanceStore
 
-        if about is not None and (about.is_sparse or about.token_size):
-            vectors = "sparse vectors" if about.is_sparse else "vectors of tokens"
+        if about is not None and about.is_sparse:
             raise ArgumentError(
-                f"{location}: a Lance table cannot hold the {vectors} of {about.model}",
-                hint=f"give the path of a file, which becomes an index with {vectors}",
+                f"{location}: a Lance table cannot hold the sparse vectors of {about.model}",
+                hint="give the path of a file, which becomes an index with sparse vectors",
+            )
+        if about is not None and about.token_size:
+            raise ArgumentError(
+                f"{location}: a Lance table cannot hold the vectors of tokens of {about.model}",
+                hint="give the path of a file, which becomes an index with vectors of tokens",
             )
         return LanceStore(location, about)
     return SqliteStore(location, about)
@@ -126,7 +130,17 @@ def _copy_file(
     problems: Iterable[IndexProblem],
 ) -> None:  # fmt: skip
     hashes = {hash for document in documents for chunk in document.chunks for hash in chunk.hashes}
-    copy.put(file, documents, source.vectors(hashes), problems if file.problem is None else ())
+    copy.put(file, documents, _copied_vectors(source, copy, hashes), problems if file.problem is None else ())
+
+
+def _copied_vectors(source: IndexStore, copy: IndexStore, hashes: set[bytes]) -> Mapping[bytes, StoredVector]:
+    """Returns the vectors of some texts; if they have vectors of tokens, which are large, puts them into the copy."""
+    if not source.about.token_size:
+        return source.vectors(hashes)
+    listed = [*hashes]
+    for start in range(0, len(listed), _GROUP):
+        copy.put_vectors(source.vectors_with_tokens(listed[start : start + _GROUP]))
+    return {}
 
 
 def _copy_records(source: IndexStore, copy: IndexStore, problems: Iterable[IndexProblem]) -> None:
@@ -136,7 +150,8 @@ def _copy_records(source: IndexStore, copy: IndexStore, problems: Iterable[Index
         hashes = {hash for document in part for chunk in document.chunks for hash in chunk.hashes}
         places = {document.place for document in part}
         with copy.writing():
-            copy.put_documents(part, source.vectors(hashes), [one for one in problems if one.place in places])
+            vectors = _copied_vectors(source, copy, hashes)
+            copy.put_documents(part, vectors, [one for one in problems if one.place in places])
         part.clear()
 
     for document in source.documents(""):

@@ -54,6 +54,7 @@ from mlxbert.search.store import (
     StoredChunk,
     StoredDocument,
     StoredFile,
+    VectorWithTokens,
     finite_fields,
     settings_of,
     storable,
@@ -482,7 +483,11 @@ class LanceStore:
             raise ContradictoryRowsError("a chunk has no vector")
         return best
 
-    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
+        """See `IndexStore`; a table is made without them."""
+        raise StoreError(f"{self.path}: a Lance table has no vectors of tokens")
+
+    def vectors_with_tokens(self, hashes: Collection[bytes]) -> dict[bytes, VectorWithTokens]:
         """See `IndexStore`; a table is made without them."""
         raise StoreError(f"{self.path}: a Lance table has no vectors of tokens")
 

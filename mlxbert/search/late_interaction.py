@@ -4,13 +4,14 @@ Legend: T tokens of a text that have a vector, W size of such a vector.
 """
 
 import json
+import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.errors import StoreError
 from mlxbert.search.database import Database
+from mlxbert.search.rank_fusion import FusedChunk, Unrelated, reranked_by_maxsim
 from mlxbert.search.schema import damaged
-from mlxbert.search.store import IndexSettings
+from mlxbert.search.store import IndexSettings, IndexStore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,17 +35,9 @@ class TokenTable:
         self._width, self._dtype = (about.token_size // 8, "<i1") if binary else (about.token_size, "<f2")
 
     def add(self, number: int, tokens: "Tokens") -> None:
-        """Adds the vectors of the tokens of a text, under the number of the text's vector.
-
-        Raises:
-            StoreError: A value is too large for float16.
-        """
-        import numpy as np
-
-        if not np.isfinite(tokens).all():
-            raise StoreError(f"{self._path}: a vector of a token has a value that is too large for float16")
+        """Adds the vectors of the tokens of a text, under the number of the text's vector."""
         data = tokens.astype(self._dtype).tobytes()
-        self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (number, data))
+        self._connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", (number, data, zlib.crc32(data)))
 
     def remove(self, number: int) -> None:
         """Removes the vectors of the tokens of a text."""
@@ -52,36 +45,74 @@ class TokenTable:
 
     def of_vectors(self, numbers: Collection[int]) -> "dict[int, Tokens]":
         """Returns the vectors of the tokens of texts, by the numbers of the texts' vectors."""
-        query = "SELECT vector, tokens FROM tokens WHERE vector IN (SELECT value FROM json_each(?))"
+        query = "SELECT vector, tokens, crc FROM tokens WHERE vector IN (SELECT value FROM json_each(?))"
         rows = self._connection.rows(query, (json.dumps([*numbers]),))
-        return {number: self._parsed(data) for number, data in rows}
+        found = {number: self._parsed(data, crc) for number, data, crc in rows}
+        if len(found) < len(numbers):
+            raise damaged(self._path, "a text has no vectors of tokens")
+        return found
 
-    def of_chunks(self, chunks: Sequence[int]) -> "dict[int, Tokens]":
-        """Returns the vectors of all tokens of each chunk, those of its windows one after the other."""
-        import numpy as np
-
+    def of_chunks(self, chunks: Sequence[int]) -> "dict[int, list[Tokens]]":
+        """Returns the vectors of the tokens of each window of each chunk."""
         query = "SELECT chunk, vector FROM windows WHERE chunk IN (SELECT value FROM json_each(?)) ORDER BY vector"
         windows: dict[int, list[int]] = {}
         for chunk, number in self._connection.rows(query, (json.dumps([*chunks]),)):
             windows.setdefault(chunk, []).append(number)
         tokens = self.of_vectors({number for numbers in windows.values() for number in numbers})
-        return {chunk: np.concatenate([tokens[number] for number in numbers]) for chunk, numbers in windows.items()}
+        return {chunk: [tokens[number] for number in numbers] for chunk, numbers in windows.items()}
 
     def check(self) -> None:
-        """Raises StoreError unless each vector has vectors of tokens, in the right size."""
+        """Raises StoreError unless each vector has vectors of tokens, which are not damaged."""
         lists = "SELECT id FROM vectors", "SELECT vector FROM tokens"
         if any(self._connection.row(f"{a} EXCEPT {b} LIMIT 1") for a, b in (lists, lists[::-1])):
             raise damaged(self._path, "the vectors of tokens do not match the vectors")
-        for (data,) in self._connection.execute("SELECT tokens FROM tokens"):
-            self._parsed(data)
+        for data, crc in self._connection.execute("SELECT tokens, crc FROM tokens"):
+            self._parsed(data, crc)
 
-    def _parsed(self, data: bytes) -> "Tokens":
+    def _parsed(self, data: bytes, crc: int) -> "Tokens":
         import numpy as np
 
+        if zlib.crc32(data) != crc:
+            raise damaged(self._path, "vectors of tokens have a wrong checksum")
         tokens: NDArray[Any] = np.frombuffer(data, self._dtype).reshape(-1, self._width)
-        if not np.isfinite(tokens).all():
-            raise damaged(self._path, "a vector of a token has a value that is not finite")
         return tokens
+
+
+class TokenReranker:
+    """Reranks the best chunks of a ranking by MaxSim, which is computed once for each chunk.
+
+    Args:
+        store: The store of an index that keeps vectors of tokens.
+        query: The vectors of the query's tokens, (T, W).
+        count: The number of chunks to rerank.
+        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to rank by MaxSim alone.
+    """
+
+    def __init__(
+        self,
+        store: IndexStore,
+        query: "NDArray[np.float32]",
+        count: int,
+        unrelated: tuple[Unrelated, Unrelated] | None,
+    ) -> None:
+        self.count = count
+        self._store, self._query, self._unrelated = store, query, unrelated
+        self._scores: dict[int, float] = {}
+
+    def __call__(self, ranked: Sequence[FusedChunk]) -> list[FusedChunk]:
+        """Returns the first `count` chunks in their new order."""
+        import numpy as np
+
+        best = ranked[: self.count]
+        new = [entry.chunk for entry in best if entry.chunk not in self._scores]
+        windows = self._store.tokens(new) if new else {}
+        about = self._store.about
+        every = [tokens for chunk in new for tokens in windows[chunk]]
+        scores = scores_of_tokens(self._query, every, about.token_dtype, about.token_size)
+        starts = np.cumsum([0, *(len(windows[chunk]) for chunk in new)])
+        for chunk, start, end in zip(new, starts, starts[1:], strict=False):
+            self._scores[chunk] = float(scores[start:end].max())
+        return reranked_by_maxsim(best, self._scores, self._unrelated)
 
 
 def scores_of_tokens(

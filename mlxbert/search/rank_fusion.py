@@ -1,7 +1,7 @@
 """Orders the chunks of several rankings by the evidence for each, or by the score of a single ranking."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class FusedChunk:
         chunk: The number of the chunk.
         score: The relevance from 0 to 1 or, of a single ranking, its score.
         ranks: The rank of the chunk, from 1, in each list that has it.
-        scores: The score of the chunk in each of these lists, by vectors, and by `tokens` if they reranked it.
+        scores: The score of the chunk in each of these lists, by vectors, and by `tokens` (MaxSim) if they count.
         order: What decides the order: the logit of the relevance, or the score.
     """
 
@@ -62,7 +62,10 @@ class FusedChunk:
 
 
 def fuse(
-    lists: Mapping[str, Scores], groups: Mapping[int, int], evidence: Mapping[int, Evidence] | None = None
+    lists: Mapping[str, Scores],
+    groups: Mapping[int, int],
+    evidence: Mapping[int, Evidence] | None = None,
+    rerank: Callable[[list[FusedChunk]], list[FusedChunk]] = list,
 ) -> list[FusedChunk]:
     """Orders the chunks of several rankings, with the rank of each in every ranking.
 
@@ -71,6 +74,7 @@ def fuse(
         groups: Maps each chunk to its group: its document, or the chunk itself. Only the best chunk of each group is
             returned. Chunks with equal scores keep the order of this mapping.
         evidence: The evidence for each chunk; `None` for a single list.
+        rerank: Changes the order of the chunks, or drops some, before the best of each group are chosen.
     """
     chunks: dict[int, FusedChunk] = {}
     for name, scores in lists.items():
@@ -87,28 +91,26 @@ def fuse(
             entry.score = relevance(entry.order)
     places = {chunk: place for place, chunk in enumerate(groups)}
     best: dict[int, FusedChunk] = {}
-    for entry in sorted(chunks.values(), key=lambda entry: (-entry.order, places[entry.chunk])):
+    for entry in rerank(sorted(chunks.values(), key=lambda entry: (-entry.order, places[entry.chunk]))):
         best.setdefault(groups[entry.chunk], entry)
     return [*best.values()]
 
 
-def rerank_by_tokens(
-    ranked: Sequence[FusedChunk], scores: Mapping[int, float], unrelated: tuple[Unrelated, Unrelated] | None
+def reranked_by_maxsim(
+    ranked: Iterable[FusedChunk], scores: Mapping[int, float], unrelated: tuple[Unrelated, Unrelated] | None
 ) -> list[FusedChunk]:
-    """Orders the chunks with MaxSim anew; the others follow.
+    """Sorts chunks by their MaxSim, or by the evidence with MaxSim in the place of the similarity.
 
-    The evidence of a hybrid ranking counts MaxSim in the place of the similarity, in standard deviations above that of
-    unrelated texts. A ranking by vectors alone becomes one by MaxSim.
+    The evidence counts both in standard deviations above that of unrelated texts.
 
     Args:
-        ranked: The chunks in their order, which is changed.
-        scores: The MaxSim of some of the chunks.
-        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` for a ranking by vectors alone.
+        ranked: The chunks, whose scores are changed.
+        scores: The MaxSim of each chunk.
+        unrelated: The similarities of unrelated texts, by vectors and by MaxSim; `None` to sort by MaxSim alone.
     """
-    for entry in ranked:
-        if (score := scores.get(entry.chunk)) is None:
-            continue
-        entry.scores["tokens"] = score
+    chunks = [*ranked]
+    for entry in chunks:
+        score = entry.scores["tokens"] = scores[entry.chunk]
         if unrelated is None:
             entry.score = entry.order = score
             continue
@@ -116,7 +118,7 @@ def rerank_by_tokens(
         before, after = ((value - known.mean) / known.deviation for value, known in pairs)
         entry.order += _VECTORS * (after - before)
         entry.score = relevance(entry.order)
-    return sorted(ranked, key=lambda entry: (entry.chunk not in scores, -entry.order))
+    return sorted(chunks, key=lambda entry: -entry.order)
 
 
 def relevance(logit: float) -> float:

@@ -48,7 +48,8 @@ TABLES = (
 )
 # Blocks of the vectors that have a token, with the weight of the token in each (see `sparse_vectors`).
 _LISTS = "CREATE TABLE lists (id INTEGER PRIMARY KEY, entries BLOB NOT NULL, crc INTEGER NOT NULL)"
-_TOKENS = "CREATE TABLE tokens (vector INTEGER PRIMARY KEY, tokens BLOB NOT NULL)"  # see `late_interaction`
+# The vectors of the tokens of each text (see `late_interaction`).
+_TOKENS = "CREATE TABLE tokens (vector INTEGER PRIMARY KEY, tokens BLOB NOT NULL, crc INTEGER NOT NULL)"
 _TABLES_OF = {SCHEMA: TABLES, SPARSE_SCHEMA: (*TABLES, _LISTS), TOKENS_SCHEMA: (*TABLES, _TOKENS)}
 _SHADOWS = (  # the tables that FTS5 creates
     "CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB)",
@@ -146,7 +147,7 @@ def check(path: str, connection: Database) -> None:
     """Raises StoreError if a file is not an index of this version, or has other tables, triggers or views."""
     version = version_of(path, connection)
     if version not in _TABLES_OF:
-        known = " and ".join(map(str, _TABLES_OF))
+        known = ", ".join(map(str, _TABLES_OF))
         message = f"{path}: the index has schema version {version}, but this mlxbert supports only {known}"
         raise StoreError(message, hint="update mlxbert, or create a new index" if version > SCHEMA else _again(path))
     check_tables(path, connection, (*_TABLES_OF[version], *_SHADOWS))

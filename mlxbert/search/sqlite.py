@@ -39,6 +39,7 @@ from mlxbert.search.store import (
     StoredChunk,
     StoredDocument,
     StoredFile,
+    StoredVector,
     VectorWithTokens,
     finite_fields,
     settings_of,
@@ -268,14 +269,19 @@ class SqliteStore:
             if row := self._connection.row("SELECT id FROM vectors WHERE hash = ?", (hash,)):
                 numbers[row[0]] = hash
         found, vectors = self._cache.vectors([*numbers])
-        stored: Iterable[Any] = vectors
-        if self._tokens is not None:
-            tokens = self._tokens.of_vectors(found)
-            stored = (VectorWithTokens(each, tokens[number]) for number, each in zip(found, vectors, strict=True))
-        return {numbers[number]: vector for number, vector in zip(found, stored, strict=True)}
+        return {numbers[number]: vector for number, vector in zip(found, vectors, strict=True)}
 
     @guarded
-    def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
+    def vectors_with_tokens(self, hashes: Collection[bytes]) -> dict[bytes, VectorWithTokens]:
+        """See `IndexStore`."""
+        assert self._tokens is not None  # asked only of an index that has them
+        query = "SELECT id FROM vectors WHERE hash = ?"
+        numbers = {hash: int(row[0]) for hash in hashes if (row := self._connection.row(query, (hash,)))}
+        tokens, vectors = self._tokens.of_vectors({*numbers.values()}), self.vectors(numbers)
+        return {hash: VectorWithTokens(vectors[hash], tokens[number]) for hash, number in numbers.items()}
+
+    @guarded
+    def put_vectors(self, vectors: Mapping[bytes, StoredVector]) -> None:
         """See `IndexStore`."""
         for hash in vectors:
             self._vector(hash, vectors)
@@ -285,7 +291,7 @@ class SqliteStore:
         self,
         file: StoredFile,
         documents: Iterable[StoredDocument],
-        vectors: Mapping[bytes, "Vector"],
+        vectors: Mapping[bytes, StoredVector],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
         """See `IndexStore`."""
@@ -300,7 +306,7 @@ class SqliteStore:
     def put_documents(
         self,
         documents: Iterable[StoredDocument],
-        vectors: Mapping[bytes, "Vector"],
+        vectors: Mapping[bytes, StoredVector],
         problems: Iterable[IndexProblem] = (),
     ) -> None:
         """See `IndexStore`."""
@@ -339,7 +345,7 @@ class SqliteStore:
         query = "SELECT id FROM documents WHERE file = ? AND place = ?"
         return [row[0] for place in places for row in self._connection.execute(query, (file, place))]
 
-    def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, "Vector"]) -> None:
+    def _insert(self, file: int, documents: Iterable[StoredDocument], vectors: Mapping[bytes, StoredVector]) -> None:
         execute = self._connection.execute
         for document in documents:
             values = (file, document.place, document.title, json.dumps(finite_fields(document)))
@@ -515,7 +521,7 @@ class SqliteStore:
         return best
 
     @guarded
-    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
         """See `IndexStore`."""
         assert self._tokens is not None  # asked only of an index that has them
         return self._tokens.of_chunks(chunks)

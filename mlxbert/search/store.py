@@ -96,6 +96,9 @@ class VectorWithTokens(NamedTuple):
     tokens: "NDArray[Any]"
 
 
+StoredVector: TypeAlias = Any  # a vector or, in an index with vectors of tokens, a `VectorWithTokens`
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file of an index.
@@ -258,14 +261,17 @@ class IndexStore(Protocol):
     def vectors(self, hashes: Collection[bytes]) -> "dict[bytes, Vector]":
         """Returns the stored vectors of texts by their hashes; missing ones are left out."""
 
-    def put_vectors(self, vectors: Mapping[bytes, "Vector"]) -> None:
+    def vectors_with_tokens(self, hashes: Collection[bytes]) -> "dict[bytes, VectorWithTokens]":
+        """Returns the stored vectors of texts with those of their tokens, as `vectors` does."""
+
+    def put_vectors(self, vectors: "Mapping[bytes, StoredVector]") -> None:
         """Stores vectors ahead of their chunks, for a file that is stored later."""
 
     def put(
         self,
         file: StoredFile,
         documents: Iterable[StoredDocument],
-        vectors: Mapping[bytes, "Vector"],
+        vectors: "Mapping[bytes, StoredVector]",
         problems: Iterable[IndexProblem] = (),
     ) -> None:
         """Stores a file with its documents and problems, replacing any file with the same path.
@@ -276,7 +282,7 @@ class IndexStore(Protocol):
     def put_documents(
         self,
         documents: Iterable[StoredDocument],
-        vectors: Mapping[bytes, "Vector"],
+        vectors: "Mapping[bytes, StoredVector]",
         problems: Iterable[IndexProblem] = (),
     ) -> None:
         """Stores records and the problems of records without chunks; each replaces the record with the same `place`."""
@@ -305,8 +311,8 @@ class IndexStore(Protocol):
     def similarities(self, vector: "Vector", chunks: Collection[int]) -> dict[int, float]:
         """Returns the similarity of the most similar vector of each chunk, as `nearest` does."""
 
-    def tokens(self, chunks: Sequence[int]) -> "dict[int, NDArray[Any]]":
-        """Returns the vectors of the tokens of each chunk, in the dtype in which they are kept."""
+    def tokens(self, chunks: Sequence[int]) -> "dict[int, list[NDArray[Any]]]":
+        """Returns the vectors of the tokens of each window of each chunk, in the dtype in which they are kept."""
 
     def with_words(self, query: str, count: int, only: Filter) -> Scores:
         """Returns the chunks with the highest BM25 scores for the words of a query."""

@@ -29,9 +29,7 @@ def stored_passages(store: "IndexStore") -> "Iterator[tuple[Mapping[str, Any], V
     with store.reading():
         for path in (*sorted(store.files()), ""):
             for document in store.documents(path):
-                hashes = {hash for chunk in document.chunks for hash in chunk.hashes}
-                stored: Mapping[bytes, Any] = store.vectors(hashes)
-                vectors = {hash: each.vector if store.about.token_size else each for hash, each in stored.items()}
+                vectors = store.vectors({hash for chunk in document.chunks for hash in chunk.hashes})
                 for chunk in document.chunks:
                     if not chunk.hashes or not vectors.keys() >= {*chunk.hashes}:
                         raise StoreError(f"{store.path}: a passage of {path or document.place} has no vector")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mlxbert.errors import ArgumentError
+from mlxbert.errors import ArgumentError, StoreError
 from mlxbert.model import Model
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.token_embedder import TokenEmbedder, TokenSide
@@ -54,11 +54,11 @@ class TextVectors:
         tokenizer: The tokenizer, with the maximum length of a text.
         token_size: The size of the vectors of tokens that are kept, too; 0 if there are none.
         token_dtype: The dtype in which vectors of tokens are kept, one of `TOKEN_DTYPES`; empty if there are none.
-        own_prompts: Whether the prompts are always those of the model's files.
+        only_tokens: Whether the model makes only vectors of tokens; then the prompts are those of its files.
     """
 
     kind = "dense"
-    token_size, token_dtype, own_prompts = 0, "", False
+    token_size, token_dtype, only_tokens = 0, "", False
     settings: VectorSettings
     pooling: str
     width: int
@@ -94,11 +94,24 @@ class TextVectors:
         return None
 
     def stored(self, result: Any) -> Any:
-        """Returns what a store keeps of a result: the vector, with those of the tokens if the index has them."""
+        """Returns what a store keeps of a result: the vector, with those of the tokens if the index has them.
+
+        Raises:
+            StoreError: A value is too large for float16.
+        """
+        import numpy as np
+
         tokens = self.tokens(result)
         if tokens is None:
             return self.vector(result)
-        return VectorWithTokens(self.vector(result), rows_as_dtype(tokens, self.token_dtype))
+        with np.errstate(over="ignore"):
+            kept = rows_as_dtype(tokens, self.token_dtype)
+        if not np.isfinite(kept).all():
+            raise StoreError(
+                f"{self.model.source}: a vector of a token has the value {np.abs(tokens).max():.3g}, which is too "
+                "large for float16"
+            )
+        return VectorWithTokens(self.vector(result), kept)
 
     def scores(self, queries: Iterable[Any], texts: Iterable[Any]) -> "NDArray[np.float32]":
         """Returns the similarity of each of n results for queries with each of m results for texts, (n, m)."""
@@ -166,7 +179,7 @@ class SparseTextVectors(TextVectors):
 class TokenTextVectors(TextVectors):
     """Embeds texts as vectors of tokens, for late interaction; the vector of a text is the mean of those."""
 
-    pooling, similarity, own_prompts = "mean of the vectors of tokens", "cosine", True
+    pooling, similarity, only_tokens = "mean of the vectors of tokens", "cosine", True
 
     def __init__(self, model: Model) -> None:
         self.model, embedder = model, model.token_embedder
@@ -266,7 +279,7 @@ def text_vectors(model: Model, *, tokens: bool = True) -> TextVectors:
 
 def _has_both(model: Model) -> bool:
     """Whether a model makes vectors of texts and vectors of their tokens from the same inputs, as BGE-M3 does."""
-    if "tokens" not in model.vectors:
+    if "tokens" not in model.vectors or model.embedder.needs_attentions:
         return False
     dense, config = model.embedder.config, model.token_embedder.config
     prompted = any(dense.prompts.get(own_prompt(dense.prompts, kind) or "") for kind in KINDS)
@@ -275,5 +288,5 @@ def _has_both(model: Model) -> bool:
 
 
 def _kept_dtype(embedder: TokenEmbedder) -> str:
-    """Returns the dtype in which vectors of tokens are kept: one bit per value, if that says enough about them."""
+    """Returns the dtype in which vectors of tokens are kept: `binary`, a bit per value, if they have length 1."""
     return "binary" if embedder.unit and embedder.size % 8 == 0 else "float16"

@@ -21,11 +21,12 @@ from tests.cli.test_terminal import plain
 from tests.helpers.answering import save_answering
 from tests.helpers.program import TERMINALS, Outcome, Terminal, call, command, environment, terminal, tiny_model
 from tests.helpers.screen import Screen
+from tests.helpers.token_folders import bge_m3
 
 Run = Callable[..., Outcome]
 KEYS = (
     "query rank score path place start_line end_line page title text fields vector_score word_score rerank_score "
-    "chunk relevance alike"
+    "token_score chunk relevance alike"
 )
 FILES = {
     "a.md": "# Pets\n\n## Cats\n\nthe cat sat on the mat\n\n## Dogs\n\nthe dog sat . tokyo\n",
@@ -123,6 +124,22 @@ def test_without_a_path_the_current_folder_is_searched(run: Run, files: Path, mo
     assert [line["path"] for line in run("search", "w7").lines] == ["d.csv"] * 2
 
 
+def test_vectors_of_tokens_are_kept_and_used_unless_the_user_declines(run: Run, files: Path, tmp_path: Path) -> None:
+    model, own = bge_m3(tmp_path / "model"), tmp_path / "own.db"
+    run("index", files, "--index", own, "--model", model)
+    assert run("indexes", "show", own).lines[0]["token_vectors"] == "binary"
+    assert all(line["token_score"] is not None for line in run("search", "the cat", "--index", own).lines)
+    for options in (["--no-rerank"], ["--mode", "words"]):
+        assert all(line["token_score"] is None for line in run("search", "the cat", "--index", own, *options).lines)
+    run("search", "the cat", "--index", own, "--no-rerank", "--rerank", model).fails(2, "--no-rerank")
+    run("search", "the cat", "--index", own, "--no-rerank", "--candidates", "9").fails(2, "nothing would be reranked")
+    run("search", "the cat", "--index", own, "--no-token-vectors").fails(2, "--no-token-vectors")
+    dense = tmp_path / "dense.db"
+    run("index", files, "--index", dense, "--model", model, "--no-token-vectors")
+    shown = run("indexes", "show", dense).lines[0]
+    assert shown["token_vectors"] is None and shown["prompts"] == ["", ""]
+
+
 def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(run: Run, files: Path) -> None:
     own = files.parent / "own.db"
     run("search", "w7", "--index", own).fails(2, "own.db")
@@ -132,7 +149,7 @@ def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(
     run("search", "w7", "--index", own, "--exclude", "x", "--exclude", "y").fails(2, "is x, y, but", "the value none\n")
     run("search", "w7", "--index", own, "--text-column", "a").fails(2, "--text-column is a, but", "the value none\n")
     run("search", "w7", "--index", own, "--encoding", "gbk").fails(2, "--encoding is gb18030, but", "the value none\n")
-    run("search", "w7", "--index", own, "--prompt", "in ").fails(2, "--prompt is in , but", "the value none\n")
+    run("search", "w7", "--index", own, "--prompt", "in ").fails(2, "--prompt is 'in ', but", "the value none\n")
     run("search", "w7", "--index", own, "--model", "builtin").fails(1, "builtin")
     assert not (files.parent / "data").exists()
 

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from mlxbert.machine.device import mx
+from tests.helpers import torch_files
 from tests.helpers.st_folder import write_json
 from tests.helpers.tiny import CONFIG, VOCAB, random_network, save, tensors_of, tiny_config
 
@@ -137,6 +138,25 @@ def _stanford(folder: Path) -> Path:
             "attend_to_mask_tokens": False, "mask_punctuation": True,
         },
     )  # fmt: skip
+    return folder
+
+
+def bge_m3(folder: Path, *, size: int = 8) -> Path:
+    """Writes a model with a vector of each text and vectors of its tokens, in the files of BGE-M3."""
+    encoder(folder)
+    layer = np.random.default_rng(2).normal(size=(size, WIDTH)).astype(np.float32)
+    arrays = {"weight": mx.array(layer), "bias": mx.zeros(size)}
+    (folder / "colbert_linear.pt").write_bytes(torch_files.saved(arrays))
+    write_json(
+        folder / "modules.json",
+        [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+        ],
+    )
+    pooling = {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True}
+    write_json(folder / "1_Pooling" / "config.json", pooling)
     return folder
 
 

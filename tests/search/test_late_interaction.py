@@ -1,6 +1,6 @@
 """An index that keeps vectors of tokens, and reranks by them: scores, changes of files, models, and damage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,38 +16,20 @@ from mlxbert.search.sqlite import SqliteStore
 from mlxbert.search.store import SCHEMA, TOKENS_SCHEMA
 from mlxbert.search.stored_passages import stored_passages
 from mlxbert.tasks.maxsim import maxsim
-from tests.helpers import token_folders, torch_files
+from tests.helpers import token_folders
 from tests.helpers.indexes import QUERIES, build, passage, write_files
 from tests.helpers.st_folder import write_json
+from tests.helpers.token_folders import bge_m3
 
 EXACT = pytest.approx
 ROW = {"id": "1", "text": "the dog sat on the mat ."}
 
 
-def _both(folder: Path, *, size: int = 8) -> Path:
-    """Writes a model with a vector of each text and vectors of its tokens, in the files of BGE-M3."""
-    token_folders.encoder(folder)
-    layer = np.random.default_rng(2).normal(size=(size, token_folders.WIDTH)).astype(np.float32)
-    arrays = {"weight": mlxbert.machine.device.mx.array(layer), "bias": mlxbert.machine.device.mx.zeros(size)}
-    (folder / "colbert_linear.pt").write_bytes(torch_files.saved(arrays))
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
-        ],
-    )
-    pooling = {"word_embedding_dimension": token_folders.WIDTH, "pooling_mode_cls_token": True}
-    write_json(folder / "1_Pooling" / "config.json", pooling)
-    return folder
-
-
 MODELS: dict[str, Callable[[Path], Path]] = {
-    "dense and tokens": _both,
+    "dense and tokens": bge_m3,
     "ColBERT": token_folders.PYLATE["usual"],
     "a prompt": token_folders.MULTI_VECTOR["fixed"],
-    "float16": lambda folder: _both(folder, size=12),
+    "float16": lambda folder: bge_m3(folder, size=12),
 }
 
 
@@ -78,41 +60,87 @@ def test_passages_are_reranked_by_the_kept_vectors(tmp_path: Path, model: mlxber
                 {name: _expected(index, query, text) for name, text in texts.items()}, abs=2e-3
             )
             assert [hit.score for hit in hits] == sorted([hit.score for hit in hits], reverse=True)
-            assert all(hit.rerank_score == hit.score for hit in hits)
+            assert all(hit.token_score == hit.score for hit in hits)
             mixed, plain = index.search(query), index.search(query, mode="vectors", rerank=False)
-            assert {hit.place: hit.rerank_score for hit in mixed} == {hit.place: hit.score for hit in hits}
+            assert {hit.place: hit.token_score for hit in mixed} == {hit.place: hit.score for hit in hits}
             assert [hit.score for hit in mixed] == sorted([hit.score for hit in mixed], reverse=True)
-            assert all(hit.score == hit.vector_score and hit.rerank_score is None for hit in plain)
+            assert all(hit.score == hit.vector_score and hit.token_score is None for hit in plain)
 
 
 def test_maxsim_counts_in_the_place_of_the_similarity(tmp_path: Path, model: mlxbert.Model) -> None:
     with open_index(tmp_path / "index.db", model=model) as index:
-        index.add(
-            {"id": str(number), "text": f"the {word} sat ."} for number, word in enumerate(("dog", "cat", "milk"))
-        )
+        index.add({"id": word, "text": f"the {word} sat ."} for word in ("dog", "cat", "milk"))
         before = {hit.place: hit for hit in index.search("a cat sat", rerank=False)}
         about = index.about
         for hit in index.search("a cat sat"):
             assert about.unrelated and about.unrelated_tokens
             (old, wide), (new, narrow) = about.unrelated, about.unrelated_tokens
-            assert hit.vector_score is not None and hit.rerank_score is not None and hit.relevance == hit.score
-            gained = 0.65 * ((hit.rerank_score - new) / narrow - (hit.vector_score - old) / wide)
+            assert hit.vector_score is not None and hit.token_score is not None and hit.relevance == hit.score
+            gained = 0.65 * ((hit.token_score - new) / narrow - (hit.vector_score - old) / wide)
             logits = [np.log(each.score / (1 - each.score)) for each in (before[hit.place], hit)]
             assert logits[1] - logits[0] == EXACT(gained, abs=1e-3)
             assert (before[hit.place].vector_score, hit.word_score) == (hit.vector_score, before[hit.place].word_score)
 
 
-def test_the_passages_that_are_not_reranked_come_last(tmp_path: Path, model: mlxbert.Model) -> None:
-    with open_index(tmp_path / "index.db", model=model) as index:
-        index.add({"id": str(number), "text": passage(number)} for number in range(12))
-        for mode in ("hybrid", "vectors"):
-            plain = [hit.place for hit in index.search("a cat sat", mode=mode, top_k=2, rerank=False)]
-            few = index.search("a cat sat", mode=mode, top_k=2, candidates=2)
-            assert {hit.place for hit in few} == {*plain} and all(hit.rerank_score is not None for hit in few)
+@pytest.mark.parametrize("mode", ["hybrid", "vectors"])
+def test_every_hit_has_a_maxsim_however_many_texts_are_alike(tmp_path: Path, mode: Any) -> None:
+    texts = ["the cat sat on the mat"] * 40 + [passage(number, 12) for number in range(30)]
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
+        index.add({"id": str(number), "text": text} for number, text in enumerate(texts))
+        hits = index.search("the cat sat", mode=mode, top_k=10, candidates=10)
+        scores = [hit.score for hit in hits]
+        assert len(hits) == 10 and scores == sorted(scores, reverse=True)
+        assert all(hit.token_score is not None for hit in hits)
+        assert index.search("the cat sat", mode=mode, min_score=scores[4])[-1].score == scores[4]
+
+
+def test_as_many_passages_as_were_asked_for_are_compared_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Index, "unrelated", (0.0, 1.0))
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
+        index.add({"id": str(number), "text": passage(number, 12)} for number in range(330))
+        index.add({"id": f"same {number}", "text": "milk"} for number in range(300))
+        seen, usual = list[int](), index.store.tokens
+
+        def noted(chunks: Sequence[int]) -> Any:
+            seen.extend(chunks)
+            return usual(chunks)
+
+        monkeypatch.setattr(index.store, "tokens", noted)
+        for mode, count in (("vectors", None), ("vectors", 320), ("hybrid", 320)):
+            index.search("a cat sat", mode=mode, candidates=count)  # type: ignore[arg-type]
+            assert len(seen) == len({*seen}) == (count or 200)
+            seen.clear()
+        assert len(index.search("milk", top_k=30)) == 30
+        assert len(seen) == len({*seen}) > 300  # most of the first ones are alike
+
+
+def test_the_best_passage_of_a_document_is_chosen_by_maxsim(tmp_path: Path) -> None:
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
+        index.add({"id": str(number), "text": passage(number, 150)} for number in range(3))
+        for query in QUERIES:
+            best: dict[str, float] = {}
+            for hit in index.search(query, mode="vectors", all_chunks=True, top_k=100):
+                best[hit.place] = max(best.get(hit.place, -1), hit.score)
+            assert {hit.place: hit.score for hit in index.search(query, mode="vectors")} == best
+
+
+def test_a_search_that_would_rerank_nothing_says_so(tmp_path: Path, tiny: mlxbert.Model) -> None:
+    with open_index(tmp_path / "dense.db", model=tiny) as dense:
+        dense.add([ROW])
+        for options in ({"rerank": True}, {"candidates": 20}):
+            with pytest.raises(ArgumentError, match="reranked"):
+                dense.search("dog", **options)
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
+        index.add([ROW])
+        for more in ({"rerank": False, "candidates": 20}, {"mode": "words", "rerank": True}):
+            with pytest.raises(ArgumentError, match="reranked"):
+                index.search("dog", **more)
 
 
 def test_an_index_with_both_has_the_vectors_of_each_task(tmp_path: Path) -> None:
-    model = mlxbert.load(_both(tmp_path / "model"), task="embed", dtype="float32")
+    model = mlxbert.load(bge_m3(tmp_path / "model"), task="embed", dtype="float32")
     with open_index(tmp_path / "index.db", model=model) as index, open_index(
         tmp_path / "dense.db", model=model, token_vectors=False
     ) as dense:  # fmt: skip
@@ -154,30 +182,30 @@ def test_changed_files_keep_vectors_and_tokens_together(tmp_path: Path, model: m
             index.copy("lance:" + str(tmp_path / "lance"))
 
 
-def test_a_passage_of_several_windows_has_the_tokens_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_window_of_a_passage_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "_WINDOW", 8)
-    model = mlxbert.load(_both(tmp_path / "model"), task="embed", dtype="float32")
+    model = mlxbert.load(bge_m3(tmp_path / "model"), task="embed", dtype="float32")
     with open_index(tmp_path / "index.db", model=model) as index:
         index.add([{"id": "1", "text": "the dog sat . the cat went to tokyo . milk in paris ."}])
         (hit,) = index.search("milk")
         assert (index.stats().chunks, index.stats().vectors) == (1, 2)
         (tokens,) = index.store.tokens([hit.chunk]).values()
-        windows = [text for text in (hit.text[:38], hit.text[38:])]
-        assert len(tokens) == sum(len(mlxbert.embed_tokens(model, text)) for text in windows)
-        assert hit.rerank_score is not None
-        assert hit.rerank_score >= max(_expected(index, "milk", text) for text in windows) - 2e-3
+        words = hit.text.split()
+        windows = " ".join(words[:8]), " ".join(words[8:])
+        assert [*map(len, tokens)] == [len(mlxbert.embed_tokens(model, text)) for text in windows]
+        assert hit.token_score == EXACT(max(_expected(index, "milk", text) for text in windows), abs=2e-3)
 
 
 def test_words_alone_are_not_reranked(tmp_path: Path, model: mlxbert.Model) -> None:
     with open_index(tmp_path / "index.db", model=model) as index:
         index.add([ROW])
     with open_index(tmp_path / "index.db") as index:
-        assert index.search("dog", mode="words")[0].rerank_score is None
+        assert index.search("dog", mode="words")[0].token_score is None
         assert "model" not in vars(index)  # not loaded
 
 
 def test_what_cannot_keep_vectors_of_tokens(tmp_path: Path) -> None:
-    colbert, both = token_folders.PYLATE["usual"](tmp_path / "colbert"), _both(tmp_path / "both")
+    colbert, both = token_folders.PYLATE["usual"](tmp_path / "colbert"), bge_m3(tmp_path / "both")
     with pytest.raises(ArgumentError, match="only vectors of tokens"):
         open_index(tmp_path / "index.db", model=colbert, token_vectors=False)
     with pytest.raises(ArgumentError, match="Lance"):
@@ -185,8 +213,6 @@ def test_what_cannot_keep_vectors_of_tokens(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="prompts"):
         open_index(tmp_path / "index.db", model=colbert, prompts=("query: ", None))
     assert not (tmp_path / "index.db").exists() and not (tmp_path / "lance").exists()
-    with open_index(tmp_path / "stated.db", model=both, prompts=("query: ", "passage: ")) as index:
-        assert index.about.token_size == 0
     write_json(both / "config_sentence_transformers.json", {"prompts": {"query": "query : ", "document": ""}})
     with open_index(tmp_path / "prompted.db", model=both) as index:  # the inputs of the two kinds differ
         assert index.about.token_size == 0
@@ -194,16 +220,18 @@ def test_what_cannot_keep_vectors_of_tokens(tmp_path: Path) -> None:
 
 DAMAGE = {
     "missing": "DELETE FROM tokens WHERE vector = 0",
-    "of no vector": "INSERT INTO tokens VALUES (99, x'00')",
+    "of no vector": "INSERT INTO tokens VALUES (99, x'00', 0)",
     "moved": "UPDATE tokens SET vector = 77 WHERE vector = 0",
-    "half a token": "UPDATE tokens SET tokens = x'000102' WHERE vector = 0",
-    "not finite": "UPDATE tokens SET tokens = x'00fe' || substr(tokens, 3) WHERE vector = 0",
+    "cut": "UPDATE tokens SET tokens = x'000102' WHERE vector = 0",
+    "a page of zeros": "UPDATE tokens SET tokens = substr(tokens, 1, 9) || zeroblob(length(tokens) - 9)",
+    "another checksum": "UPDATE tokens SET crc = crc + 1",
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_noticed(name: str, tmp_path: Path) -> None:
-    with open_index(tmp_path / "index.db", model=_both(tmp_path / "model", size=12)) as index:
+@pytest.mark.parametrize("size", [8, 12], ids=["binary", "float16"])
+def test_damage_is_noticed(name: str, size: int, tmp_path: Path) -> None:
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model", size=size)) as index:
         index.add([ROW])
     store = SqliteStore(tmp_path / "index.db")
     store._connection.execute(DAMAGE[name])
@@ -216,7 +244,7 @@ def test_damage_is_noticed(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("token_size", "0"), ("token_size", "16"), ("token_dtype", '"int4"')])
 def test_settings_that_do_not_fit_the_model_are_a_damage(tmp_path: Path, name: str, value: str) -> None:
-    with open_index(tmp_path / "index.db", model=_both(tmp_path / "model")) as index:
+    with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
         index.add([ROW])
         command = "UPDATE about SET value = ? WHERE name = ?"
         index.store._connection.execute(command, (value, name))  # type: ignore[attr-defined]
@@ -224,10 +252,32 @@ def test_settings_that_do_not_fit_the_model_are_a_damage(tmp_path: Path, name: s
         index.search("the dog")
 
 
-def test_values_too_large_for_float16_are_refused(tmp_path: Path) -> None:
-    with open_index(tmp_path / "index.db", model=_both(tmp_path / "model", size=12)) as index:
-        tokens = np.full((2, 12), np.inf, np.float16)
-        with pytest.raises(StoreError, match="float16"), index.store.writing():
-            vector = np.zeros(index.about.dimensions, np.float32)
-            index.store.put_vectors({b"x": (vector, tokens)})  # type: ignore[dict-item]
-        index.check()
+def test_values_too_large_for_float16_make_no_index(tmp_path: Path) -> None:
+    model = mlxbert.load(bge_m3(tmp_path / "model", size=12), task="embed", dtype="float32")
+    layers = model.token_embedder.layers
+    layers.pop()  # which normalizes
+    layers[0].linear.weight = layers[0].linear.weight * 1e8
+    with pytest.raises(StoreError, match="too large for float16"):
+        open_index(tmp_path / "index.db", model=model)
+    assert not (tmp_path / "index.db").exists()
+
+
+@pytest.mark.parametrize("prompts", ["query: ", ("q",), (1, None), ("a", "b", "c")])
+def test_prompts_that_are_not_two_texts_are_refused(tmp_path: Path, prompts: Any, tiny: mlxbert.Model) -> None:
+    with pytest.raises(ArgumentError, match="prompts"):
+        open_index(tmp_path / "index.db", model=tiny, prompts=prompts)
+
+
+def test_a_prompt_that_leaves_no_room_for_a_text_is_refused(tmp_path: Path, tiny: mlxbert.Model) -> None:
+    with pytest.raises(ArgumentError, match="the prompt has 300 tokens"):
+        open_index(tmp_path / "index.db", model=tiny, prompts=(None, "the " * 300))
+
+
+def test_prompts_leave_no_vectors_of_tokens_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = bge_m3(tmp_path / "both")
+    for number, (prompts, kept) in enumerate({("", ""): 8, (None, None): 8, ("query: ", None): 0}.items()):
+        caplog.clear()
+        with open_index(tmp_path / f"{number}.db", model=both, prompts=prompts) as index:
+            assert index.about.token_size == kept and bool(caplog.records) != bool(kept)
