@@ -24,7 +24,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import normalized_mutual_info_score
 
 import mlxbert
-from mlxbert.tasks.senses import spherical_kmeans
+from mlxbert.tasks.senses import kmeans_groups
 
 PAIRS = (("river", "money"), ("doctor", "guitar"), ("church", "engine"), ("soccer", "bridge"), ("violin", "violence"))
 PSEUDO_WORD = "wug"
@@ -73,7 +73,7 @@ def purity(labels: Any, groups: Any) -> float:
 def of_words(texts: Sequence[str], word: str) -> Any:
     """The groups of texts by their other words."""
     rows = TfidfVectorizer(sublinear_tf=True, stop_words=["the", "of", "and", "in", "a", word]).fit_transform(texts)
-    return spherical_kmeans(rows.toarray().astype(np.float32), 2)
+    return kmeans_groups(rows.toarray().astype(np.float32), 2)
 
 
 def compared(model: mlxbert.Model, name: str, word: str, found: Labelled) -> str:

@@ -37,13 +37,13 @@ class CollectionOptions(RecordOptions):
     vectors: Annotated[Path | None, Option("File with vectors of the texts, written by embed.", "FILE")] = None
 
 
-def report(found: TextCollection) -> None:
+def report(collection: TextCollection) -> None:
     """Prints a note if there are no texts; raises an error if inputs were unusable."""
-    if not found.texts and not found.failed:
+    if not collection.texts and not collection.failed:
         console.say("note", "the input is empty")
-    if found.failed:
-        count = len(found.texts) + found.failed
-        raise MlxbertError(f"{found.failed:,} of {console.counted(count, 'input')} failed and were left out")
+    if collection.failed:
+        count = len(collection.texts) + collection.failed
+        raise MlxbertError(f"{collection.failed:,} of {console.counted(count, 'input')} failed and were left out")
 
 
 def collect(
@@ -83,8 +83,8 @@ def _from_records(
     import numpy as np
 
     texts = records.sources[0].wanted.texts
-    found = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
-    vectors: list[Any] = []
+    collection = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
+    vectors, problems = list[Any](), list[InputError]()
     with progress.records(records.size, shown=True) as update:
         for place, record in enumerate(records):
             vector = None if stored is None else next(stored, None)
@@ -92,19 +92,25 @@ def _from_records(
                 raise _other_number(records, options, "texts", place)
             problem = record.problem or (vector if isinstance(vector, InputError) else None)
             if problem is not None:
-                _fail(found, place, record.located(problem), strict=options.strict)
+                located = record.located(problem)
+                placed = InputError(f"input {place}: {located.message}", hint=located.hint)
+                if options.strict:
+                    raise placed
+                problems += [placed] * (len(problems) < _PRINTED)
+                collection.failed += 1
                 continue
-            found.texts.append(record.text)
-            found.records.append(record)
-            found.places.append(place)
+            collection.texts.append(record.text)
+            collection.records.append(record)
+            collection.places.append(place)
             if vector is not None:
                 vectors.append(np.asarray(vector, np.float32))
             update(records.done, place + 1)
     if stored is not None:
         if next(stored, None) is not None:
-            raise _other_number(records, options, "vectors", len(found.texts) + found.failed)
-        found.vectors = _stacked(vectors, options)
-    return found
+            raise _other_number(records, options, "vectors", len(collection.texts) + collection.failed)
+        collection.vectors = _stacked(vectors, options)
+    _say_problems(problems, collection)
+    return collection
 
 
 def _stacked(vectors: "Sequence[Vectors]", options: CollectionOptions) -> "Vectors":
@@ -123,13 +129,17 @@ def _other_number(records: RecordStream, options: CollectionOptions, more: str, 
     )
 
 
-def _fail(found: TextCollection, place: int, problem: MlxbertError, *, strict: bool) -> None:
-    """Counts an unusable input, and names the first ones on stderr; in a strict run, raises the error."""
-    if strict:
-        raise InputError(f"input {place}: {problem.message}", hint=problem.hint)
-    found.failed += 1
-    if found.failed <= _PRINTED:
-        console.say("error", f"input {place}: {problem.message}")
+def _say_problems(problems: Sequence[InputError], collection: TextCollection) -> None:
+    """Names the first unusable inputs on stderr; only the first, with its hint, if most are, as in a binary file."""
+    if collection.failed > 1 and not collection.texts:
+        first = problems[0]
+        raise InputError(f"none of {collection.failed:,} inputs is usable; {first.message}", hint=first.hint)
+    if collection.failed > max(len(collection.texts), 1):
+        problems = problems[:1]
+        if problems[0].hint is not None:
+            console.say("hint", problems[0].hint)
+    for problem in problems:
+        console.say("error", problem.message)
 
 
 def _from_index(file: str | Path) -> TextCollection:
@@ -145,7 +155,7 @@ def _from_index(file: str | Path) -> TextCollection:
     return TextCollection([record.text for record in records], records, [*range(len(records))], vectors)
 
 
-def computing(found: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:
+def computing(collection: TextCollection, model: ModelOptions) -> tuple[Any, dict[str, Any]]:
     """Returns the model that computes the vectors, or `None` if they are given, and the arguments for a function."""
-    loaded = session.load("embed", model) if found.vectors is None and found.texts else None
-    return loaded, {"vectors": found.vectors, "batch_tokens": model.batch_tokens}
+    loaded = session.load("embed", model) if collection.vectors is None and collection.texts else None
+    return loaded, {"vectors": collection.vectors, "batch_tokens": model.batch_tokens}

@@ -100,7 +100,9 @@ class HttpClient:
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise self._distrust(problem) from None
                 reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-                raise MlxbertError(f"{self.url}: the server cannot be reached ({reason})", hint=self._hint) from None
+                raise MlxbertError(
+                    f"{self.url}{path}: the server cannot be reached ({reason})", hint=self._hint
+                ) from None
             if len(content) > _MOST:
                 self._connection.close()
                 raise MlxbertError(f"{self.url}: the server's answer has more than {_MOST:,} bytes", hint=self._hint)

@@ -18,6 +18,7 @@ from mlxbert.results.json import to_json
 if TYPE_CHECKING:
     from mlxbert.results.groups import Topics
 
+_FEW = 10  # texts, of which a topic may well have more than half
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")]
 
 
@@ -37,26 +38,30 @@ def dedupe(
     Example: mlxbert dedupe --input texts.csv --output distinct.csv
     """
     check_rows(out.output, out.overwrite, (*ROWS, ".txt"), source.input or ())
-    found = collect(texts or (), source, find_file, whole=out.output is not None)
-    loaded, arguments = (None, {}) if chosen.exact else computing(found, model)
+    collection = collect(texts or (), source, find_file, whole=out.output is not None)
+    loaded, arguments = (None, {}) if chosen.exact else computing(collection, model)
     from mlxbert.explore.doubles import dedupe as find_doubles
 
     with progress.counted("texts") as update:
-        doubles = find_doubles(loaded, found.texts, **vars(chosen), **arguments, on_progress=update)
+        doubles = find_doubles(loaded, collection.texts, **vars(chosen), **arguments, on_progress=update)
     if out.output is not None:
-        write_rows(out.output, out.overwrite, found, doubles.kept)
-        value = {"output": str(out.output), "texts": doubles.texts, "kept": len(doubles.kept)}
-        summary = f"{len(doubles.kept):,} of {console.counted(doubles.texts, 'text')} kept: {out.output}"
+        write_rows(out.output, out.overwrite, collection, doubles.kept)
+        kept, groups = len(doubles.kept), len(doubles.groups)
+        value = {"output": str(out.output), "texts": doubles.texts, "kept": kept, "groups": groups}
+        summary = f"{kept:,} of {console.counted(doubles.texts, 'text')} kept: {out.output}"
+        if groups:
+            dropped = console.counted(doubles.texts - kept, "double")
+            console.say("note", f"{dropped} in {console.counted(groups, 'group')} left out; omit --output to see them")
         session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
     else:
-        _show(view.draw_doubles(doubles, found), [_group(group, found) for group in doubles.groups], out)
-    report(found)
+        _show(view.draw_doubles(doubles, collection), [_group(group, collection) for group in doubles.groups], out)
+    report(collection)
 
 
-def _group(group: Any, found: TextCollection) -> dict[str, Any]:
+def _group(group: Any, collection: TextCollection) -> dict[str, Any]:
     others = zip(group.doubles, group.scores, strict=True)
-    doubles = [{**found.described(number), "score": round(score, 6)} for number, score in others]
-    return {"kept": found.described(group.kept), "doubles": doubles}
+    doubles = [{**collection.described(number), "score": round(score, 6)} for number, score in others]
+    return {"kept": collection.described(group.kept), "doubles": doubles}
 
 
 def _show(drawn: Any, lines: Sequence[dict[str, Any]], out: FileOptions) -> None:
@@ -91,24 +96,31 @@ def cluster(
 
     check_rows(out.output, out.overwrite, ROWS, source.input or ())
     check_clusters(chosen)
-    found = collect(texts or (), source, find_file, whole=out.output is not None)
-    check_clusters(chosen, len(found.texts))
-    loaded, arguments = computing(found, model)
+    collection = collect(texts or (), source, find_file, whole=out.output is not None)
+    check_clusters(chosen, len(collection.texts))
+    loaded, arguments = computing(collection, model)
     with progress.counted("texts") as update:
-        topics = find_topics(loaded, found.texts, **vars(chosen), **arguments, on_progress=update)
+        topics = find_topics(loaded, collection.texts, **vars(chosen), **arguments, on_progress=update)
     if out.output is not None:
-        write_rows(out.output, out.overwrite, found, range(len(found.texts)), {"cluster": topics.labels})
-    _show(view.draw_topics(topics, found), [_topic(topic, found) for topic in topics.topics], out)
-    _note_outliers(topics, chosen)
-    report(found)
+        write_rows(out.output, out.overwrite, collection, range(len(collection.texts)), {"cluster": topics.labels})
+    _show(view.draw_topics(topics, collection), [_topic(topic, collection) for topic in topics.topics], out)
+    _advise(topics, chosen)
+    report(collection)
 
 
-def _topic(topic: Any, found: TextCollection) -> dict[str, Any]:
-    typical = [found.described(number) for number in topic.typical]
+def _topic(topic: Any, collection: TextCollection) -> dict[str, Any]:
+    typical = [collection.described(number) for number in topic.typical]
     return {**topic.to_dict(), "typical": typical}
 
 
-def _note_outliers(topics: "Topics", chosen: ClusterOptions) -> None:
+def _advise(topics: "Topics", chosen: ClusterOptions) -> None:
+    """Prints how many texts are in no topic, and what to try if there is no topic or if one has most of the texts."""
+    largest = topics.topics[0].size if topics.topics else 0
+    if largest > len(topics.labels) / 2 and chosen.clusters != 1 and len(topics.labels) >= _FEW:
+        more = "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics"
+        if chosen.clusters is not None:
+            more = "a larger --clusters splits it; without --clusters, the number of topics is found"
+        console.say("hint", f"topic 0 has {largest:,} of {len(topics.labels):,} texts; {more}")
     if topics.outliers:
         count, whole = topics.outliers, len(topics.labels)
         console.say("note", f"in no topic: {count:,} of {console.counted(whole, 'text')}")

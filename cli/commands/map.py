@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,41 +49,45 @@ def map(
     Example: mlxbert map --input texts.csv --output map.html
     """
     check_rows(output, overwrite, (".html", ".parquet"), source.input or ())
-    _check(output, label, neighbors)
+    _check(output, label, neighbors, clusters)
     import numpy as np
 
-    from mlxbert.explore.places import chosen_method, places_of
+    from mlxbert.explore.places import chosen_method, method_for, places_of
     from mlxbert.explore.text_vectors import unit_vectors
     from mlxbert.explore.topics import check_clusters
 
     method = chosen_method(chosen.method)
     if clusters.clusters is not None:
         check_clusters(clusters)
-    found = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
-    _check_texts(found, output, label)
+    collection = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
+    _check_texts(collection, output, label)
     if clusters.clusters is not None:
-        check_clusters(clusters, len(found.texts))
-    loaded, arguments = computing(found, model)
+        check_clusters(clusters, len(collection.texts))
+    loaded, arguments = computing(collection, model)
     with progress.counted("texts") as update:
-        given = arguments if found.texts else {"vectors": np.zeros((0, 2))}
-        vectors = unit_vectors(loaded, found.texts, **given, on_progress=update)
+        how_computed = arguments if collection.texts else {"vectors": np.zeros((0, 2))}
+        vectors = unit_vectors(loaded, collection.texts, **how_computed, on_progress=update)
+    method = method_for(vectors, method)
     session.say_queued()
     with progress.waiting("placing the texts"):
         places = places_of(vectors, method, chosen.seed)
-        labels, names = _groups(found, vectors, label, clusters)
+        labels, names = _groups(collection, vectors, label, clusters)
     if output.suffix == ".html":
-        title = ", ".join(Path(name).name for name in found.sources) or "Map of texts"
+        title = ", ".join(Path(name).name for name in collection.sources) or "Map of texts"
         none = "other" if label is not None else "no topic"
-        write_page(output, overwrite, title, found.texts, places, labels, names, none)
+        write_page(output, overwrite, title, collection.texts, places, labels, names, none)
     else:
-        write_rows(output, overwrite, found, range(len(found.texts)), _columns(places, labels, vectors, neighbors))
-    value = {"output": str(output), "texts": len(found.texts), "method": method, "groups": len(names)}
-    summary = f"{console.counted(len(found.texts), 'text')}, placed by {method}: {output}"
+        write_rows(
+            output, overwrite, collection, range(len(collection.texts)), _columns(places, labels, vectors, neighbors)
+        )
+    value = {"output": str(output), "texts": len(collection.texts), "method": method, "groups": len(names)}
+    how = f", placed by {method}" if len(collection.texts) > 1 else ""
+    summary = f"{console.counted(len(collection.texts), 'text')}{how}: {output}"
     session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
-    report(found)
+    report(collection)
 
 
-def _check(output: Path, label: str | None, neighbors: int) -> None:
+def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOptions) -> None:
     """Raises an error for options that do not work together."""
     if neighbors and output.suffix != ".parquet":
         raise ArgumentError("--neighbors works only with a .parquet file", hint="omit --neighbors")
@@ -90,22 +95,31 @@ def _check(output: Path, label: str | None, neighbors: int) -> None:
         raise ArgumentError(
             "--label works only with an .html page", hint="omit --label; a .parquet file has all columns of the input"
         )
+    own = [one for one in fields(clusters) if one.name != "seed"]  # which also decides the places
+    changed = [one.name for one in own if getattr(clusters, one.name) != one.default]
+    if label is not None and changed:
+        option = f"--{changed[0].replace('_', '-')}"
+        raise ArgumentError(
+            f"{option} cannot be combined with --label, which replaces the topics", hint=f"omit {option} or --label"
+        )
 
 
-def _check_texts(found: TextCollection, output: Path, label: str | None) -> None:
+def _check_texts(collection: TextCollection, output: Path, label: str | None) -> None:
     """Raises an error if a page cannot show the texts."""
-    if output.suffix == ".html" and len(found.texts) > MOST:
+    if output.suffix == ".html" and len(collection.texts) > MOST:
         raise InputError(
-            f"there are {len(found.texts):,} texts, but a page shows at most {MOST:,}",
+            f"there are {len(collection.texts):,} texts, but a page shows at most {MOST:,}",
             hint="write a .parquet file, which embedding-atlas opens",
         )
-    if label is not None and found.texts and not any(label in record.values for record in found.records):
-        columns = ", ".join(dict.fromkeys(name for record in found.records[:100] for name in record.values)) or "none"
+    if label is not None and collection.texts and not any(label in record.values for record in collection.records):
+        columns = (
+            ", ".join(dict.fromkeys(name for record in collection.records[:100] for name in record.values)) or "none"
+        )
         raise ArgumentError(f"--label {label}: the input has no such column (columns: {columns})")
 
 
 def _groups(
-    found: TextCollection, vectors: Any, label: str | None, clusters: ClusterOptions
+    collection: TextCollection, vectors: Any, label: str | None, clusters: ClusterOptions
 ) -> tuple[Sequence[int], list[str]]:
     """Returns the group of each text, which is -1 for none, and the names of the groups.
 
@@ -113,7 +127,7 @@ def _groups(
     topics, there are no groups.
     """
     if label is not None:
-        values = [_name(record.values.get(label)) for record in found.records]
+        values = [_name(record.values.get(label)) for record in collection.records]
         names = [name for name, _ in Counter(value for value in values if value).most_common(_NAMED)]
         numbers = {name: number for number, name in enumerate(names)}
         if len({*values} - {""}) > len(names):
@@ -121,9 +135,9 @@ def _groups(
         return [numbers.get(value, -1) for value in values], names
     from mlxbert.explore.topics import describe, find_clusters, missing_package
 
-    if not found.texts or missing_package(clusters) is not None:
-        return [-1] * len(found.texts), []
-    topics = describe(found.texts, vectors, find_clusters(vectors, clusters), clusters)
+    if not collection.texts or missing_package(clusters) is not None:
+        return [-1] * len(collection.texts), []
+    topics = describe(collection.texts, vectors, find_clusters(vectors, clusters), clusters)
     names = [", ".join(word.word for word in topic.words[:_WORDS]) for topic in topics.topics]
     return topics.labels, [name or f"topic {number}" for number, name in enumerate(names)]
 

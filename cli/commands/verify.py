@@ -61,9 +61,9 @@ def verify(
         raise typer.Exit(0 if vectors.agrees else 1)
     if b is None:
         raise ArgumentError("B is missing, expected a second model", hint="--against checks vectors of another program")
-    given = [name for name, value in (vars(check) | vars(source)).items() if value != _default(name)]
-    if given:
-        raise ArgumentError(f"--{given[0].replace('_', '-')} works only with --against")
+    changed = [name for name, value in (vars(check) | vars(source)).items() if value != _default(name)]
+    if changed:
+        raise ArgumentError(f"--{changed[0].replace('_', '-')} works only with --against")
     from mlxbert.folders.verify import verify as compare
 
     with progress.download(f"{a} and {b}") as update:

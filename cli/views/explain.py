@@ -46,7 +46,8 @@ def summary(result: "Explanation") -> str:
     gap = "" if result.gap is None else f"; the shares add up to {twice}the difference"
     if result.gap is not None and round(abs(result.gap), 3):
         gap += f" but for {result.gap:+.3f}"
-    return f"{result.score:.3f}, and {result.baseline_score:.3f} without the words{gap}"
+    unit = "cosine" if result.target == SIMILARITY else "logit"
+    return f"{unit} {result.score:.3f}, and {result.baseline_score:.3f} without the words{gap}"
 
 
 def _coloured(text: str, words: list["Share"], largest: float) -> "RenderableType":

@@ -14,12 +14,15 @@ _GROUPS, _DOUBLES = 20, 5  # groups on a screen; doubles of each of them
 _COLUMNS = (Column(right=True), Column(right=True, secondary=1), Column(wraps=True))
 
 
-def draw_doubles(doubles: "Doubles", found: "TextCollection") -> Iterator["rich.RenderableType"]:
+def draw_doubles(doubles: "Doubles", collection: "TextCollection") -> Iterator["rich.RenderableType"]:
     """Draws the first groups, each with the text that is kept, and a summary."""
     for group in doubles.groups[:_GROUPS]:
-        rows = [(rich.Text("kept", "bold"), _index(found, group.kept), _text(found, group.kept))]
+        rows = [(rich.Text("kept", "bold"), _index(collection, group.kept), _text(collection, group.kept))]
         shown = [*zip(group.doubles, group.scores, strict=True)][:_DOUBLES]
-        rows += [(rich.Text(f"{score:.3f}"), _index(found, number), _text(found, number)) for number, score in shown]
+        rows += [
+            (rich.Text(f"{score:.3f}"), _index(collection, number), _text(collection, number))
+            for number, score in shown
+        ]
         if len(group.doubles) > _DOUBLES:
             rows.append((rich.Text(), rich.Text(), rich.Text(f"and {len(group.doubles) - _DOUBLES:,} more", "dim")))
         yield PlainTable(_COLUMNS, rows)
@@ -30,7 +33,7 @@ def draw_doubles(doubles: "Doubles", found: "TextCollection") -> Iterator["rich.
     yield rich.Text(f"{kept:,} of {console.counted(doubles.texts, 'text')} remain; {groups} of doubles")
 
 
-def draw_topics(topics: "Topics", found: "TextCollection") -> Iterator["rich.RenderableType"]:
+def draw_topics(topics: "Topics", collection: "TextCollection") -> Iterator["rich.RenderableType"]:
     """Draws each topic with its size, its words and its typical texts."""
     for topic in topics.topics:
         share = topic.size / len(topics.labels)
@@ -38,13 +41,15 @@ def draw_topics(topics: "Topics", found: "TextCollection") -> Iterator["rich.Ren
         size = f"  {console.counted(topic.size, 'text')}, {share:.1%}"
         yield rich.Text.assemble((f"topic {topic.topic}", "bold"), (size, "dim"))
         yield rich.Text(f"  {words}", "cyan")
-        yield PlainTable(_COLUMNS[1:], [(_index(found, number), _text(found, number)) for number in topic.typical], 2)
+        yield PlainTable(
+            _COLUMNS[1:], [(_index(collection, number), _text(collection, number)) for number in topic.typical], 2
+        )
         yield rich.Text()
 
 
-def _index(found: "TextCollection", number: int) -> "rich.Text":
-    return rich.Text(f"{found.places[number]:,}", "dim")
+def _index(collection: "TextCollection", number: int) -> "rich.Text":
+    return rich.Text(f"{collection.places[number]:,}", "dim")
 
 
-def _text(found: "TextCollection", number: int) -> "rich.Text":
-    return rich.Text(console.line(found.texts[number], 200))
+def _text(collection: "TextCollection", number: int) -> "rich.Text":
+    return rich.Text(console.line(collection.texts[number], 200))

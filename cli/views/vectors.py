@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import PlainTable
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.results.embed import Embedding, Words
 from mlxbert.results.text_relations import PairSimilarity, Reranked, Similarity
 
@@ -93,8 +94,8 @@ def _heat_map(results: Sequence[Embedding]) -> Iterator["rich.RenderableType"]:
     import numpy as np
 
     stacked = np.stack([result.embedding for result in results]).astype(np.float32)
-    stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
-    cosines = stacked @ stacked.T
+    units = unit_length(stacked)
+    cosines = units @ units.T
     width = console.stdout().width
     if width < _SHORT_LABEL + _CELL:
         yield from _listed(cosines)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _TOGETHER = 32  # texts of a request; TEI takes no more by default
 _OPENAI, _TEI = "/v1/embeddings", "/embed"
-_ADDRESS_HINT = f"give the address of the server, or of its route that ends with {_OPENAI} or {_TEI}"
+_ADDRESS_HINT = (
+    f"check that the server runs, and give its address, or that of its route that ends with {_OPENAI} or {_TEI}"
+)
 _REFUSED = (400, 413, 422)  # of a request with a text that is too long
 
 
@@ -59,32 +61,20 @@ class EmbeddingServer:
         """The address with the route."""
         return self._client.url + (self._route or "")
 
-    def vectors(self, texts: Sequence[str], on_progress: OnProgress) -> "Floats":
-        """Returns the vectors of texts, (N, W). A row is NaN if the server refuses the text."""
-        import numpy as np
-
+    def vectors(self, texts: Sequence[str], on_progress: OnProgress) -> "list[Floats | None]":
+        """Returns the vectors of texts, (W,); `None` for a text that the server refuses."""
+        rows: list[Floats | None] = []
         try:
             self._find_route()
-            rows: list[Any] = []
             for start in range(0, len(texts), _TOGETHER):
                 rows += self._rows(texts[start : start + _TOGETHER], start)
                 on_progress(len(rows), len(texts))
         finally:
             self._client.close()
-        widths = sorted({len(row) for row in rows if row is not None})
-        if not widths:
+        if len(self.refused) == len(texts):
             reason = next(iter(self.refused.values()))
             raise MlxbertError(f"{self.url}: the server refuses every text ({reason})", hint=_ADDRESS_HINT)
-        if len(widths) > 1:
-            raise MlxbertError(
-                f"{self.url}: vectors have {widths[0]} to {widths[-1]} values, expected the same number for every text",
-                hint="the server may answer with vectors of tokens; ask for one vector per text",
-            )
-        vectors = np.full((len(texts), widths[0]), np.nan, np.float32)
-        for number, row in enumerate(rows):
-            if row is not None:
-                vectors[number] = row
-        return vectors
+        return rows
 
     def _find_route(self) -> None:
         """Finds out which route the server has, and which model to ask for; fails if the server does not answer."""
@@ -129,7 +119,7 @@ class EmbeddingServer:
         name = self._model or Path(self._source).name
         return self._client.send(self._route or "", {"model": name, "input": [*texts], "encoding_format": "float"})
 
-    def _rows(self, texts: Sequence[str], start: int) -> list[Any]:
+    def _rows(self, texts: Sequence[str], start: int) -> "list[Floats | None]":
         """Returns the vectors of a request. If the server refuses it, asks for its halves; `None` replaces a vector."""
         try:
             [text.encode() for text in texts]
@@ -144,9 +134,9 @@ class EmbeddingServer:
             return [None]
         if status != 200:
             raise self._error(status, content)
-        return self._read(content, len(texts))
+        return [*self._read(content, len(texts))]
 
-    def _read(self, content: bytes, count: int) -> list[Any]:
+    def _read(self, content: bytes, count: int) -> "list[Floats]":
         """Returns the vectors of an answer in the order of the texts."""
         import numpy as np
 
@@ -163,14 +153,8 @@ class EmbeddingServer:
             vectors = [np.asarray(row, np.float32) for row in rows]
         except (ValueError, TypeError, OverflowError):
             raise self._foreign(content) from None
-        for vector in vectors:
-            if vector.ndim != 1 or not vector.size:
-                raise self._foreign(content)
-            if not np.isfinite(vector).all() or not vector.any():
-                raise MlxbertError(
-                    f"{self.url}: a vector is all zeros, or has numbers that are missing or not finite",
-                    hint="the server computes NaN; in float16, try float32 or bfloat16",
-                )
+        if any(vector.ndim != 1 or not vector.size for vector in vectors):
+            raise self._foreign(content)
         return vectors
 
     def _foreign(self, content: bytes) -> MlxbertError:

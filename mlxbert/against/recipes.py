@@ -4,17 +4,17 @@ Shapes: N texts, B batch, L length, D hidden size, W size of a vector.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Tokenizer as Plain
 
 from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
-from mlxbert.nn.encoder import Batch, EncoderOutput
+from mlxbert.nn.encoder import Batch
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.encoding import Encoding, Pieces
 
@@ -67,14 +67,8 @@ class Pooled:
     padding: bool = False
 
 
-@dataclass(frozen=True)
-class ReadText:
-    """An input of the model.
-
-    Attributes:
-        encoding: The tokens, including padding that is attended to.
-        real: The number of tokens without this padding.
-    """
+class ReadText(NamedTuple):
+    """An input of the model: its tokens, some of which may be padding that is attended to, and the number of others."""
 
     encoding: Encoding
     real: int
@@ -111,6 +105,7 @@ class RecipeRunner:
         self._embedder = cache(self._make_embedder)
         self.has_later_layers = any(not isinstance(layer, Normalize) for layer in self.model.embedder.layers)
         self._kept = kept_case(self.tokenizer.files.tokenizer)
+        self.cases = ("as_is", "lower", *(("kept",) if self._kept is not None else ()))
 
     def pieces(self, number: int, reading: Reading) -> Pieces:
         """Returns all tokens of a text with its prompt, without special tokens."""
@@ -129,10 +124,6 @@ class RecipeRunner:
         """Returns the number of tokens of a text, special tokens included, without any limit."""
         return len(self.pieces(number, reading)) + reading.special * (len(self._before) + len(self._after))
 
-    def has_kept_case(self) -> bool:
-        """Whether the tokenizer lowercases texts."""
-        return self._kept is not None
-
     def width(self, pooled: Pooled) -> int:
         """Returns the size of the vectors of a pooling."""
         if pooled.later and self.has_later_layers:
@@ -141,30 +132,40 @@ class RecipeRunner:
 
     def vectors(self, reading: Reading, pooled: Sequence[Pooled], numbers: Sequence[int]) -> list["Vectors"]:
         """Returns the vectors of some texts by several poolings, each (N, W)."""
+        (vectors,) = self.vectors_of([reading], pooled, numbers)
+        return vectors
+
+    def vectors_of(
+        self, readings: Sequence[Reading], pooled: Sequence[Pooled], numbers: Sequence[int]
+    ) -> list[list["Vectors"]]:
+        """Returns the vectors of each reading. All are computed together; they differ only in limits of tokens."""
         import numpy as np
 
-        self.tried |= {(reading, each) for each in pooled}
-        inputs = {number: self._inputs(reading, number) for number in numbers}
-        keys = {number: self._key(reading, each) for number, each in inputs.items()}
+        self.tried |= {(reading, each) for reading in readings for each in pooled}
+        inputs = {(reading, number): self._inputs(reading, number) for reading in readings for number in numbers}
+        keys = {place: self._key(place[0], each) for place, each in inputs.items()}
         known = [self._vectors.setdefault(each, {}) for each in pooled]
         missing = {
-            key: inputs[number] for number, key in keys.items() if not all(key in found for found in known)
+            key: inputs[place] for place, key in keys.items() if not all(key in stored for stored in known)
         }  # texts with equal inputs are computed once
-        for key, rows in zip(missing, self._compute(reading, pooled, [*missing.values()]), strict=True):
-            for found, row in zip(known, rows, strict=True):
-                found[key] = row
-        return [np.stack([found[keys[number]] for number in numbers]) for found in known]
+        for key, rows in zip(missing, self._compute(readings[0], pooled, [*missing.values()]), strict=True):
+            for stored, row in zip(known, rows, strict=True):
+                stored[key] = row
+        return [
+            [np.stack([stored[keys[reading, number]] for number in numbers]) for stored in known]
+            for reading in readings
+        ]
 
     def inputs(self, reading: Reading) -> tuple[object, ...]:
         """Returns all inputs of a reading, to tell whether two readings differ on these texts."""
         return tuple(self._key(reading, self._inputs(reading, number)) for number in range(len(self.texts)))
 
-    def _key(self, reading: Reading, inputs: Sequence["ReadText"]) -> tuple[object, ...]:
+    def _key(self, reading: Reading, inputs: Sequence[ReadText]) -> tuple[object, ...]:
         """Returns what the vectors of a text depend on, besides the pooling."""
         return (reading.prompt, *((*each.encoding.ids, each.real) for each in inputs))
 
     def _compute(
-        self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence["ReadText"]]
+        self, reading: Reading, pooled: Sequence[Pooled], windows: Sequence[Sequence[ReadText]]
     ) -> list[list["Vectors"]]:
         """Returns for each text, given by its windows, its vector by each pooling."""
         import numpy as np
@@ -202,7 +203,10 @@ class RecipeRunner:
             if each.pooling == POOLER:
                 assert output.pooler_output is not None
                 return output.pooler_output.astype(mx.float32)
-            shown = output if each.layer == LAST else replace(output, last_hidden_state=_layer(output, each.layer))
+            shown = output
+            if each.layer != LAST:
+                assert output.hidden_states is not None
+                shown = replace(output, last_hidden_state=output.hidden_states[each.layer])
             return self._embedder(each.pooling, each.later)(shown, batch.attention_mask if each.padding else real, skip)
 
         return [one(each) for each in pooled]
@@ -214,21 +218,20 @@ class RecipeRunner:
             return Embedder(config, embedder.width, embedder.layers)
         return Embedder(config, embedder.width).variant(pooling=pooling)
 
-    def _inputs(self, reading: Reading, number: int) -> list["ReadText"]:
+    def _inputs(self, reading: Reading, number: int) -> list[ReadText]:
         """Returns the inputs for a text: one, or its windows."""
         encodings = self._encodings(reading, number)
         if not reading.padded:
             return [ReadText(encoding, len(encoding)) for encoding in encodings]
-        length, pad = self.padded_length(reading, number), self.model.config.pad_token_id
+        length, pad = self._padded_length(reading, number), self.model.config.pad_token_id
         return [
             ReadText(self._plain([*each.ids, *[pad] * max(length - len(each), 0)]), len(each)) for each in encodings
         ]
 
     def _encodings(self, reading: Reading, number: int) -> list[Encoding]:
-        pieces = self.pieces(number, reading)
         if (reading.limit, reading.part, reading.special, reading.case) == (None, "start", True, "as_is"):
             return [self.tokenizer.encode(reading.prompt[1] + self.texts[number], overflow="truncate")]
-        limit = min(reading.limit or self.limit, self.most)
+        pieces, limit = self.pieces(number, reading), min(reading.limit or self.limit, self.most)
         if reading.part == "unclosed":
             return [self._plain([*self._before, *pieces.ids, *self._after][:limit])]
         room = max(limit - (len(self._before) + len(self._after)) * reading.special, 1)
@@ -240,7 +243,7 @@ class RecipeRunner:
             return [self.tokenizer.assemble([part], truncated=len(part) < len(pieces)) for part in slices]
         return [self._plain(part.ids or [*self._before, *self._after]) for part in slices]
 
-    def padded_length(self, reading: Reading, number: int) -> int:
+    def _padded_length(self, reading: Reading, number: int) -> int:
         """Returns the length to which the input of a text is padded."""
         limit = min(reading.limit or self.limit, self.most)
         if reading.padded > 0:
@@ -256,11 +259,6 @@ class RecipeRunner:
         return Encoding(ids, [segment] * len(ids), [(0, 0)] * len(ids), [], [], [], False)
 
 
-def _layer(output: EncoderOutput, layer: int) -> mx.array:
-    assert output.hidden_states is not None
-    return output.hidden_states[layer]
-
-
 def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int]) -> list["Vectors"]:
     """Returns the mean of the vectors of windows, weighted by their tokens, for each pooling."""
     import numpy as np
@@ -273,21 +271,22 @@ def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int]) -> list["
 def kept_case(tokenizer: Plain) -> Plain | None:
     """Returns a copy of a tokenizer that does not lowercase texts; `None` if it does not lowercase them anyway."""
     settings = json.loads(tokenizer.to_str())
-    changed = _without_lowercasing(settings.get("normalizer"))
-    if changed == settings.get("normalizer"):
+    normalizer = _without_lowercasing(settings["normalizer"])
+    if normalizer == settings["normalizer"]:
         return None
-    copied = Plain.from_str(json.dumps(settings | {"normalizer": changed}))
+    copied = Plain.from_str(json.dumps(settings | {"normalizer": normalizer}))
     copied.no_truncation()
     copied.no_padding()
     return copied
 
 
 def _without_lowercasing(normalizer: Any) -> Any:
-    if not isinstance(normalizer, Mapping):
+    """Returns the settings of a normalizer without the steps that lowercase."""
+    if not isinstance(normalizer, dict):
         return normalizer
     if normalizer.get("type") == "Lowercase":
         return {"type": "Sequence", "normalizers": []}
-    changed = {**normalizer}
+    changed = normalizer | ({"lowercase": False} if normalizer.get("lowercase") else {})
     if "normalizers" in changed:
-        changed["normalizers"] = [_without_lowercasing(each) for each in changed["normalizers"]]
-    return changed | {"lowercase": False} if changed.get("lowercase") else changed
+        changed["normalizers"] = [*map(_without_lowercasing, changed["normalizers"])]
+    return changed

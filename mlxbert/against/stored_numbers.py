@@ -3,10 +3,12 @@
 Shapes: N texts, W size of a vector of the model.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.nn.unit_length import SMALLEST_NORM, unit_length
 from mlxbert.results.vector_verification import VectorSizes
 
 if TYPE_CHECKING:
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
 
 _MIN_FITTED = 20  # texts from which the range of each dimension can be estimated
 _FITTED = 0.99  # the median cosine of vectors that were converted back with the right ranges
-# What rounding costs at least, as 1 - cosine.
-_ROUNDING = {"int8": 1e-3, "binary": 0.03}
+_ROUNDING = {"int8": 1e-3, "binary": 0.03}  # what rounding costs at least, as 1 - cosine
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,17 @@ class StoredNumbers:
     Attributes:
         rows: The vectors with a value for each dimension, (N, up to W); bits are 1 and -1.
         kind: `float32`, `float16`, `bfloat16`, `int8` or `binary`.
+        lengths: The lengths of the vectors as they are stored, (N,).
+        convert: Makes `rows` of vectors as they are stored.
         ranged: Whether each dimension of `int8` had a range of its own, as in sentence-transformers; `rows` are then
             converted back.
-        lengths: The lengths of the vectors, (N,).
     """
 
     rows: "Floats"
     kind: str
-    ranged: bool
     lengths: "Floats"
+    convert: "Callable[[NDArray[Any]], Floats]"
+    ranged: bool = False
 
     @property
     def width(self) -> int:
@@ -47,23 +50,20 @@ class StoredNumbers:
         """Returns the sizes for the result."""
         return VectorSizes(self.width, self.kind, float(self.lengths.min()), float(self.lengths.max()))
 
-    def cosines(self, vectors: "Floats", numbers: Any) -> "Floats":
-        """Returns the cosines between some of these vectors and the model's vectors of the same texts.
+    def cosines(self, vectors: "Floats", theirs: "Floats") -> "Floats":
+        """Returns the cosines between the model's vectors, (n, W), and `theirs`, which are rows of this format.
 
         The model's vectors are first shortened to the same width and stored in the same format.
-
-        Args:
-            vectors: The model's vectors, (n, W).
-            numbers: The indices of their texts, (n,).
         """
         import numpy as np
 
-        ours, theirs = vectors[:, : self.width], self.rows[numbers]
+        ours = vectors[:, : self.width]
         if self.kind == "binary":
-            ours = np.where(ours > 0, 1, -1)
+            ours = np.where(ours > 0, 1, -1).astype(np.float32)
         elif self.kind == "int8" and not self.ranged:
-            ours = np.rint(ours * (_lengths(theirs) / np.maximum(_lengths(ours), SMALLEST_NORM)))
-        return cosines(ours, theirs)
+            ours = np.rint(unit_length(ours) * np.linalg.norm(theirs, axis=1, keepdims=True))
+        cosines: Floats = np.einsum("nw,nw->n", unit_length(ours), unit_length(theirs), dtype=np.float64)
+        return cosines
 
     def allowed(self, tolerance: float) -> float:
         """Returns the allowed value of 1 - cosine, which is higher for numbers with fewer bits."""
@@ -77,14 +77,22 @@ class StoredNumbers:
         """
         import numpy as np
 
-        numbers = np.arange(len(vectors))
-        if self.kind != "int8" or len(vectors) < _MIN_FITTED or np.median(self.cosines(vectors, numbers)) > _FITTED:
+        if self.kind != "int8" or len(vectors) < _MIN_FITTED or self._fits(vectors):
             return self
         ours, means = vectors[:, : self.width], self.rows.mean(axis=0)
         centered, spread = self.rows - means, ours - ours.mean(axis=0)
         slopes = (centered * spread).sum(axis=0) / np.maximum((centered**2).sum(axis=0), SMALLEST_NORM)
-        restored = replace(self, rows=(centered * slopes + ours.mean(axis=0)).astype(np.float32), ranged=True)
-        return restored if np.median(restored.cosines(vectors, numbers)) > _FITTED else self
+
+        def convert(stored: "NDArray[Any]") -> "Floats":
+            return ((stored - means) * slopes + ours.mean(axis=0)).astype(np.float32)
+
+        restored = StoredNumbers(convert(self.rows), self.kind, self.lengths, convert, ranged=True)
+        return restored if restored._fits(vectors) else self
+
+    def _fits(self, vectors: "Floats") -> bool:
+        import numpy as np
+
+        return bool(np.median(self.cosines(vectors, self.rows)) > _FITTED)
 
 
 def read_numbers(vectors: "NDArray[Any]", width: int) -> StoredNumbers:
@@ -97,16 +105,15 @@ def read_numbers(vectors: "NDArray[Any]", width: int) -> StoredNumbers:
     import numpy as np
 
     rows = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(rows, axis=1)
+    kind = "int8"
+    convert: Callable[[NDArray[Any]], Floats] = partial(np.asarray, dtype=np.float32)
     if not (rows == np.rint(rows)).all() or np.abs(rows).max() > 255:
-        return StoredNumbers(rows, _float_kind(rows), False, lengths)
-    if rows.shape[1] * 8 == width:
-        packed = rows.astype(np.int16) + (128 if rows.min() < 0 else 0)
-        bits = np.unpackbits(packed.astype(np.uint8), axis=1).astype(np.float32) * 2 - 1
-        return StoredNumbers(bits, "binary", False, lengths)
-    if np.isin(rows, (0, 1)).all() or np.isin(rows, (-1, 1)).all():
-        return StoredNumbers(np.where(rows > 0, 1, -1).astype(np.float32), "binary", False, lengths)
-    return StoredNumbers(rows, "int8", False, lengths)
+        kind = _float_kind(rows)
+    elif rows.shape[1] * 8 == width:
+        kind, convert = "binary", partial(_unpacked, zero=128 if rows.min() < 0 else 0)
+    elif np.isin(rows, (0, 1)).all() or np.isin(rows, (-1, 1)).all():
+        kind, convert = "binary", _signs
+    return StoredNumbers(convert(rows), kind, np.linalg.norm(rows, axis=1), convert)
 
 
 def _float_kind(rows: "Floats") -> str:
@@ -118,17 +125,14 @@ def _float_kind(rows: "Floats") -> str:
     return "bfloat16" if not (rows.view(np.uint32) & 0xFFFF).any() else "float32"
 
 
-def _lengths(rows: "Floats") -> "Floats":
+def _signs(bits: "NDArray[Any]") -> "Floats":
     import numpy as np
 
-    lengths: Floats = np.linalg.norm(rows, axis=1, keepdims=True)
-    return lengths
+    return np.where(bits > 0, 1, -1).astype(np.float32)
 
 
-def cosines(a: "Floats", b: "Floats") -> "Floats":
-    """Returns the cosine of each row of `a` with the same row of `b`, (N,)."""
+def _unpacked(packed: "NDArray[Any]", zero: int) -> "Floats":
+    """Returns 1 and -1 for the bits of bytes; `zero` is added to signed bytes."""
     import numpy as np
 
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    products: Floats = np.einsum("nw,nw->n", a, b, dtype=np.float64) / np.maximum(lengths, SMALLEST_NORM)
-    return products
+    return _signs(np.unpackbits((packed.astype(np.int16) + zero).astype(np.uint8), axis=1))

@@ -6,9 +6,9 @@ Legend: N texts.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,12 @@ _LENGTHS = (1e-3, 1e4)  # of vectors; bytes that are read with another dtype hav
 _OPTIONS = {
     **dict.fromkeys(("prompt", "prompt_name", "kind", "pooling", "overflow", "output_dtype"), str), "dimensions": int,
 }  # fmt: skip
+_Rows = Iterable[tuple[str, Mapping[str, Any]]]  # where each row is, and its values
 
 
 @dataclass(frozen=True)
 class ForeignVectors:
-    """The vectors of another program, and what is known about them.
+    """The vectors of another program, and what is known about them; there is a finite one, not 0, for each text.
 
     Attributes:
         name: The URL or the file.
@@ -55,134 +56,219 @@ class ForeignVectors:
     unit: bool = False
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        import numpy as np
 
-def read_source(
-    path: Path, texts: Sequence[str] | None, text_column: str | None, vector_column: str | None, width: int
-) -> ForeignVectors:
+        if getattr(self.vectors, "ndim", 0) != 2 or self.vectors.dtype.kind not in "fiu":
+            shown = getattr(self.vectors, "shape", type(self.vectors).__name__)
+            raise ArgumentError(f"{self.name} has the shape {shown}, expected numbers of shape (texts, values)")
+        if len(self.texts) != len(self.vectors):
+            raise InputError(
+                f"{self.name}: the file has {len(self.vectors):,} vectors for {len(self.texts):,} texts",
+                hint="give the unchanged file of texts that was embedded",
+            )
+        if not len(self.texts):
+            raise InputError(f"{self.name}: the file has no vectors")
+        with np.errstate(over="ignore"):
+            lengths = (np.linalg.norm(np.asarray(row, np.float32)) for row in self.vectors)
+            bad = [number for number, length in enumerate(lengths) if not 0 < length < np.inf]
+        if bad:
+            raise InputError(
+                f"{self.name}: {len(bad):,} of {len(self.vectors):,} vectors are all zeros, not finite, or too large, "
+                f"the first is that of text {bad[0]}",
+                hint="check whether the program failed on this text, perhaps because it computes in float16",
+            )
+
+
+def stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
+    """Returns vectors as an array (N, values); a missing one is NaN."""
+    import numpy as np
+
+    widths = sorted({len(row) for row in rows if row is not None})
+    if len(widths) > 1:
+        raise InputError(
+            f"{name}: vectors have {widths[0]} to {widths[-1]} values, expected the same number in each",
+            hint="some may be vectors of tokens; expected is one vector per text",
+        )
+    return np.stack([np.full(widths[0] if widths else 1, np.nan) if row is None else row for row in rows])
+
+
+@dataclass(frozen=True)
+class VectorFile:
     """Reads a file of vectors, with its texts unless they are given.
 
-    Args:
+    Attributes:
         path: `.npy`, `.safetensors`, a file of records, or an SQLite file: of `embed`, an index, or any table.
         texts: The texts, if they are in another file.
         text_column: The name of the column or field with the text; by default guessed.
         vector_column: The name of the column or field with the vector; by default guessed.
         width: The size of the model's vectors, which tells the dtype of bytes in a table.
     """
-    check_there(str(path))
-    ending = path.suffix.lower()
-    if ending in ARRAYS:
-        found = _array(path)
-    elif ending in _RECORDS:
-        found = _records(path, texts is None, text_column, vector_column, width)
-    elif ending in _DATABASES:
-        found = _database(path, text_column, vector_column, width)
-    else:
+
+    path: Path
+    texts: Sequence[str] | None
+    text_column: str | None
+    vector_column: str | None
+    width: int
+
+    def read(self) -> ForeignVectors:
+        """Returns the vectors and their texts."""
+        check_there(str(self.path))
+        ending = self.path.suffix.lower()
+        if ending in ARRAYS and self.texts is None:
+            raise ArgumentError(
+                f"{self.path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
+            )
+        if ending in ARRAYS or ending in _RECORDS:
+            texts, vectors = (self.texts, self._array()) if ending in ARRAYS else self._from_rows(self._records())
+            about: Mapping[str, str] = {}
+            with suppress(MlxbertError):
+                about = read_vectors(self.path).about
+            return ForeignVectors(str(self.path), texts or (), vectors, self._options(about))
+        if ending in _DATABASES:
+            with reading_vectors(self.path):
+                return self._database()
         endings = ", ".join((*ARRAYS, *_RECORDS, *_DATABASES))
         raise ArgumentError(
-            f"{path}: the extension is {path.suffix!r}, expected a URL or a file with one of {endings}",
+            f"{self.path}: the extension is {ending!r}, expected a URL or a file with one of {endings}",
             hint="a server's address begins with http:// or https://",
         )
-    if texts is None and not found.texts:
-        raise ArgumentError(
-            f"{path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
-        )
-    return check_vectors(found if texts is None else replace(found, texts=texts))
 
+    def _options(self, about: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the options of `embed` that the file states; raises InputError if they are something else."""
+        stated = about.get("options", "{}")
+        with suppress(ValueError, RecursionError):
+            options = json.loads(stated)
+            if isinstance(options, dict) and all(
+                isinstance(options.get(name), (kind, type(None))) for name, kind in _OPTIONS.items()
+            ):
+                return options
+        raise InputError(f"{self.path}: the file states the options {stated!r:.60}, expected those of embed")
 
-def check_vectors(found: ForeignVectors) -> ForeignVectors:
-    """Returns the vectors; raises an error unless there is a finite one for each text."""
-    import numpy as np
+    def _array(self) -> "NDArray[Any]":
+        import numpy as np
 
-    if getattr(found.vectors, "ndim", 0) != 2 or found.vectors.dtype.kind not in "fiu":
-        shown = getattr(found.vectors, "shape", type(found.vectors).__name__)
-        raise ArgumentError(f"{found.name} has the shape {shown}, expected numbers of shape (texts, values)")
-    if len(found.texts) != len(found.vectors):
-        raise InputError(
-            f"{found.name}: the file has {len(found.vectors):,} vectors for {len(found.texts):,} texts",
-            hint="give the unchanged file of texts that was embedded",
-        )
-    if not len(found.texts):
-        raise InputError(f"{found.name}: the file has no vectors")
-    with np.errstate(over="ignore"):
-        lengths = (np.linalg.norm(np.asarray(row, np.float32)) for row in found.vectors)
-        bad = [number for number, length in enumerate(lengths) if not 0 < length < np.inf]
-    if bad:
-        raise InputError(
-            f"{found.name}: {len(bad):,} of {len(found.vectors):,} vectors are all zeros, not finite, or too large, "
-            f"the first is that of text {bad[0]}",
-            hint="check whether the program failed on this text, and leave it out",
-        )
-    return found
+        if self.path.suffix.lower() == ".npy":  # not copied: the file may be large
+            with reading_vectors(self.path):
+                check_regular(self.path, self.path.stat().st_mode)
+                array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
+                return array
+        rows = read_vectors(self.path).rows
+        return stacked(str(self.path), [None if isinstance(row, InputError) else row for row in rows])
 
+    def _records(self) -> _Rows:
+        for record in read_records(self.path, None):
+            if record.problem is not None:
+                raise record.located(record.problem)
+            yield record.where, record.values
 
-def _array(path: Path) -> ForeignVectors:
-    import numpy as np
+    def _from_rows(self, rows: _Rows, dtype: str | None = None) -> "tuple[Sequence[str], NDArray[Any]]":
+        """Returns the texts, of the rows unless they are given, and the vectors; `dtype` is that of bytes if known."""
+        rows = iter(rows)
+        first = next(rows, None)
+        if first is None:
+            raise InputError(f"{self.path}: the file has no records")
+        text, vector = self._columns(first[1])
+        dtype = dtype or _dtype(first[1][vector], self.width)
+        texts, vectors = list[Any](), list[Any]()
+        for where, values in chain([first], rows):
+            vectors.append(_vector(values.get(vector), self.width, dtype))
+            texts += [values.get(text)] if text is not None else []
+            if vectors[-1] is None or (text is not None and not isinstance(texts[-1], str)):
+                column, expected = (vector, "a list of numbers") if vectors[-1] is None else (text, "a text")
+                raise InputError(
+                    f"{where}: column {column!r} is {values.get(str(column))!s:.60}, expected {expected}",
+                    hint="remove the record, or name another column with vector_column= or text_column=",
+                )
+        return texts if self.texts is None else self.texts, stacked(str(self.path), vectors)
 
-    stored = read_vectors(path)
-    options = _options(path, stored.about)
-    if path.suffix.lower() == ".npy":  # not copied: the file may be large
-        with reading_vectors(path):
-            return ForeignVectors(str(path), (), np.load(path, mmap_mode="r", allow_pickle=False), options)
-    rows = [row if not isinstance(row, InputError) else None for row in stored.rows]
-    return ForeignVectors(str(path), (), _stacked(str(path), rows), options)
+    def _columns(self, values: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Returns the names of the columns with the text, unless it is given, and with the vector."""
 
-
-def _stacked(name: str, rows: Sequence[Any]) -> "NDArray[Any]":
-    """Returns vectors as an array; a missing one is NaN."""
-    import numpy as np
-
-    widths = sorted({len(row) for row in rows if row is not None})
-    if len(widths) > 1:
-        raise InputError(f"{name}: vectors have {widths[0]} to {widths[-1]} values, expected the same number in each")
-    return np.stack([np.full(widths[0] if widths else 1, np.nan) if row is None else row for row in rows])
-
-
-def _records(
-    path: Path, with_texts: bool, text_column: str | None, vector_column: str | None, width: int
-) -> ForeignVectors:
-    stream = iter(read_records(path, None))
-    first = next(stream, None)
-    if first is None:
-        raise InputError(f"{path}: the file has no records")
-    if first.problem is not None:
-        raise first.located(first.problem)
-    vector = _column(path, first.values, vector_column, _VECTORS, "vector_column", lambda value: _vector(value, width))
-    dtype = _dtype(first.values[vector], width)
-    text = _column(path, first.values, text_column, _TEXTS, "text_column", _text) if with_texts else ""
-    texts, rows = list[str](), list[Any]()
-    for record in chain([first], stream):
-        if record.problem is not None:
-            raise record.located(record.problem)
-        row = _vector(record.values.get(vector), width, dtype)
-        if row is None or (with_texts and _text(record.values.get(text)) is None):
-            column = vector if row is None else text
+        def chosen(name: str | None, usual: Sequence[str], fits: Any, expected: str) -> str:
+            if name is not None and name not in values:
+                raise ArgumentError(f"{self.path}: there is no column {name!r} (columns: {', '.join(values)})")
+            names = [name] if name is not None else [*(each for each in usual if each in values), *values]
+            for each in names:
+                if fits(values[each]):
+                    return each
             raise InputError(
-                f"{record.where}: column {column!r} is {record.values.get(column)!s:.60}, expected "
-                f"{'a list of numbers' if row is None else 'a text'}",
-                hint="remove the record, or name another column with vector_column= or text_column=",
+                f"{self.path}: no column has a {expected} (columns: {', '.join(values)})",
+                hint=f"name the column with {expected}_column=",
             )
-        rows.append(row)
-        texts += [record.values[text]] if with_texts else []
-    about: Mapping[str, str] = {}
-    with suppress(MlxbertError):
-        about = read_vectors(path).about
-    return ForeignVectors(str(path), texts, _stacked(str(path), rows), _options(path, about))
 
+        vector = chosen(self.vector_column, _VECTORS, lambda value: _vector(value, self.width) is not None, "vector")
+        if self.texts is not None:
+            return None, vector
+        return chosen(self.text_column, _TEXTS, lambda value: isinstance(value, str), "text"), vector
 
-def _options(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the options of `embed` that a file states; raises InputError if they are something else."""
-    stated = about.get("options", "{}")
-    with suppress(ValueError, RecursionError):
-        options = json.loads(stated)
-        if isinstance(options, dict) and all(
-            isinstance(options.get(name), (kind, type(None))) for name, kind in _OPTIONS.items()
-        ):
-            return options
-    raise InputError(f"{path}: the file states the options {stated!r:.60}, expected those of embed")
+    def _database(self) -> ForeignVectors:
+        """Reads an index, or the only table with a text and a vector."""
+        from mlxbert.search.schema import APPLICATION
 
+        check_regular(self.path, self.path.stat().st_mode)
+        with closing(connect_read_only(self.path)) as database:
+            if database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
+                return self._index()
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            fitting, is_unclear = list[str](), False
+            for name in names:
+                with suppress(sqlite3.Error):  # a virtual table whose extension is missing
+                    try:
+                        fitting += [name for _, values in self._table(database, name, 1) if self._columns(values)]
+                    except MlxbertError:
+                        is_unclear = True
+            if len(fitting) != 1:
+                several = f"the tables {', '.join(fitting)} have" if fitting else "no table has"
+                raise InputError(
+                    f"{self.path}: {several} texts and vectors (tables: {', '.join(names) or 'none'})",
+                    hint="name the columns with text_column= and vector_column=" if is_unclear or fitting else None,
+                )
+            about: dict[str, str] = {}
+            with suppress(sqlite3.Error, ValueError):  # a file of `embed`
+                about = dict(database.execute("SELECT name, value FROM about WHERE name = 'options'"))
+            options = self._options(about)
+            dtype = {"float32": "<f4", "int8": "|i1", "binary": "|i1"}.get(options.get("output_dtype", ""))
+            texts, vectors = self._from_rows(self._table(database, fitting[0], -1), dtype)
+            return ForeignVectors(str(self.path), texts, vectors, options)
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    def _table(self, database: sqlite3.Connection, name: str, most: int) -> _Rows:
+        """Yields the first rows of a table; all, if `most` is -1."""
+        quoted = '"' + name.replace('"', '""') + '"'
+        cursor = database.execute(f"SELECT * FROM {quoted} NOT INDEXED LIMIT {most}")
+        names = [column[0] for column in cursor.description]
+        for number, row in enumerate(cursor):
+            yield f"{self.path}: row {number} of the table {name}", dict(zip(names, row, strict=True))
+
+    def _index(self) -> ForeignVectors:
+        """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
+        import numpy as np
+
+        from mlxbert.search.index import open_index
+
+        texts, rows, lost = list[str](), list[Any](), 0
+        with open_index(self.path) as index, index.store.reading():
+            store, about = index.store, index.store.about
+            if about.is_sparse:
+                raise InputError(f"{self.path}: the index has sparse vectors, expected dense ones")
+            chunks = (
+                chunk
+                for file in (*store.files(), "")
+                for document in store.documents(file)
+                for chunk in document.chunks
+            )
+            for chunk in chunks:
+                stored = store.vectors(chunk.hashes)
+                embedded = dict(_windows(chunk.titles, chunk.text, {*stored}))
+                lost += len(stored) - len(embedded)
+                texts += embedded.values()
+                rows += [stored[hash] for hash in embedded]
+        if not texts:
+            raise InputError(f"{self.path}: the index has no vectors whose texts are known")
+        note = f"{lost:,} vectors are left out, because the index does not store their texts as one piece"
+        options = {"prompt": about.prompts[1], "dimensions": about.dimensions, "pooling": about.pooling}
+        unit, notes = about.similarity == "cosine", (note,) if lost else ()
+        return ForeignVectors(str(self.path), self.texts or texts, np.stack(rows), options, unit, notes)
 
 
 def _dtype(value: Any, width: int) -> str:
@@ -222,105 +308,6 @@ def _vector(value: Any, width: int, dtype: str | None = None) -> Any:
         row = np.asarray(json.loads(value) if isinstance(value, str) else value, np.float64)
         return row if row.ndim == 1 and row.size > 1 else None
     return None
-
-
-def _column(
-    path: Path, values: Mapping[str, Any], chosen: str | None, usual: Sequence[str], argument: str, parse: Any
-) -> str:
-    """Returns the name of the column with the text or with the vector, by the values of the first record."""
-    if chosen is not None and chosen not in values:
-        raise ArgumentError(f"{path}: there is no column {chosen!r} (columns: {', '.join(values)})")
-    names = [chosen] if chosen is not None else [*(name for name in usual if name in values), *values]
-    fitting = [name for name in names if parse(values[name]) is not None]
-    if not fitting:
-        expected = "a vector" if argument == "vector_column" else "a text"
-        raise InputError(
-            f"{path}: no column has {expected} (columns: {', '.join(values)})", hint=f"name the column with {argument}="
-        )
-    return fitting[0]
-
-
-def _database(path: Path, text_column: str | None, vector_column: str | None, width: int) -> ForeignVectors:
-    from mlxbert.search.schema import APPLICATION
-
-    with reading_vectors(path):
-        check_regular(path, path.stat().st_mode)
-        with closing(connect_read_only(path)) as database:
-            if database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
-                return _index(path, database)
-            return _table(path, database, text_column, vector_column, width)
-
-
-def _table(
-    path: Path, database: sqlite3.Connection, text_column: str | None, vector_column: str | None, width: int
-) -> ForeignVectors:
-    """Reads the only table with a text and a vector."""
-    names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    fitting, is_unclear = [], False
-    for name in names:
-        with suppress(sqlite3.Error):  # a virtual table whose extension is missing
-            cursor = database.execute(f"SELECT * FROM {_quoted(name)} LIMIT 1")
-            row = cursor.fetchone()
-            values = dict(zip((column[0] for column in cursor.description), row or (), strict=False))
-            try:
-                vector = _column(
-                    path, values, vector_column, _VECTORS, "vector_column", lambda value: _vector(value, width)
-                )
-                fitting.append((name, _column(path, values, text_column, _TEXTS, "text_column", _text), vector))
-            except MlxbertError:
-                is_unclear = True
-    if len(fitting) != 1:
-        several = f"the tables {', '.join(name for name, _, _ in fitting)} have" if fitting else "no table has"
-        raise InputError(
-            f"{path}: {several} texts and vectors (tables: {', '.join(names) or 'none'})",
-            hint="name the columns with text_column= and vector_column=" if is_unclear or fitting else None,
-        )
-    name, text, vector = fitting[0]
-    stated: dict[str, str] = {}
-    with suppress(sqlite3.Error, ValueError):  # a file of `embed`
-        stated = dict(database.execute("SELECT name, value FROM about WHERE name = 'options'"))
-    about = _options(path, stated)
-    dtype = {"float32": "<f4", "int8": "|i1", "binary": "|i1"}.get(about.get("output_dtype", ""))
-    texts, rows = list[str](), list[Any]()
-    for content, value in database.execute(
-        f"SELECT {_quoted(text)}, {_quoted(vector)} FROM {_quoted(name)} NOT INDEXED"
-    ):
-        dtype = dtype or _dtype(value, width)
-        row = _vector(value, width, dtype)
-        if row is None or not isinstance(content, str):
-            raise InputError(f"{path}: row {len(rows)} of the table {name} has no text or no vector")
-        texts.append(content)
-        rows.append(row)
-    return ForeignVectors(str(path), texts, _stacked(str(path), rows), about)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _index(path: Path, database: sqlite3.Connection) -> ForeignVectors:
-    """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
-    import numpy as np
-
-    settings = {name: json.loads(value) for name, value in database.execute("SELECT name, value FROM about")}
-    if settings.get("kind", "dense") != "dense":
-        raise InputError(f"{path}: the index has {settings['kind']} vectors, expected dense ones")
-    texts, rows, lost = list[str](), list[Any](), 0
-    vectors = "SELECT hash, vectors.vector FROM windows JOIN vectors ON vectors.id = windows.vector WHERE chunk = ?"
-    for chunk, titles, text in database.execute("SELECT id, titles, text FROM chunks"):
-        stored = dict(database.execute(vectors, (chunk,)))
-        embedded = dict(_windows(json.loads(titles), text, {*stored}))
-        lost += len(stored) - len(embedded)
-        for hash, window in embedded.items():
-            texts.append(window)
-            rows.append(np.frombuffer(stored[hash], "<f2", count=settings["dimensions"]))
-    notes = (
-        (f"{lost:,} vectors are left out, because the index does not store their texts as one piece",) if lost else ()
-    )
-    if not texts:
-        raise InputError(f"{path}: the index has no vectors whose texts are known")
-    options = {"prompt": settings["prompts"][1], "dimensions": settings["dimensions"], "pooling": settings["pooling"]}
-    return ForeignVectors(str(path), texts, np.stack(rows), options, settings["similarity"] == "cosine", notes)
 
 
 def _windows(titles: Sequence[str], text: str, hashes: set[bytes]) -> Iterator[tuple[bytes, str]]:

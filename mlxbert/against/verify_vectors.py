@@ -3,8 +3,7 @@
 Legend: N texts, W size of a vector.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from mlxbert.against.embedding_server import EmbeddingServer, is_url
 from mlxbert.against.probe_texts import probe_texts
 from mlxbert.against.recipes import Pooled, Reading, RecipeRunner
 from mlxbert.against.stored_numbers import read_numbers
-from mlxbert.against.vector_sources import ForeignVectors, check_vectors, read_source
+from mlxbert.against.vector_sources import ForeignVectors, VectorFile, stacked
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
 from mlxbert.option_declarations import TOLERANCE
@@ -103,13 +102,13 @@ def verify_vectors(
     listed = None if texts is None else _listed(texts)
     choose_prompt(model.source, model.embedder.config, None, options.prompt_name)
     if not isinstance(against, str | Path):
-        found = check_vectors(ForeignVectors("vectors", listed or (), against))
+        theirs = ForeignVectors("vectors", listed or (), against)
     elif is_url(str(against)):
-        found = _from_server(str(against), listed, options, model.source, on_step)
+        theirs = _from_server(str(against), listed, options, model.source, on_step)
     else:
-        found = read_source(Path(against), listed, options.text_column, options.vector_column, width)
-    own = _own_recipe(model, found, options.prompt_name)
-    return _Comparison(model, found, own, options.max_texts, tolerance, on_step).result()
+        theirs = VectorFile(Path(against), listed, options.text_column, options.vector_column, width).read()
+    own = _own_recipe(model, theirs.options, options.prompt_name)
+    return _Comparison(model, theirs, own, options.max_texts, tolerance, on_step).result()
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
@@ -126,21 +125,16 @@ def _from_server(
     url: str, texts: Sequence[str] | None, options: VectorCheckOptions, source: str, on_step: OnStep
 ) -> ForeignVectors:
     """Returns the vectors of a server, without the texts that it refuses."""
-    import numpy as np
-
     server = EmbeddingServer(url, options.server_model, source)
-    asked = _spaced(probe_texts() if texts is None else texts, options.max_texts)
-    vectors = server.vectors(asked, lambda done, total: on_step(f"{done} of {total} texts from the server"))
-    kept = [number for number in range(len(asked)) if number not in server.refused]
+    asked = probe_texts() if texts is None else texts
+    asked = [asked[place] for place in _places(len(asked), options.max_texts)]
+    rows = server.vectors(asked, lambda done, total: on_step(f"{done} of {total} texts from the server"))
+    texts, vectors = zip(*(pair for pair in zip(asked, rows, strict=True) if pair[1] is not None), strict=True)
     notes: tuple[str, ...] = ()
     if server.refused:
         reason = next(iter(server.refused.values()))
         notes = (f"the server refuses {len(server.refused):,} texts, which are not compared ({reason})",)
-    return ForeignVectors(server.url, [asked[number] for number in kept], vectors[np.array(kept)], notes=notes)
-
-
-def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    return [items[number] for number in _places(len(items), most)]
+    return ForeignVectors(server.url, texts, stacked(server.url, vectors), notes=notes)
 
 
 def _places(count: int, most: int) -> list[int]:
@@ -148,216 +142,177 @@ def _places(count: int, most: int) -> list[int]:
     return [*range(count)] if count <= most else [place * count // most for place in range(most)]
 
 
-def _own_recipe(model: Model, found: ForeignVectors, prompt_name: str | None) -> Recipe:
-    """Returns how the vectors should have been computed: by the model's settings and by those that the file states."""
-    settings, options = model.embedder.config, found.options
-    name = prompt_name or options.get("prompt_name")
-    prompt, kind = (None, None) if prompt_name else (options.get("prompt"), options.get("kind"))
+def _own_recipe(model: Model, stated: Mapping[str, Any], prompt_name: str | None) -> Recipe:
+    """Returns how the vectors should have been computed: by the model's settings and by the options that are stated."""
+    settings = model.embedder.config
+    name = prompt_name or stated.get("prompt_name")
+    prompt, kind = (None, None) if prompt_name else (stated.get("prompt"), stated.get("kind"))
     text = choose_prompt(model.source, settings, prompt, name, kind)
     known = next((key for key, value in settings.prompts.items() if value == text and text), None)
-    pooling = options.get("pooling") or "+".join(settings.poolings)
-    part = "windows" if options.get("overflow") == "window" else "start"
-    return Recipe(Reading(prompt=(known, text), part=part), Pooled(pooling))
+    part = "windows" if stated.get("overflow") == "window" else "start"
+    return Recipe(
+        Reading(prompt=(known, text), part=part), Pooled(stated.get("pooling") or "+".join(settings.poolings))
+    )
 
 
-@dataclass
 class _Comparison:
-    """Compares vectors with those of a recipe."""
+    """Compares vectors with those of a recipe.
 
-    model: Model
-    found: ForeignVectors
-    own: Recipe
-    max_texts: int
-    tolerance: float
-    on_step: OnStep
+    Args:
+        model: The model.
+        foreign: The other vectors of all texts.
+        own: The recipe of the model's vectors.
+        max_texts: The maximum number of texts to compare.
+        tolerance: The allowed value of 1 - cosine.
+        on_step: Called with a few words for each step.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, model: Model, foreign: ForeignVectors, own: Recipe, max_texts: int, tolerance: float, on_step: OnStep
+    ) -> None:
         import numpy as np
 
-        places = _places(len(self.found.texts), self.max_texts)
-        self.texts = [self.found.texts[place] for place in places]
-        self.places = np.array(places)
-        self.runner = RecipeRunner(self.model, self.texts)
-        self.expected = self.found.options.get("dimensions") or self.model.embedder.size
-        full = self.runner.width(self.own.pooled)
-        rows = np.asarray(self.found.vectors[self.places])
-        self.theirs = read_numbers(rows, full)
-        widest = max(full, self.model.config.hidden_size)
-        if self.theirs.width > widest or self.theirs.width < 2:
+        self.model, self.foreign, self.own = model, foreign, own
+        self.places = np.array(_places(len(foreign.texts), max_texts))
+        self.few = np.array(_places(len(self.places), _ORDERED))
+        self.texts = [foreign.texts[place] for place in self.places]
+        self.runner = RecipeRunner(model, self.texts)
+        self.expected = foreign.options.get("dimensions") or model.embedder.size
+        full = self.runner.width(own.pooled)
+        theirs = read_numbers(foreign.vectors[self.places], full)
+        if not 2 <= theirs.width <= max(full, model.config.hidden_size):
             raise InputError(
-                f"{self.found.name}: the vectors have {self.theirs.width:,} values, but those of {self.model.source} "
-                f"have {full:,}",
+                f"{foreign.name}: the vectors have {theirs.width:,} values, but those of {model.source} have {full:,}",
                 hint="another model computed them; give that model",
             )
-        self.comparable = self.theirs.width <= full
+        self.comparable = theirs.width <= full
+        self.ours = self._vectors(own)
+        self.theirs = theirs.with_ranges(self.ours) if self.comparable else theirs
+        self.allowed = self.theirs.allowed(tolerance)
+        self.search = CauseSearch(self.runner, self.theirs, own, self.allowed, on_step)
+
+    def _vectors(self, recipe: Recipe) -> "Floats":
+        (vectors,) = self.runner.vectors(recipe.reading, [recipe.pooled], range(len(self.texts)))
+        return vectors
 
     def result(self) -> VectorVerification:
         """Returns the result."""
-        if self.comparable:
-            (ours,) = self.runner.vectors(self.own.reading, [self.own.pooled], range(len(self.texts)))
-            self.theirs = self.theirs.with_ranges(ours)
-        allowed = self.theirs.allowed(self.tolerance)
-        search = CauseSearch(self.runner, self.theirs, self.own, allowed, self.on_step)
-        cosines, recipes, order = search.own_cosines, [], None
-        differing = search.differing(cosines)
-        if differing and self.comparable:
-            order = self._order(ours, allowed)
-        if differing and order is None:
-            recipes = self._recipes(search)
-        explained = recipes[0] if recipes else self.own
-        causes = [*describe(explained, search)] if recipes else []
-        causes += [VectorCause("order", _order_text(order, self.places), len(differing))] if order is not None else []
-        is_known = not differing or bool(causes)
-        causes += self._number_causes(explained, known=is_known)
-        after = None
-        if causes and is_known:
-            known = cosines if order is None else self._ordered(ours, order)
-            after = _summary(search.cosines(explained) if recipes else known)
-        notes = [*self.found.notes, *self._notes(search, differing, after, recipes)]
+        search, causes, recipes = self.search, list[VectorCause](), list[Recipe]()
+        after = search.own_cosines  # with the causes that are found
+        differing = search.differing(after)
+        if differing and self.comparable and (other_order := self._order()) is not None:
+            order, after = other_order
+            causes = [VectorCause("order", _order_text(order, self.places[self.few]), len(differing))]
+        elif differing and (recipes := self._recipes()):
+            causes, after = [*describe(recipes[0], search)], search.cosines(recipes[0])
+        if causes or not differing:
+            causes += self._number_causes(self._vectors(recipes[0]) if recipes else self.ours)
+        explained = _summary(after) if causes else None
+        ours = self._lengths(self.ours, self.expected)[self.scale]
         return VectorVerification(
             not differing and not causes,
-            *(self.model.source, self.found.name, len(self.texts), len(differing), _summary(cosines)),
-            "; ".join(cause.text for cause in causes) if causes and is_known else None,
-            tuple(causes) if is_known else (),
-            after,
+            *(self.model.source, self.foreign.name, len(self.texts), len(differing), _summary(search.own_cosines)),
+            "; ".join(cause.text for cause in causes) if causes else None,
+            tuple(causes),
+            explained,
             tuple("; ".join(each.text for each in describe(other, search)) for other in recipes[1:]),
-            tuple(self._worst(search, cosines, differing)),
-            self._our_facts(ours if self.comparable else None),
+            tuple(self._worst(differing)),
+            VectorSizes(self.expected, self.model.dtype, float(ours.min()), float(ours.max())),
             self.theirs.facts(),
-            tuple(notes),
+            (*self.foreign.notes, *self._notes(len(differing), explained, recipes)),
             len(self.runner.tried),
         )
 
-    def _recipes(self, search: CauseSearch) -> list[Recipe]:
+    def _recipes(self) -> list[Recipe]:
         """Returns the recipes that explain the vectors: all or most, or else as far as lower precision allows."""
-        if found := search.find() or search.find_for_most():
-            return found
-        left = 1 - search.own_cosines.mean()
+        search = self.search
+        if recipes := search.find() or search.find_for_most():
+            return recipes
         search.allowed = max(search.allowed, _LOOSE)
-        return [] if left < _LOOSE * CLOSED else search.find()[:1]
+        return [] if 1 - search.own_cosines.mean() < _LOOSE * CLOSED else search.find()[:1]
 
-    def _order(self, ours: "Floats", allowed: float) -> "NDArray[np.int64] | None":
-        """Returns for a few texts which of all vectors are theirs, if the vectors are in another order."""
-        import numpy as np
-
-        everything = self.theirs
-        if len(self.places) < len(self.found.vectors):
-            everything = read_numbers(np.asarray(self.found.vectors), self.runner.width(self.own.pooled))
-        few = np.array(_places(len(self.texts), _ORDERED))
-        if everything.ranged or self.theirs.ranged:
-            everything = self.theirs
-        return find_order(ours[few], self.places[few].tolist(), everything, allowed)
-
-    def _ordered(self, ours: "Floats", order: "NDArray[np.int64]") -> "Floats":
-        """Returns the cosines of a few texts with the vectors that are theirs."""
-        import numpy as np
-
-        few = np.array(_places(len(self.texts), _ORDERED))
-        rows = read_numbers(np.asarray(self.found.vectors[order]), self.runner.width(self.own.pooled))
-        return rows.cosines(ours[few], range(len(few)))
-
-    def _our_facts(self, ours: "Floats | None") -> VectorSizes:
-        lengths = self._lengths(self.own, self.expected)
-        return VectorSizes(self.expected, self.model.dtype, float(lengths.min()), float(lengths.max()))
+    def _order(self) -> "tuple[NDArray[np.int64], Floats] | None":
+        """Returns for a few texts which of all vectors are theirs, and the cosines, if the order is another one."""
+        few = self.few
+        return find_order(self.ours[few], self.places[few], self.theirs, self.foreign.vectors, self.allowed)
 
     @property
-    def _is_unit(self) -> bool:
-        normalize = self.found.options.get("normalize")
-        variant = self.model.embedder.variant(normalize=normalize)
-        return self.found.unit or variant.unit
+    def scale(self) -> str:
+        """The expected scale of the vectors: `unit`, `raw`, or `shortened` if they were once of length 1, but wider."""
+        embedder, normalize = self.model.embedder, self.foreign.options.get("normalize")
+        if self.foreign.unit or embedder.variant(normalize=normalize).unit:
+            return "unit"
+        cuts = normalize is not False and embedder.config.dimensions is not None and bool(embedder.layers)
+        whole = self.runner.width(self.own.pooled)
+        return "shortened" if cuts and embedder.variant(dimensions=whole).unit else "raw"
 
-    def _lengths(self, recipe: Recipe, width: int) -> "Floats":
-        """Returns the lengths of the model's vectors."""
+    @staticmethod
+    def _lengths(vectors: "Floats", width: int) -> "dict[str, Floats]":
+        """Returns the lengths of vectors that are shortened to `width` values, for each scale."""
         import numpy as np
 
-        (rows,) = self.runner.vectors(recipe.reading, [recipe.pooled], range(len(self.texts)))
-        short = np.linalg.norm(rows[:, :width], axis=1)
-        if self._is_unit:
-            return np.ones_like(short)
-        return short / np.linalg.norm(rows, axis=1) if self._cuts_units else short
+        raw = np.linalg.norm(vectors[:, :width], axis=1)
+        return {"unit": np.ones_like(raw), "shortened": raw / np.linalg.norm(vectors, axis=1), "raw": raw}
 
-    @property
-    def _cuts_units(self) -> bool:
-        """Whether vectors are normalized first and shortened afterwards."""
-        embedder = self.model.embedder
-        if self.found.options.get("normalize") is False:
-            return False
-        return (
-            replace(embedder.config, dimensions=None) != embedder.config
-            and bool(embedder.layers)
-            and (embedder.variant(dimensions=self.runner.width(self.own.pooled)).unit)
-        )
-
-    def _number_causes(self, explained: Recipe, *, known: bool) -> Iterator[VectorCause]:
+    def _number_causes(self, vectors: "Floats") -> Iterator[VectorCause]:
         """Yields the causes that only the numbers show, not the directions: their format, width and length."""
         import numpy as np
 
-        count, theirs = len(self.texts), self.theirs
-        stated = self.found.options.get("output_dtype", "float32")
-        if theirs.kind in ("int8", "binary") and stated != theirs.kind:
+        count, theirs, width = len(self.texts), self.theirs, self.theirs.width
+        if theirs.kind in ("int8", "binary") and self.foreign.options.get("output_dtype") != theirs.kind:
             ranges = ", each dimension with a range of its own" if theirs.ranged else ""
             yield VectorCause("quantization", f"vectors are quantized to {theirs.kind}{ranges}", count)
-        if theirs.width != self.expected:
-            what = f"the first {theirs.width:,}" if theirs.width < self.expected else f"all {theirs.width:,}"
-            rest = f"of {self.expected:,} values" if theirs.width < self.expected else f"values, not {self.expected:,}"
-            yield VectorCause("dimensions", f"vectors have {what} {rest}", count)
-        if theirs.kind in ("int8", "binary") or not known:
+        if width < self.expected:
+            yield VectorCause("dimensions", f"vectors have the first {width:,} of {self.expected:,} values", count)
+        elif width > self.expected:
+            yield VectorCause("dimensions", f"vectors have all {width:,} values, not {self.expected:,}", count)
+        ways = self._lengths(vectors, width)
+        fitting = {way for way, lengths in ways.items() if np.allclose(theirs.lengths, lengths, rtol=_LENGTHS)}
+        own = self.scale
+        shortened = width < vectors.shape[1] and fitting & {"unit", "shortened"} and own != "raw"
+        if theirs.kind in ("int8", "binary") or own in fitting or shortened:
             return
-        (rows,) = self.runner.vectors(explained.reading, [explained.pooled], range(count))
-        raw = np.linalg.norm(rows[:, : theirs.width], axis=1)
-        ways = {"unit": np.ones_like(raw), "shortened": raw / np.linalg.norm(rows, axis=1), "raw": raw}
-        fitting = [way for way, lengths in ways.items() if np.allclose(theirs.lengths, lengths, rtol=_LENGTHS)]
-        own = "unit" if self._is_unit else "shortened" if self._cuts_units else "raw"
-        shortened = theirs.width < rows.shape[1] and {*fitting} & {"unit", "shortened"} and own != "raw"
-        if own in fitting or shortened:
-            return
-        low, high = theirs.lengths.min(), theirs.lengths.max()
-        if own == "raw":
-            text = "vectors are normalized to length 1, and the model's are not" if "unit" in fitting else ""
-        else:
+        times = np.median(theirs.lengths / ways[own])
+        text = f"vectors are {times:.4g} times as long as the model's"
+        if own == "raw" and "unit" in fitting:
+            text = "vectors are normalized to length 1, and the model's are not"
+        elif own != "raw" and ("raw" in fitting or not np.allclose(theirs.lengths, ways[own] * times, rtol=_LENGTHS)):
+            low, high = theirs.lengths.min(), theirs.lengths.max()
             text = f"vectors are not normalized: their lengths are {low:.4g} to {high:.4g}"
-        scale = np.median(theirs.lengths / ways[own])
-        text = text or f"vectors are {scale:.4g} times as long as the model's"
-        if own == "raw" or "raw" in fitting or not np.allclose(theirs.lengths, ways[own] * scale, rtol=_LENGTHS):
-            yield VectorCause("normalization", text, count)
-        else:
-            yield VectorCause("normalization", f"vectors are {scale:.4g} times as long as the model's", count)
+        yield VectorCause("normalization", text, count)
 
-    def _worst(self, search: CauseSearch, cosines: "Floats", differing: Sequence[int]) -> Iterator[DifferingText]:
+    def _worst(self, differing: Sequence[int]) -> Iterator[DifferingText]:
+        cosines = self.search.own_cosines
         for number in sorted(differing, key=lambda number: cosines[number])[:_WORST]:
-            place = int(self.places[number])
-            yield DifferingText(place, self.texts[number], search.lengths[number], float(cosines[number]))
+            place, tokens = int(self.places[number]), self.search.lengths[number]
+            yield DifferingText(place, self.texts[number], tokens, float(cosines[number]))
 
-    def _notes(
-        self, search: CauseSearch, differing: Sequence[int], after: Cosines | None, recipes: Sequence[Recipe]
-    ) -> Iterator[str]:
-        if len(self.texts) < len(self.found.texts):
-            yield f"{len(self.texts):,} of {len(self.found.texts):,} texts are compared"
+    def _notes(self, differing: int, explained: Cosines | None, recipes: Sequence[Recipe]) -> Iterator[str]:
+        search = self.search
+        if len(self.texts) < len(self.foreign.texts):
+            yield f"{len(self.texts):,} of {len(self.foreign.texts):,} texts are compared"
         if self.theirs.kind in ("float16", "bfloat16"):
             yield f"the vectors are stored in {self.theirs.kind}"
-        if differing and after is None and (search.own_cosines > 1 - _LOOSE).all():
+        if differing and explained is None and (search.own_cosines > 1 - _LOOSE).all():
             yield "cosines are all above 0.995, as if the weights or the arithmetic had a lower precision"
         unexplained = len(search.differing(search.cosines(recipes[0]))) if recipes else 0
         if unexplained:
-            yield f"{unexplained:,} of {len(differing):,} differing texts have another cause, which was not found"
-        elif after is not None and not after.lowest >= 1 - self.theirs.allowed(self.tolerance):
-            yield f"the rest may come from lower precision of weights or arithmetic: cosines down to {after.lowest:.4f}"
+            yield f"{unexplained:,} of {differing:,} differing texts have another cause, which was not found"
+        elif explained is not None and not explained.lowest >= 1 - self.allowed:
+            low = explained.lowest
+            yield f"the rest may come from lower precision of weights or arithmetic: cosines down to {low:.4f}"
         yield from unseen(search, recipes)
 
 
-def _order_text(order: "NDArray[np.int64] | None", places: "NDArray[np.int64]") -> str:
-    import numpy as np
-
-    assert order is not None
-    few = places[np.array(_places(len(places), _ORDERED))]
-    shifts = {*(order - few).tolist()}
+def _order_text(order: "NDArray[np.int64]", places: "NDArray[np.int64]") -> str:
+    shifts = {*(order - places).tolist()}
     if len(shifts) == 1:
         by = shifts.pop()
         return f"vectors are in the rows of other texts: {abs(by)} {'later' if by > 0 else 'earlier'}"
-    if len({*(order + few).tolist()}) == 1:
+    if len({*(order + places).tolist()}) == 1:
         return "vectors are in the reverse order of the texts"
-    number = int(np.argmax(order != few))
-    return f"vectors are in another order than the texts: the vector of text {few[number]} is in row {order[number]}"
+    number = int((order != places).argmax())
+    return f"vectors are in another order than the texts: the vector of text {places[number]} is in row {order[number]}"
 
 
 def _summary(cosines: "Floats") -> Cosines:

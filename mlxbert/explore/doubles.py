@@ -49,24 +49,24 @@ def dedupe(
     """
     from mlxbert.explore.near_vectors import find_leaders
 
-    found = checked_texts(texts)
-    order: Sequence[int] = range(len(found))
+    listed = checked_texts(texts)
+    order: Sequence[int] = range(len(listed))
     if options.prefer == "longest":
-        order = sorted(order, key=lambda index: (-len(found[index]), index))
+        order = sorted(order, key=lambda index: (-len(listed[index]), index))
     same: dict[str, list[int]] = {}  # the indices of equal texts, in the order of preference
     for index in order:
-        same.setdefault(" ".join(found[index].split()).casefold(), []).append(index)
+        same.setdefault(" ".join(listed[index].split()).casefold(), []).append(index)
     distinct = list(same.values())
     if options.exact or not distinct:
-        return _doubles(len(found), distinct, range(len(distinct)), [1.0] * len(distinct))
+        return _doubles(len(listed), distinct, range(len(distinct)), [1.0] * len(distinct))
     first = [indices[0] for indices in distinct]
     if vectors is not None:
-        vectors = unit_vectors(model, found, vectors)[first]
+        vectors = unit_vectors(model, listed, vectors)[first]
     else:
-        chosen: Any = [found[index] for index in first]
+        chosen: Any = [listed[index] for index in first]
         vectors = unit_vectors(model, chosen, batch_tokens=computing.batch_tokens, on_progress=on_progress)
     leaders, scores = find_leaders(vectors, options.threshold, all_pairs=options.all_pairs)
-    return _doubles(len(found), distinct, leaders.tolist(), scores.tolist())
+    return _doubles(len(listed), distinct, leaders.tolist(), scores.tolist())
 
 
 def _doubles(count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]) -> Doubles:
@@ -116,9 +116,9 @@ def paraphrase_mining(
     """
     from mlxbert.explore.near_vectors import similar_pairs
 
-    found = checked_texts(texts)
-    if not found:
+    listed = checked_texts(texts)
+    if not listed:
         return []
-    units = unit_vectors(model, found, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
+    units = unit_vectors(model, listed, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
     first, second, scores = similar_pairs(units, options.min_score, options.max_pairs)
     return [SimilarPair(*pair) for pair in zip(scores.tolist(), first.tolist(), second.tolist(), strict=True)]

@@ -5,6 +5,8 @@ Shapes: N vectors, W values per vector, B vectors of a block, K cells.
 
 from typing import TYPE_CHECKING
 
+from mlxbert.nn.unit_length import spherical_kmeans
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -99,12 +101,7 @@ class _Cells:
         random = np.random.default_rng(0)
         sample = vectors[np.sort(random.choice(len(vectors), min(_SAMPLE * count, len(vectors)), replace=False))]
         centres = sample[random.choice(len(sample), count, replace=False)]
-        for _ in range(_ROUNDS):
-            sums = np.zeros_like(centres)
-            np.add.at(sums, (sample @ centres.T).argmax(1), sample)
-            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-            centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centres)
-        self._centres = centres
+        self._centres = spherical_kmeans(sample, centres, _ROUNDS)
         self._members: list[list[Numbers]] = [[] for _ in range(count)]
         self._cells = np.zeros(len(vectors), np.int32)  # the nearest cell of each vector that was looked up
 
@@ -152,26 +149,26 @@ def similar_pairs(vectors: "Vectors", least: float, most: int) -> "tuple[Numbers
     """
     import numpy as np
 
-    found: list[tuple[Numbers, Numbers, Vectors]] = []
+    pairs: list[tuple[Numbers, Numbers, Vectors]] = []
     waiting, floor = 0, least - _ROUNDING
 
     def best() -> "tuple[Numbers, Numbers, Vectors]":
-        first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        first, second, scores = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         kept = np.lexsort((second, first, -scores))[:most]
         return first[kept], second[kept], scores[kept]
 
-    found.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)))
+    pairs.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)))
     for start in range(0, len(vectors), _PAIRS):
         for other in range(start, len(vectors), _TOGETHER // 2):
             products = vectors[start : start + _PAIRS] @ vectors[other : other + _TOGETHER // 2].T
             rows, columns = np.nonzero(products >= floor)
             later = other + columns > start + rows
             rows, columns = rows[later], columns[later]
-            found.append((start + rows, other + columns, np.minimum(products[rows, columns], 1.0)))
+            pairs.append((start + rows, other + columns, np.minimum(products[rows, columns], 1.0)))
             waiting += len(rows)
             if waiting > most:
-                found = [best()]
-                waiting, floor = 0, max(floor, float(found[0][2][-1]) if len(found[0][2]) == most else floor)
+                pairs = [best()]
+                waiting, floor = 0, max(floor, float(pairs[0][2][-1]) if len(pairs[0][2]) == most else floor)
     return best()
 
 
@@ -193,8 +190,8 @@ def nearest_of_each(vectors: "Vectors", count: int) -> "tuple[Numbers, Vectors]"
         products = vectors[start : start + _PAIRS] @ vectors.T
         rows = np.arange(len(products))
         products[rows, start + rows] = -np.inf
-        found = np.argpartition(-products, count - 1, axis=1)[:, :count]
-        order = np.argsort(-np.take_along_axis(products, found, 1), axis=1, kind="stable")
-        near[start : start + len(rows)] = found = np.take_along_axis(found, order, 1)
-        scores[start : start + len(rows)] = np.take_along_axis(products, found, 1)
+        nearest = np.argpartition(-products, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(products, nearest, 1), axis=1, kind="stable")
+        near[start : start + len(rows)] = nearest = np.take_along_axis(nearest, order, 1)
+        scores[start : start + len(rows)] = np.take_along_axis(products, nearest, 1)
     return near, np.clip(scores, -1, 1)

@@ -63,10 +63,10 @@ def project(
     """
     import numpy as np
 
-    found, method = checked_texts(texts), chosen_method(options.method)
-    if not found:
+    listed, method = checked_texts(texts), chosen_method(options.method)
+    if not listed:
         return np.zeros((0, 2), np.float32)
-    units = unit_vectors(model, found, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
+    units = unit_vectors(model, listed, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
     return places_of(units, method, options.seed)
 
 
@@ -76,6 +76,11 @@ def chosen_method(method: str) -> str:
     if method == "tsne" and not has_package:
         raise MlxbertError("the method tsne needs openTSNE, which is not installed", hint=install_command("cluster"))
     return ("tsne" if has_package else "pca") if method == "auto" else method
+
+
+def method_for(vectors: "Vectors", method: str) -> str:
+    """Returns the method by which vectors are placed if `method` is asked for: few vectors are placed by `pca`."""
+    return "pca" if len(vectors) < _FEW else method
 
 
 def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 1.0) -> "Vectors":
@@ -91,7 +96,7 @@ def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 
 
     if not len(vectors) or float(vectors.std(0).max()) < _FLAT:
         return np.zeros((len(vectors), 2), np.float32)
-    if method == "pca" or len(vectors) < _FEW:
+    if method_for(vectors, method) == "pca":
         return _main_directions(vectors)
     from openTSNE import TSNE
 

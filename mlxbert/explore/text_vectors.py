@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.progress import OnProgress, progress
 from mlxbert.tasks.argument_checks import check_inputs, check_model
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def checked_texts(texts: object) -> list[str]:
     """Returns the texts as a list; raises an error if they are not a series of texts."""
-    found = list(check_inputs(texts, "texts", "a list of texts"))
-    for index, text in enumerate(found):
+    listed = list(check_inputs(texts, "texts", "a list of texts"))
+    for index, text in enumerate(listed):
         if not isinstance(text, str):
             raise InputError(f"text {index} is of type {type(text).__name__}, expected a text")
-    return found
+    return listed
 
 
 def unit_vectors(
@@ -58,19 +58,18 @@ def unit_vectors(
 
         task = EmbedTask(cast(Model, model), EmbedOptions(batch_tokens=batch_tokens))
         with progress(on_progress, "texts") as update:
-            found = stacked(task, texts, "raise", update)
+            rows = stacked(task, texts, "raise", update)
     else:
         try:
-            found = np.array(vectors, np.float32)
+            rows = np.array(vectors, np.float32)
         except (ValueError, TypeError):
             raise ArgumentError(f"vectors is {type(vectors).__name__}, expected numbers (N, W)") from None
-        if found.ndim != 2 or len(found) != len(texts):
+        if rows.ndim != 2 or len(rows) != len(texts):
             raise ArgumentError(
-                f"vectors has the shape {found.shape}, expected one vector for each of {len(texts):,} texts"
+                f"vectors has the shape {rows.shape}, expected one vector for each of {len(texts):,} texts"
             )
-    if not np.isfinite(found).all():
-        place = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
+    if not np.isfinite(rows).all():
+        place = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
         raise InputError(f"the vector of text {place} has a value that is not finite")
-    found /= np.maximum(np.abs(found).max(axis=1, keepdims=True, initial=0), np.finfo(np.float32).tiny)
-    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), SMALLEST_NORM)
-    return found
+    rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0), np.finfo(np.float32).tiny)
+    return unit_length(rows, out=rows)

@@ -27,9 +27,9 @@ def distinguishing_words(texts: Iterable[str], labels: Sequence[int], count: int
     words: dict[int, Counter[str]] = {label: Counter() for label in labels}  # how often each word occurs
     texts_with: dict[int, Counter[str]] = {label: Counter() for label in labels}
     for text, label in zip(texts, labels, strict=True):
-        found = Counter(_words(text))
-        words[label].update(found)
-        texts_with[label].update(found.keys())
+        counted = Counter(_words(text))
+        words[label].update(counted)
+        texts_with[label].update(counted.keys())
     everywhere, all_texts_with = Counter[str](), Counter[str]()
     for label in words:
         everywhere.update(words[label])

@@ -67,12 +67,12 @@ def cluster(
         InputError: A text is unusable.
         MlxbertError: scikit-learn or, without `clusters`, openTSNE is not installed.
     """
-    found = checked_texts(texts)
-    check_clusters(options, len(found))
-    if not found:
+    listed = checked_texts(texts)
+    check_clusters(options, len(listed))
+    if not listed:
         return Topics((), ())
-    units = unit_vectors(model, found, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
-    return describe(found, units, find_clusters(units, options), options)
+    units = unit_vectors(model, listed, vectors, batch_tokens=computing.batch_tokens, on_progress=on_progress)
+    return describe(listed, units, find_clusters(units, options), options)
 
 
 def missing_package(options: ClusterOptions) -> str | None:

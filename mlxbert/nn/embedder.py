@@ -12,10 +12,10 @@ from mlxbert.nn import ops
 from mlxbert.nn.activations import check_activation
 from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.nn.pooling import POOLINGS, pool
+from mlxbert.nn.unit_length import SMALLEST_NORM
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import check_listed
 
-SMALLEST_NORM = 1e-12  # as in torch.nn.functional.normalize
 _JOIN = "+"
 
 

@@ -4,9 +4,10 @@ The reader of a format is a function that takes an open file (`Lines` or `Binary
 for each record; see `mlxbert.readers.formats`.
 """
 
+import difflib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -64,16 +65,22 @@ class Wanted:
         columns = [*self.texts, *(name for name in kept if self.keep is not None or name not in self.texts)]
         for number, name in enumerate(columns):
             if counts[name] != 1:
+                hint = self.missing("column", name, names) if number < len(self.texts) else None
                 raise InputError(
                     f"{source}: the file has {'two columns' if counts[name] else 'no column'} {name!r} "
                     f"(columns: {', '.join(names)})",
-                    hint=separator_hint(names) or (self.hint("column") if number < len(self.texts) else None),
+                    hint=separator_hint(names) or hint,
                 )
         return columns if self.keep is not None else [*names]
 
     def hint(self, what: str) -> str:
         """Returns the hint that says how to choose a field or a column."""
         return f"choose the {what} with {self.choose}"
+
+    def missing(self, what: str, name: str, names: Iterable[str]) -> str:
+        """Returns the hint for a field or column `name` that does not exist, or twice; `names` are those that do."""
+        near = difflib.get_close_matches(name, {*names} - {name}, n=1)
+        return f"did you mean {near[0]!r}?" if near else f"choose one of these {what}s with {self.choose}"
 
 
 class Binary(Opened):

@@ -121,7 +121,8 @@ class RecordSource:
             return InputError(f"{self.value} {name!r} is {json_type(values[name])}, expected a string")
         names = ", ".join(values) or "none"
         return InputError(
-            f"the record has no {self.value} {name!r} ({self.value}s: {names})", hint=self.wanted.hint(self.value)
+            f"the record has no {self.value} {name!r} ({self.value}s: {names})",
+            hint=self.wanted.missing(self.value, name, values),
         )
 
 

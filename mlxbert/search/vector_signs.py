@@ -5,7 +5,7 @@ Legend: N vectors, W values per vector.
 
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.nn.unit_length import unit_length
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +31,7 @@ def row_bytes(width: int) -> int:
 
 def unit(vector: "NDArray[np.float32]", similarity: str) -> "NDArray[np.float32]":
     """Normalizes a vector to length 1 if the similarity is cosine."""
-    import numpy as np
-
-    return vector / max(float(np.linalg.norm(vector)), SMALLEST_NORM) if similarity == "cosine" else vector
+    return unit_length(vector) if similarity == "cosine" else vector
 
 
 class Signs:

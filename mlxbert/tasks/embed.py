@@ -9,8 +9,8 @@ from mlxbert.errors import InputError
 from mlxbert.machine.device import mx
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.model import Model
-from mlxbert.nn.embedder import SMALLEST_NORM
 from mlxbert.nn.encoder import Batch
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.progress import OnProgress, progress
 from mlxbert.results.embed import Embedding
@@ -185,7 +185,7 @@ class EmbedTask(PromptedTask["Vector", Embedding]):
         weights = [max(len(window) - special, 0) for window in windows]
         mean = np.average(np.stack(vectors), axis=0, weights=weights if any(weights) else None)
         if self.embedder.unit:
-            mean = mean / max(float(np.linalg.norm(mean)), SMALLEST_NORM)
+            mean = unit_length(mean)
         return mean.astype(np.float32)
 
 

@@ -132,8 +132,8 @@ def _check_unused(task: str, pair: str | None, options: ExplainOptions) -> None:
         "target": options.target is not None and task in ("similarity", "rerank"),
         "at": options.at is not None and task != "tag",
     }
-    for name, given in unused.items():
-        if given:
+    for name, is_unused in unused.items():
+        if is_unused:
             raise ArgumentError(f"{name} is given, but {task} does not use it", hint=f"omit {name}")
 
 
@@ -208,8 +208,8 @@ def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions
     if "token_classifier" not in model.network.heads or model.labels is None:
         raise ArgumentError("the model finds entities of any types, which cannot be explained")
     encoding, at = _one_input(model, text, None), options.at
-    found = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", text) if at else None
-    start = found.start() if found else text.find(at) if at else -1
+    match = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", text) if at else None
+    start = match.start() if match else text.find(at) if at else -1
     if start < 0:
         raise ArgumentError(f"at is {at!r:.60}, expected a word of the text")
     token = next((number for number, span in enumerate(encoding.offsets) if span[0] <= start < span[1]), None)
@@ -316,11 +316,11 @@ def _attribute(model: Model, explained: _Explained, options: ExplainOptions) -> 
 def _scores(model: Model, explained: _Explained, vectors: mx.array) -> list[float]:
     """Returns the scores of B rows of word vectors (B, L, E)."""
     rows = max(_ROWS_TOKENS // vectors.shape[1], 1)
-    found: list[float] = []
+    scores: list[float] = []
     for start in range(0, vectors.shape[0], rows):
         part = explained.score(_run(model, explained.encoding, vectors[start : start + rows]))
-        found += cast(list[float], part.tolist())
-    return check_finite(found)
+        scores += cast(list[float], part.tolist())
+    return check_finite(scores)
 
 
 def _integrated(model: Model, explained: _Explained, here: mx.array, there: mx.array, steps: int) -> "Array":
@@ -360,8 +360,8 @@ def _occluded(model: Model, explained: _Explained, here: mx.array, there: mx.arr
         hidden = np.zeros((len(part), here.shape[1], 1), bool)
         for row, tokens in enumerate(part):
             hidden[row, tokens] = True
-        found = _scores(model, explained, mx.where(mx.array(hidden), there, here))
-        for tokens, score in zip(part, found, strict=True):
+        without = _scores(model, explained, mx.where(mx.array(hidden), there, here))
+        for tokens, score in zip(part, without, strict=True):
             shares[tokens] = (whole - score) / len(tokens)
     return shares
 

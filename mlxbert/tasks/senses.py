@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
+from mlxbert.nn.unit_length import spherical_kmeans, unit_length
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.fill_mask import FillMask
 from mlxbert.results.senses import Occurrence, Sense, Senses, Substitute, TypicalLine
@@ -149,9 +150,9 @@ def senses(
                 raise text
             if not isinstance(text, str):
                 raise InputError(f"text {index} is {text!r:.60}, expected a string")
-            if (found := _MaskedText.of(index, text, pattern, mask)) is not None:
-                inputs.append(found)
-                yield found.read
+            if (masked := _MaskedText.of(index, text, pattern, mask)) is not None:
+                inputs.append(masked)
+                yield masked.read
 
     places, vectors = list[_Place](), list["Array"]()
     for place, result in enumerate(task.run(with_word())):
@@ -176,18 +177,18 @@ def _mask_of(model: Model, wanted: bool | None) -> str | None:
     return mask if wanted or (wanted is None and "masked_lm" in model.network.heads) else None
 
 
-def _check_count(word: str, found: int, texts: int, options: SensesOptions) -> None:
+def _check_count(word: str, occurrences: int, texts: int, options: SensesOptions) -> None:
     """Raises an error if a word occurs too rarely to be grouped."""
     if not texts:
         raise InputError("there are no texts", hint="give texts in which the word occurs")
-    if not found:
+    if not occurrences:
         raise InputError(
             f"the word {word!r:.60} does not occur in {texts:,} texts",
             hint="only whole words are found",
         )
-    if options.senses is not None and options.senses > found:
-        raise ArgumentError(f"senses is {options.senses}, but the word {word!r:.60} occurs {found:,} times")
-    if found < 2 and options.senses is None:
+    if options.senses is not None and options.senses > occurrences:
+        raise ArgumentError(f"senses is {options.senses}, but the word {word!r:.60} occurs {occurrences:,} times")
+    if occurrences < 2 and options.senses is None:
         raise InputError(
             f"the word {word!r:.60} occurs once in {texts:,} texts, expected at least twice", hint="give more texts"
         )
@@ -195,10 +196,7 @@ def _check_count(word: str, found: int, texts: int, options: SensesOptions) -> N
 
 def centered(vectors: "Array") -> "Array":
     """Subtracts the mean of vectors (N, D), and scales them to length 1."""
-    import numpy as np
-
-    apart = vectors - vectors.mean(0)
-    return apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-9)
+    return unit_length(vectors - vectors.mean(0))
 
 
 def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
@@ -217,7 +215,7 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
     numbers = [number] if number is not None else range(2, min(MOST_SENSES, len(vectors) - 1) + 1)
     best, best_groups = -1.0, np.zeros(len(vectors), np.int64)
     for tried in numbers:
-        groups = spherical_kmeans(vectors, tried)
+        groups = kmeans_groups(vectors, tried)
         silhouette = mean_silhouette(vectors, groups) if tried > 1 else 0.0
         if silhouette > best:
             best, best_groups = silhouette, groups
@@ -227,26 +225,17 @@ def group(vectors: "Array", number: int | None) -> "tuple[Numbers, float]":
     return np.argsort(order)[best_groups], best
 
 
-def spherical_kmeans(vectors: "Array", number: int) -> "Numbers":
+def kmeans_groups(vectors: "Array", number: int) -> "Numbers":
     """Groups vectors (N, D) of length 1 into K groups; returns the group of each, the best of several starts."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     best, best_groups = -np.inf, np.zeros(len(vectors), np.int64)
     for _ in range(_STARTS if number > 1 else 1):
-        centers = _first_centers(vectors, number, rng)
-        groups = (vectors @ centers.T).argmax(1)
-        for _ in range(_ROUNDS):
-            sums = np.zeros_like(centers)
-            np.add.at(sums, groups, vectors)
-            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-            centers = np.where(lengths > 1e-9, sums / np.maximum(lengths, 1e-9), centers)
-            similar = vectors @ centers.T
-            before, groups = groups, similar.argmax(1)
-            if (groups == before).all():
-                break
+        centers = spherical_kmeans(vectors, _first_centers(vectors, number, rng), _ROUNDS)
+        similar = vectors @ centers.T
         if (score := float(similar.max(1).sum())) > best:
-            best, best_groups = score, groups
+            best, best_groups = score, similar.argmax(1)
     return best_groups
 
 
@@ -302,7 +291,7 @@ def _result(
         order = np.argsort(-(vectors[members] @ vectors[members].mean(0)), kind="stable")
         typical.append([places[place] for place in members[order]])
     substitutes = _substitutes(model, about[0], [members[:_TYPICAL] for members in typical], options)
-    found = tuple(
+    described = tuple(
         Sense(len(members), words, tuple(TypicalLine(*place) for place in _different(members)[: options.typical]))
         for members, words in zip(typical, substitutes, strict=True)
     )
@@ -310,7 +299,7 @@ def _result(
         Occurrence(place.number, place.start, place.end, sense)
         for place, sense in zip(places, groups.tolist(), strict=True)
     )
-    return Senses(*about, found, silhouette, tuple(occurrences))
+    return Senses(*about, described, silhouette, tuple(occurrences))
 
 
 def _different(places: Sequence[_Place]) -> list[_Place]:

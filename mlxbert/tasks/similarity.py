@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.embedder import SMALLEST_NORM
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.nn.vector_settings import VectorSettings
 from mlxbert.option_declarations import declared_options
 from mlxbert.results.notebook import Listed
@@ -123,7 +123,7 @@ def score_vectors(
             )
         stacked = np.array(vectors, np.float32).reshape(-1, size)
         if task.similarity == "cosine":
-            stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), SMALLEST_NORM)
+            unit_length(stacked, out=stacked)
         scores = iter(scores_of_pairs(task.similarity, embedded_query.embedding, stacked).tolist())
         for index, pair in enumerate(block, start):
             yield Failure(index, pair) if isinstance(pair, InputError) else Scored(next(scores), pair[0])

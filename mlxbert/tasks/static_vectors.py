@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from mlxbert.errors import InputError, TokenizerError
 from mlxbert.machine.device import mx, nn
 from mlxbert.model import Model
-from mlxbert.nn.embedder import SMALLEST_NORM, Embedder, Normalize
+from mlxbert.nn.embedder import Embedder, Normalize
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.text.tokenizer import Tokenizer, batches
 
@@ -94,10 +95,10 @@ class StaticVectors:
         """Returns the vectors (N, W) of texts, given their token ids. The vector of a text without tokens is 0."""
         vectors = means(table, texts)
         for _ in self._embedder.layers:
-            _normalize(vectors)
+            unit_length(vectors, out=vectors)
         vectors = vectors[:, : self._embedder.config.dimensions]
         if self._embedder.config.normalize:
-            _normalize(vectors)
+            unit_length(vectors, out=vectors)
         return vectors
 
 
@@ -138,9 +139,3 @@ def means(table: "Floats", texts: Sequence[Sequence[int]]) -> "Floats":
         vectors[group] = sums
     vectors /= np.maximum(lengths, 1)[:, None].astype(np.float32)
     return vectors
-
-
-def _normalize(vectors: "Floats") -> None:
-    import numpy as np
-
-    vectors /= np.maximum(np.sqrt(np.einsum("nd,nd->n", vectors, vectors))[:, None], SMALLEST_NORM)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxbert.errors import ArgumentError
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.other_libraries import not_one_of
 
 if TYPE_CHECKING:
@@ -73,5 +74,4 @@ def restored_rows(stored: "NDArray[Any]", output_dtype: str, width: int) -> "NDA
     if output_dtype == "binary":
         bits = np.unpackbits((stored.astype(np.int16) + 128).astype(np.uint8), axis=1, count=width)
         return (bits.astype(np.float32) * 2 - 1) * np.float32(width**-0.5)
-    wide = stored.astype(np.float32)
-    return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1)
+    return unit_length(stored.astype(np.float32))

@@ -1,13 +1,15 @@
 """`verify_vectors` names the fault of vectors, and none if there is none."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.against.recipes import RecipeRunner
 from mlxbert.model import Model
-from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
+from tests.helpers.wrong_vectors import FAULTS, LIMIT, TEXTS, save_embedder, vectors
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,20 @@ def test_none_of_the_causes_is_named_for_vectors_of_another_model(model: Model) 
     for found in (noise, vectors(model) + noise * 0.05):
         result = mlxbert.verify_vectors(model, found, TEXTS)
         assert not result and result.differ > 10 and result.causes == () and result.cause is None
+
+
+def test_without_a_cause_few_inputs_are_computed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, compute = 0, RecipeRunner._compute
+
+    def counted(runner: Any, reading: Any, pooled: Any, windows: Any) -> Any:
+        nonlocal tokens
+        tokens += sum(len(each.encoding) for text in windows for each in text)
+        return compute(runner, reading, pooled, windows)
+
+    monkeypatch.setattr(RecipeRunner, "_compute", counted)
+    result = mlxbert.verify_vectors(model, np.random.RandomState(3).randn(len(TEXTS), 24), TEXTS)
+    own = sum(min(len(model.tokenizer.pieces(text)) + 2, LIMIT) for text in TEXTS)
+    assert result.tried > 100 and tokens < 4 * own
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -14,7 +14,7 @@ from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
 from tests.helpers.cases import together
 from tests.helpers.program import call
-from tests.helpers.wrong_vectors import TEXTS, save_embedder, vectors
+from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,20 @@ def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(mode
     result = mlxbert.verify_vectors(model, np.roll(found, 1, axis=0), TEXTS, max_texts=7)
     assert [cause.kind for cause in result.causes] == ["order"] and result.texts == 7
     assert any(f"7 of {len(TEXTS)} texts" in note for note in result.notes)
+
+
+def test_a_large_file_with_another_number_of_vectors_is_not_read(model: Model, tmp_path: Path) -> None:
+    vectors_of_others = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (2**26, 24))  # 6 GB of nothing
+    del vectors_of_others
+    with pytest.raises(InputError, match="67,108,864 vectors for 20 texts"):
+        mlxbert.verify_vectors(model, tmp_path / "x.npy", TEXTS)
+
+
+def test_the_order_among_many_vectors_is_found_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlxbert.against.causes._ROWS", 6)
+    for stored in (vectors(model), FAULTS["int8"][1](model), FAULTS["binary"][1](model)):
+        result = mlxbert.verify_vectors(model, stored[::-1], TEXTS, max_texts=7)
+        assert result.causes[0].kind == "order" and "reverse" in result.causes[0].text
 
 
 @pytest.mark.parametrize("name", ["v.parquet", "v.sqlite", "v.safetensors", "v.npy"])

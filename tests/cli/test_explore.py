@@ -55,7 +55,8 @@ def test_groups_in_a_pipe_and_in_a_terminal(rows: str) -> None:
 def test_kept_rows_have_all_columns(rows: str, tmp_path: Path, prefer: str) -> None:
     output = tmp_path / "kept.jsonl"
     outcome = call("dedupe", "--input", rows, "--output", str(output), "--prefer", prefer)
-    assert outcome.lines == [{"output": str(output), "texts": 5, "kept": 3}]
+    assert outcome.lines == [{"output": str(output), "texts": 5, "kept": 3, "groups": 2}]
+    assert "2 doubles in 2 groups" in outcome.err and "--output" in outcome.err
     kept = {"first": [0, 2, 3], "longest": [1, 2, 3]}[prefer]
     assert [json.loads(line) for line in output.read_text().splitlines()] == [ROWS[number] for number in kept]
     call("dedupe", "--input", rows, "--output", str(output)).fails(2, "exists")
@@ -121,6 +122,36 @@ def test_empty_and_single_inputs(command: str, tmp_path: Path) -> None:
         assert outcome.status == 0
         assert ("empty" in outcome.err) == (name == "empty")
         assert command == "map" or outcome.out == ""
+
+
+@pytest.mark.parametrize(("content", "errors"), [(b"\xff\n" * 30, 1), (b"a\n" + b"\xff\n" * 9, 2)])
+def test_one_error_for_a_file_that_is_not_text(content: bytes, errors: int, tmp_path: Path) -> None:
+    source = tmp_path / "t.txt"
+    source.write_bytes(content)
+    outcome = call("dedupe", "--exact", "--input", str(source))
+    outcome.fails(1, f"{content.count(0xFF)}", "--encoding")
+    assert outcome.err.count("error:") == errors  # the second one counts the inputs that are left out
+
+
+def test_few_texts_are_placed_by_pca(tmp_path: Path, rows: str) -> None:
+    pytest.importorskip("openTSNE")
+    output = str(tmp_path / "m.html")
+    assert call("map", "--input", rows, "--output", output, "--method", "tsne").lines[0]["method"] == "pca"
+
+
+def test_a_hint_if_a_topic_has_most_of_the_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("".join(f"text {number}\n" for number in range(30)))
+    near = np.random.default_rng(0).normal(0, 0.01, (30, 3)) + ([[1, 0, 0]] * 24 + [[0, 1, 0]] * 6)
+    arguments = ["cluster", "--input", str(tmp_path / "t.txt"), "--vectors", vectors_of(tmp_path / "v.npy", near)]
+    outcome = call(*arguments, "--clusters", "2")
+    assert outcome.status == 0 and "hint: topic 0 has 24 of 30 texts" in outcome.err and "--clusters" in outcome.err
+    assert "hint:" not in call(*arguments, "--clusters", "1").err
+
+
+@pytest.mark.parametrize(("column", "hint"), [("bdy", "did you mean 'body'?"), ("zzz", "one of these columns")])
+def test_a_column_that_is_missing(column: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,body\n1,a\n")
+    call("dedupe", "--exact", "--input", str(tmp_path / "t.csv"), "--column", column).fails(1, "id, body", hint)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -203,6 +234,8 @@ def test_wrong_options_of_a_map(tmp_path: Path, rows: str) -> None:
     call("map", "--input", rows, "--output", page, "--label", "none").fails(2, "--label none", "id, text, tags")
     call("map", "--input", rows, "--output", table, "--label", "id").fails(2, "--label")
     call("map", "--input", rows, "--output", page, "--neighbors", "3").fails(2, "--neighbors")
+    for option in (("--typical", "2"), ("--words", "3"), ("--clusters", "2"), ("--min-size", "7")):
+        call("map", "--input", rows, "--output", page, "--label", "id", *option).fails(2, option[0], "--label")
     assert not Path(page).exists() and not Path(table).exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import ArgumentError, InputError
-from mlxbert.tasks.senses import centered, group, mean_silhouette, spherical_kmeans
+from mlxbert.tasks.senses import centered, group, kmeans_groups, mean_silhouette
 from tests.helpers.program import call, terminal
 
 LINES = (
@@ -130,7 +130,7 @@ def test_vectors_without_groups_are_one_sense() -> None:
     groups, silhouette = group(unit, None)
     assert not groups.any() and silhouette == 0
     same = centered(np.ones((6, 4), np.float32))
-    assert not group(same, None)[0].any() and len(spherical_kmeans(same, 3)) == 6
+    assert not group(same, None)[0].any() and len(kmeans_groups(same, 3)) == 6
 
 
 def test_the_command_shows_senses_and_refuses_what_has_none(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import mlxbert
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.nn.vector_settings import SIMILARITIES
 from mlxbert.tasks.query_ranking import scores_of_all, scores_of_pairs
-from mlxbert.training.scores.vector_scores import unit
 
 pytest.importorskip("torch", reason="live parity needs torch: pip install -r requirements-parity.txt")
 st = pytest.importorskip("sentence_transformers", minversion="6.0", reason="live parity needs sentence-transformers")
@@ -72,7 +72,7 @@ def test_scores_of_the_same_vectors(models: tuple[mlxbert.Model, Any]) -> None:
     name = theirs.similarity_fn_name
     queries, documents = theirs.encode_query(QUERIES), theirs.encode_document(DOCUMENTS)
     expected = _theirs(theirs, queries, documents)
-    a, b = (unit(x) if name == "cosine" else x for x in (queries, documents))
+    a, b = (unit_length(x) if name == "cosine" else x for x in (queries, documents))
     assert _apart(scores_of_all(name, a, b), expected) < BOUND
     assert _apart(scores_of_pairs(name, a, b[: len(a)]), np.diag(expected)) < BOUND
 

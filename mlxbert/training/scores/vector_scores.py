@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxbert.errors import InputError
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.tasks.query_ranking import nearest, scores_of_pairs
 from mlxbert.tasks.task import check_finite
 from mlxbert.training.scores.evaluation_summary import Evaluation, Mistake
@@ -109,7 +110,7 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
         raise InputError("there is nothing to evaluate, because every text is a single character")
     for array in vectors if vectors.dtype == object else [vectors]:
         check_finite(array, "vectors")
-    compared = unit(vectors) if similarity == "cosine" else vectors
+    compared = unit_length(vectors) if similarity == "cosine" else vectors
     starts = _starts(examples)
     empty = np.zeros(0)
     if examples[0].kind == "scored":
@@ -127,11 +128,6 @@ def vector_scores(examples: Sequence[ExampleTexts], vectors: Numbers, similarity
     first = {query: ranking[0] for query, ranking in rankings.items() if ranking}
     ranked = retrieval_scores(rankings, judgements)
     return VectorScores(empty, empty, ranked, first, np.array(nearer, np.float64))
-
-
-def unit(vectors: Numbers) -> Numbers:
-    """Scales vectors to length 1. Zero vectors stay unchanged."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _starts(examples: Sequence[ExampleTexts]) -> NDArray[np.int64]:
