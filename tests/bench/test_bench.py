@@ -230,7 +230,8 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_short")
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None:
     pytest.importorskip("torch")
     found = bench(tiny_folder, against="torch", rounds=1, dtype=dtype, device="cpu")

@@ -15,7 +15,7 @@ from tests.cli.test_output_survives import ENDINGS, PART, TOTAL, finish, form, o
 from tests.helpers.damage import DAMAGES, damage
 from tests.helpers.program import call, tiny_model
 
-PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "12"))  # of each file and kind of damage
+PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "4"))  # of each file and kind of damage
 FILES = ("manifest.json", "part-000001.json", "part-000001.PART")
 
 

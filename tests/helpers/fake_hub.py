@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -240,6 +241,12 @@ class QuietServer(ThreadingHTTPServer):
         """Binds the address without looking up the name of this machine, which takes seconds on some Macs."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accepts a client. The headers of an answer are sent at once: a client might wait 40 ms for the rest of it."""
+        client, place = super().get_request()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client, place
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignores errors: tests kill clients in the middle of a response."""

@@ -26,7 +26,7 @@ from tests.helpers.object_storage import NEEDS_LANCE
 from tests.helpers.tiny import save
 
 pytestmark = pytest.mark.slow
-KILLS = 50 if ALL else 7
+KILLS = 50 if ALL else 4
 FILES = 24
 # Announces every event; after the one whose number it is given it waits for its end. Few chunks are in memory, and few
 # vectors wait for their file.
@@ -186,11 +186,12 @@ def test_kills(place: Path, model: Path, kind: str, prefix: str) -> None:
     statuses, searches = Counter[int](), 0
     for number in range(KILLS):
         rng = random.Random(f"{kind} {number}")
+        share = (number + rng.random()) / KILLS  # the kills are spread evenly
         for file in place.glob(f"{kind}.db*"):
             shutil.rmtree(file) if file.is_dir() else file.unlink()
         copy_files(before, path) if "update" in kind else None
-        moment = rng.uniform(0, times[-1])
-        event = sum(one <= moment for one in times) - 1 if number % 2 else rng.randrange(len(times) - 1)
+        events = int(share * (len(times) - 1))
+        event = sum(one <= share * times[-1] for one in times) - 1 if number % 2 else events
         event = min(event, len(times) - 2)
         status, some = killed(location, folder, model, event, rng.random() * (times[event + 1] - times[event]))
         statuses[status] += 1

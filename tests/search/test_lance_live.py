@@ -18,7 +18,7 @@ from tests.search.test_store import ABOUT
 
 pytest.importorskip("lance", reason="pylance is not installed")
 pytestmark = pytest.mark.slow
-KILLS = 30 if ALL else 10
+KILLS = 30 if ALL else 5
 ROOT = Path(__file__).parents[2]
 # Changes files, records and settings at random; each text names the writer and the transaction. Tidies often.
 WRITER = """

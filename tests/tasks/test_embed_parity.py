@@ -26,8 +26,10 @@ ODD = [
     "", " ", "\n", "a", ".", "?!", "\t\u00a0", "\x00\x07\x1b[31m", "\u200b\u200d", "é e\u0301", "ﬁ ①", "\ufffd",
     "🙂" * 300,
 ]  # fmt: skip
-SHARE = 1 if ALL else 8
-COUNT, SPEARMAN, TOLERANCE, COSINE, SINGLE = 2000 // SHARE, 82.03, 0.02, 0.99999, 1e-5
+SHARE = 1 if ALL else 20
+COUNT, TOLERANCE, COSINE, SINGLE = 2000 // SHARE, 0.02, 0.99999, 1e-5
+# With every third pair: as sentence-transformers computes it.
+STEP, SPEARMAN = (1, 82.03) if ALL else (3, 82.35)
 
 
 def _paragraphs(name: str) -> list[str]:
@@ -96,7 +98,7 @@ def _ranks(values: Array) -> NDArray[np.float64]:
 
 
 def test_similar_sentences_rank_as_people_rank_them(model: mlxbert.Model) -> None:
-    first, second, scores = zip(*_pairs(), strict=True)
+    first, second, scores = zip(*_pairs()[::STEP], strict=True)
     cosines = (mlxbert.embed(model, first) * mlxbert.embed(model, second)).sum(axis=1)
     spearman = 100 * np.corrcoef(_ranks(cosines), _ranks(np.array(scores)))[0, 1]
     print(f"\nSTS-B test, {len(scores)} pairs: Spearman {spearman:.3f}")  # noqa: T201

@@ -83,10 +83,10 @@ def test_a_continuation_joins_the_word_before_it(tiny: mlxbert.Model) -> None:
 def test_many_texts_give_what_each_gives_alone(builtin: mlxbert.Model) -> None:
     texts = [TOKYO, "[MASK]", "The " * 70 + "[MASK] sat.", "A [MASK] and a [MASK] met in the old town.", TOKYO.upper()]
     texts[-1] = texts[-1].replace("CITY", "[MASK]")
+    each = [mlxbert.fill_mask(builtin, text) for text in texts]
     for tokens in (None, 1, 100):
         many = list(mlxbert.fill_mask(builtin, texts, batch_tokens=tokens))
-        for text, found in zip(texts, many, strict=True):
-            alone = mlxbert.fill_mask(builtin, text)
+        for alone, found in zip(each, many, strict=True):
             for one, other in zip(alone.masks, found.masks, strict=True):
                 assert (one.position, one.start, one.end) == (other.position, other.start, other.end)
                 for fill, same in zip(one.fills, other.fills, strict=True):

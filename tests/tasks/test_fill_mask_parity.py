@@ -23,7 +23,7 @@ transformers = pytest.importorskip("transformers", reason="parity needs transfor
 
 pytestmark = pytest.mark.slow
 
-SENTENCES, TOP_K, TIE, BOUND = 200 if ALL else 40, 5, 1e-6, 1e-4
+SENTENCES, TOP_K, TIE, BOUND = 200 if ALL else 24, 5, 1e-6, 1e-4
 TARGETS = ["the", "man", "city", "2009", "good", "in", "american"]
 
 

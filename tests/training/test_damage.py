@@ -21,7 +21,7 @@ from tests.helpers.damage import DAMAGES, damage
 from tests.training.files import data_file
 
 _LOG = logging.getLogger(__name__)
-PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "12"))  # of each file and kind of damage
+PLACES = int(os.environ.get("MLXBERT_TEST_DAMAGES", "4"))  # of each file and kind of damage
 FILES = (
     *("manifest.json", "runs/000/result.json", "runs/000/weights.safetensors"),
     *("runs/001/state.json", "runs/001/state-*.safetensors", "runs/001/best-*.safetensors"),
