@@ -130,16 +130,16 @@ def _other_number(records: RecordStream, options: CollectionOptions, more: str, 
 
 
 def _say_problems(problems: Sequence[InputError], collection: TextCollection) -> None:
-    """Names the first unusable inputs on stderr; only the first, with its hint, if most are, as in a binary file."""
+    """Names the first unusable inputs on stderr; only the first if most are, for one reason, as in a binary file."""
     if collection.failed > 1 and not collection.texts:
         first = problems[0]
         raise InputError(f"none of {collection.failed:,} inputs is usable; {first.message}", hint=first.hint)
-    if collection.failed > max(len(collection.texts), 1):
-        problems = problems[:1]
-        if problems[0].hint is not None:
-            console.say("hint", problems[0].hint)
-    for problem in problems:
+    hints = {problem.hint for problem in problems}
+    same = collection.failed > max(len(collection.texts), 1) and len(hints) == 1
+    for problem in problems[:1] if same else problems:
         console.say("error", problem.message)
+    if same and (hint := problems[0].hint) is not None:
+        console.say("hint", hint)
 
 
 def _from_index(file: str | Path) -> TextCollection:

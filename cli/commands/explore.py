@@ -18,7 +18,8 @@ from mlxbert.results.json import to_json
 if TYPE_CHECKING:
     from mlxbert.results.groups import Topics
 
-_FEW = 10  # texts, of which a topic may well have more than half
+_FEW = 10  # texts from which a large topic is worth a hint
+_MORE_TOPICS = "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics"
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT…", help="Texts.")]
 
 
@@ -116,8 +117,9 @@ def _topic(topic: Any, collection: TextCollection) -> dict[str, Any]:
 def _advise(topics: "Topics", chosen: ClusterOptions) -> None:
     """Prints how many texts are in no topic, and what to try if there is no topic or if one has most of the texts."""
     largest = topics.topics[0].size if topics.topics else 0
-    if largest > len(topics.labels) / 2 and chosen.clusters != 1 and len(topics.labels) >= _FEW:
-        more = "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics"
+    as_asked = chosen.clusters is None or 1 < chosen.clusters == len(topics.topics)
+    if largest > len(topics.labels) / 2 and as_asked and len(topics.labels) >= _FEW:
+        more = _MORE_TOPICS
         if chosen.clusters is not None:
             more = "a larger --clusters splits it; without --clusters, the number of topics is found"
         console.say("hint", f"topic 0 has {largest:,} of {len(topics.labels):,} texts; {more}")
@@ -125,4 +127,4 @@ def _advise(topics: "Topics", chosen: ClusterOptions) -> None:
         count, whole = topics.outliers, len(topics.labels)
         console.say("note", f"in no topic: {count:,} of {console.counted(whole, 'text')}")
         if not topics.topics:
-            console.say("hint", "--clusters N finds N topics by k-means; a smaller --min-size finds smaller topics")
+            console.say("hint", _MORE_TOPICS)

@@ -95,7 +95,7 @@ def _check(output: Path, label: str | None, neighbors: int, clusters: ClusterOpt
         raise ArgumentError(
             "--label works only with an .html page", hint="omit --label; a .parquet file has all columns of the input"
         )
-    own = [one for one in fields(clusters) if one.name != "seed"]  # which also decides the places
+    own = [one for one in fields(clusters) if one.name != "seed"]  # the seed is also that of the places
     changed = [one.name for one in own if getattr(clusters, one.name) != one.default]
     if label is not None and changed:
         option = f"--{changed[0].replace('_', '-')}"

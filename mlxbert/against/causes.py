@@ -212,9 +212,10 @@ class CauseSearch:
         limit, differing = self.runner.limit, {*left}
         shortest, longest = _ends(left, lengths)
         low = min(max((lengths[number] for number in self.numbers if number not in differing), default=0), limit)
-        ranges = [(max(low, _LEAST), lengths[shortest] - 1, [shortest])]
+        ends = [*dict.fromkeys([shortest, longest])]  # a vector of few bits may fit several limits of one text
+        ranges = [(max(low, _LEAST), lengths[shortest] - 1, ends)]
         if lengths[shortest] > limit:
-            ranges.append((limit + 1, min(self.runner.most, lengths[longest]), [shortest, longest]))
+            ranges.append((limit + 1, min(self.runner.most, lengths[longest]), ends))
         return ranges
 
     def _limits_of_any(self, left: Sequence[int]) -> list[Recipe]:
@@ -226,7 +227,8 @@ class CauseSearch:
             low = _LEAST + len(self.runner.tokenizer.split(prompt[1]))
             whole = min(self.runner.length(shortest, reading), self.runner.most)
             high = min(self.runner.length(longest, reading), self.runner.most)
-            ranges = [(low, whole - 1, [shortest]), (max(low, whole), high, [shortest, longest])]
+            ends = [*dict.fromkeys([shortest, longest])]
+            ranges = [(low, whole - 1, ends), (max(low, whole), high, ends)]
             if recipes := self._limits(Recipe(reading, self.own.pooled), left, poolings, ranges):
                 return recipes
         return []

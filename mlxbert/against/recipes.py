@@ -68,7 +68,12 @@ class Pooled:
 
 
 class ReadText(NamedTuple):
-    """An input of the model: its tokens, some of which may be padding that is attended to, and the number of others."""
+    """An input of the model.
+
+    Attributes:
+        encoding: The tokens, perhaps with padding that is attended to.
+        real: The number of tokens without padding.
+    """
 
     encoding: Encoding
     real: int

@@ -33,6 +33,7 @@ _LENGTHS = (1e-3, 1e4)  # of vectors; bytes that are read with another dtype hav
 _OPTIONS = {
     **dict.fromkeys(("prompt", "prompt_name", "kind", "pooling", "overflow", "output_dtype"), str), "dimensions": int,
 }  # fmt: skip
+_HEADER, _APPLICATION_AT = 100, 68  # bytes of the header of an SQLite file, and the place of the application's number
 _Rows = Iterable[tuple[str, Mapping[str, Any]]]  # where each row is, and its values
 
 
@@ -61,7 +62,10 @@ class ForeignVectors:
 
         if getattr(self.vectors, "ndim", 0) != 2 or self.vectors.dtype.kind not in "fiu":
             shown = getattr(self.vectors, "shape", type(self.vectors).__name__)
-            raise ArgumentError(f"{self.name} has the shape {shown}, expected numbers of shape (texts, values)")
+            kind = getattr(self.vectors, "dtype", "no numbers")
+            raise ArgumentError(
+                f"{self.name} has the shape {shown} ({kind}), expected numbers of shape (texts, values)"
+            )
         if len(self.texts) != len(self.vectors):
             raise InputError(
                 f"{self.name}: the file has {len(self.vectors):,} vectors for {len(self.texts):,} texts",
@@ -120,10 +124,13 @@ class VectorFile:
                 f"{self.path}: holds vectors without their texts", hint="give the texts that were embedded: texts="
             )
         if ending in ARRAYS or ending in _RECORDS:
-            texts, vectors = (self.texts, self._array()) if ending in ARRAYS else self._from_rows(self._records())
             about: Mapping[str, str] = {}
-            with suppress(MlxbertError):
-                about = read_vectors(self.path).about
+            if ending in ARRAYS:
+                texts, (vectors, about) = self.texts, self._array()
+            else:
+                texts, vectors = self._from_rows(self._records())
+                with suppress(MlxbertError):
+                    about = read_vectors(self.path).about
             return ForeignVectors(str(self.path), texts or (), vectors, self._options(about))
         if ending in _DATABASES:
             with reading_vectors(self.path):
@@ -145,16 +152,18 @@ class VectorFile:
                 return options
         raise InputError(f"{self.path}: the file states the options {stated!r:.60}, expected those of embed")
 
-    def _array(self) -> "NDArray[Any]":
+    def _array(self) -> "tuple[NDArray[Any], Mapping[str, str]]":
+        """Returns the vectors and the metadata of a file of vectors alone."""
         import numpy as np
 
         if self.path.suffix.lower() == ".npy":  # not copied: the file may be large
             with reading_vectors(self.path):
                 check_regular(self.path, self.path.stat().st_mode)
                 array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-                return array
-        rows = read_vectors(self.path).rows
-        return stacked(str(self.path), [None if isinstance(row, InputError) else row for row in rows])
+                return array, {}
+        read = read_vectors(self.path)
+        rows = [None if isinstance(row, InputError) else row for row in read.rows]
+        return stacked(str(self.path), rows), read.about
 
     def _records(self) -> _Rows:
         for record in read_records(self.path, None):
@@ -188,10 +197,13 @@ class VectorFile:
         def chosen(name: str | None, usual: Sequence[str], fits: Any, expected: str) -> str:
             if name is not None and name not in values:
                 raise ArgumentError(f"{self.path}: there is no column {name!r} (columns: {', '.join(values)})")
-            names = [name] if name is not None else [*(each for each in usual if each in values), *values]
-            for each in names:
-                if fits(values[each]):
-                    return each
+            if name is not None:
+                return name
+            known = [each for each in usual if each in values]
+            if fitting := [each for each in (*known, *values) if fits(values[each])]:
+                return fitting[0]
+            if known:  # the error names the record
+                return known[0]
             raise InputError(
                 f"{self.path}: no column has a {expected} (columns: {', '.join(values)})",
                 hint=f"name the column with {expected}_column=",
@@ -207,9 +219,11 @@ class VectorFile:
         from mlxbert.search.schema import APPLICATION
 
         check_regular(self.path, self.path.stat().st_mode)
+        with self.path.open("rb") as file:
+            header = file.read(_HEADER)
+        if header[_APPLICATION_AT : _APPLICATION_AT + 4] == APPLICATION.to_bytes(4, "big"):
+            return self._index()
         with closing(connect_read_only(self.path)) as database:
-            if database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
-                return self._index()
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             fitting, is_unclear = list[str](), False
             for name in names:
@@ -244,11 +258,16 @@ class VectorFile:
         """Reads the vectors of an index, and finds their texts: the parts of a chunk whose hashes the index has."""
         import numpy as np
 
-        from mlxbert.search.index import open_index
+        from mlxbert.search.sqlite import SqliteStore
 
         texts, rows, lost = list[str](), list[Any](), 0
-        with open_index(self.path) as index, index.store.reading():
-            store, about = index.store, index.store.about
+        with closing(SqliteStore(self.path, convert=False)) as store, store.reading():
+            about = store.about
+            if store.is_older:
+                raise InputError(
+                    f"{self.path}: an older version of mlxbert made the index",
+                    hint="search the index, which converts it",
+                )
             if about.is_sparse:
                 raise InputError(f"{self.path}: the index has sparse vectors, expected dense ones")
             chunks = (

@@ -79,8 +79,8 @@ def chosen_method(method: str) -> str:
 
 
 def method_for(vectors: "Vectors", method: str) -> str:
-    """Returns the method by which vectors are placed if `method` is asked for: few vectors are placed by `pca`."""
-    return "pca" if len(vectors) < _FEW else method
+    """Returns the method for vectors if `method` is asked for: `pca` for few vectors, and for equal ones."""
+    return "pca" if len(vectors) < _FEW or float(vectors.std(0).max()) < _FLAT else method
 
 
 def places_of(vectors: "Vectors", method: str, seed: int, exaggeration: float = 1.0) -> "Vectors":

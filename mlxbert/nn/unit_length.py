@@ -23,7 +23,8 @@ def unit_length(vectors: "NDArray[Any]", out: "NDArray[Any] | None" = None) -> "
     """
     import numpy as np
 
-    lengths = np.sqrt(np.einsum("...w,...w->...", vectors, vectors))[..., None]
+    dtype = np.result_type(vectors, np.float32)  # the squares of smaller types overflow
+    lengths = np.sqrt(np.einsum("...w,...w->...", vectors, vectors, dtype=dtype))[..., None]
     scaled: NDArray[Any] = np.divide(vectors, np.maximum(lengths, SMALLEST_NORM), out=out)
     return scaled
 

@@ -79,7 +79,10 @@ class Wanted:
 
     def missing(self, what: str, name: str, names: Iterable[str]) -> str:
         """Returns the hint for a field or column `name` that does not exist, or twice; `names` are those that do."""
-        near = difflib.get_close_matches(name, {*names} - {name}, n=1)
+        names = [*names]
+        if name in names:
+            return f"rename one of the {what}s, or choose another one with {self.choose}"
+        near = difflib.get_close_matches(name, names, n=1)
         return f"did you mean {near[0]!r}?" if near else f"choose one of these {what}s with {self.choose}"
 
 

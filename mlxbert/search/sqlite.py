@@ -87,6 +87,7 @@ class SqliteStore:
         path: The file.
         about: The settings that the index was created with.
         writable: Whether the file can be changed.
+        is_older: Whether an older version made the file, which was not converted.
     """
 
     seconds_per_transaction = 0.0
@@ -123,10 +124,11 @@ class SqliteStore:
             raise StoreError(f"{journal}: the file does not belong to an index", hint="remove the file")
         self._connection = self._connect()
         try:
-            is_older = migration.is_older(self.path, self._connection)
-            if is_older and convert:
+            self.is_older = migration.is_older(self.path, self._connection)
+            if self.is_older and convert:
                 self._migrate()
-            if convert or not is_older:
+                self.is_older = False
+            if not self.is_older:
                 schema.check(self.path, self._connection)
             self._read_about()
         except BaseException:

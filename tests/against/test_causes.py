@@ -1,5 +1,6 @@
 """`verify_vectors` names the fault of vectors, and none if there is none."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import mlxbert
 from mlxbert.against.recipes import RecipeRunner
 from mlxbert.model import Model
+from tests.helpers.tiny import VOCAB
 from tests.helpers.wrong_vectors import FAULTS, LIMIT, TEXTS, save_embedder, vectors
 
 
@@ -68,3 +70,13 @@ def test_a_fault_is_named(fault: str, model: Model) -> None:
     assert result.alternatives == ()
     if result.cosine_explained is not None:
         assert result.cosine_explained.lowest > (0.97 if fault == "binary" else 0.998 if "int8" in fault else 0.9999)
+
+
+def test_a_limit_below_all_texts_is_found_in_vectors_of_few_bits(model: Model) -> None:
+    rng = random.Random(459)
+    words = [word for word in VOCAB if word.isalpha()]
+    texts = [" ".join(rng.choices(words, k=rng.randint(24, 30))) for _ in range(40)]
+    for limit in (12, 17, 20, 23):
+        packed = np.packbits(vectors(model, texts, limit=limit) > 0, axis=1)
+        result = mlxbert.verify_vectors(model, packed, texts)
+        assert result.cause is not None and f"truncated at {limit} tokens: 40 of 40 texts" in result.cause

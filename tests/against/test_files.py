@@ -12,9 +12,11 @@ import pytest
 import mlxbert
 from mlxbert.errors import InputError, MlxbertError
 from mlxbert.model import Model
+from mlxbert.search.schema import locked
 from tests.helpers.cases import together
 from tests.helpers.program import call
 from tests.helpers.wrong_vectors import FAULTS, TEXTS, save_embedder, vectors
+from tests.search.test_migration import make_older
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +81,40 @@ def test_the_rows_of_a_large_file_are_sampled_and_a_shift_among_all_is_seen(mode
     assert any(f"7 of {len(TEXTS)} texts" in note for note in result.notes)
 
 
-def test_a_large_file_with_another_number_of_vectors_is_not_read(model: Model, tmp_path: Path) -> None:
-    vectors_of_others = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (2**26, 24))  # 6 GB of nothing
-    del vectors_of_others
-    with pytest.raises(InputError, match="67,108,864 vectors for 20 texts"):
+def test_a_file_with_another_number_of_vectors_is_not_read(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((70, 24), np.float32))
+
+    def norm(*given: Any) -> Any:
+        raise AssertionError("a vector is read")
+
+    monkeypatch.setattr(np.linalg, "norm", norm)
+    with pytest.raises(InputError, match=f"70 vectors for {len(TEXTS)} texts"):
         mlxbert.verify_vectors(model, tmp_path / "x.npy", TEXTS)
+
+
+def test_an_index_is_read_and_not_changed(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    with mlxbert.open_index(path, model=model) as index:
+        index.add({"id": str(number), "text": text} for number, text in enumerate(TEXTS[:5]))
+    before = path.read_bytes()
+    with locked(str(path)):  # another process updates it
+        assert mlxbert.verify_vectors(model, path)
+    assert path.read_bytes() == before
+    make_older(path)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="older version") as caught:
+        mlxbert.verify_vectors(model, path)
+    assert caught.value.hint and path.read_bytes() == before
+
+
+def test_a_record_without_a_vector_is_named(model: Model, tmp_path: Path) -> None:
+    rows = [{"text": TEXTS[0], "embedding": None}, {"text": TEXTS[1], "embedding": [1.0] * 24}]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for column in (None, "embedding"):
+        with pytest.raises(InputError, match=r"line 1.*'embedding' is None"):
+            mlxbert.verify_vectors(model, tmp_path / "x.jsonl", vector_column=column)
 
 
 def test_the_order_among_many_vectors_is_found_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
