@@ -640,14 +640,7 @@ def open_index(
     encoding = check_chosen_encoding(encoding)
     embedder = _loaded(model if model is not None else BUILTIN)
     prompts = _checked_prompts(prompts)
-    keeps = token_vectors and not any(prompts) and not index_stores.is_lance(path)
-    vectors = text_vectors(embedder, tokens=keeps)
-    if vectors.only_tokens and not token_vectors:
-        raise ArgumentError(f"{embedder.source}: the model makes only vectors of tokens, so the index must keep them")
-    if vectors.only_tokens and any(prompt is not None for prompt in prompts):
-        raise ArgumentError(f"{embedder.source}: the prompts of a model that makes only vectors of tokens are fixed")
-    if any(prompts) and token_vectors and text_vectors(embedder).token_size and not vectors.token_size:
-        _LOG.warning("with a prompt, the index keeps no vectors of tokens")
+    vectors = _vectors_of_new_index(embedder, path, prompts, keep_tokens=token_vectors)
     about = replace(
         _about(embedder, vectors, prompts, tokens, titles),
         roots=tuple(roots_of(paths)),
@@ -662,9 +655,25 @@ def open_index(
 
 def _checked_prompts(prompts: Sequence[str | None]) -> tuple[str | None, str | None]:
     """Returns the prompts of queries and of texts; raises ArgumentError if they are not two texts."""
-    if isinstance(prompts, str) or len(prompts) != 2 or not all(isinstance(one, str | None) for one in prompts):
+    listed = isinstance(prompts, tuple | list) and len(prompts) == 2
+    if not listed or not all(isinstance(one, str | None) for one in prompts):
         raise ArgumentError(f"prompts is {prompts!r:.60}, expected two texts, for queries and for passages")
     return prompts[0], prompts[1]
+
+
+def _vectors_of_new_index(
+    model: Model, path: str | Path, prompts: tuple[str | None, str | None], *, keep_tokens: bool
+) -> TextVectors:
+    """Returns what embeds texts for a new index; raises ArgumentError if the model does not allow what is asked for."""
+    allowed = keep_tokens and not index_stores.is_lance(path)
+    vectors = text_vectors(model, tokens=allowed and not any(prompts))
+    if vectors.only_tokens and not keep_tokens:
+        raise ArgumentError(f"{model.source}: the model makes only vectors of tokens, so the index must keep them")
+    if vectors.only_tokens and any(prompt is not None for prompt in prompts):
+        raise ArgumentError(f"{model.source}: the prompts of a model that makes only vectors of tokens are fixed")
+    if allowed and not vectors.token_size and text_vectors(model).token_size:
+        _LOG.warning("with a prompt, the index keeps no vectors of tokens")
+    return vectors
 
 
 def _open_existing(path: str | Path, model: str | Path | ModelRef | Model | None) -> Index:

@@ -262,7 +262,7 @@ def test_values_too_large_for_float16_make_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / "index.db").exists()
 
 
-@pytest.mark.parametrize("prompts", ["query: ", ("q",), (1, None), ("a", "b", "c")])
+@pytest.mark.parametrize("prompts", ["query: ", ("q",), (1, None), ("a", "b", "c"), None])
 def test_prompts_that_are_not_two_texts_are_refused(tmp_path: Path, prompts: Any, tiny: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="prompts"):
         open_index(tmp_path / "index.db", model=tiny, prompts=prompts)
