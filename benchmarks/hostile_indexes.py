@@ -1,9 +1,9 @@
 """Checks that damaged and malicious indexes do no harm.
 
-`python benchmarks/hostile_indexes.py [--count 20000] [--seconds 20] [--seed 1]`: mutations of a small index, of its log
-and of single values in it are opened, counted, searched in all modes, read, checked and written to in a separate
-process. Prints how many gave hits, and how many were refused and why. Anything else, such as a crash or a file in
-another place, is a failure; then the exit status is 1.
+`python benchmarks/hostile_indexes.py [--count 20000] [--seconds 20] [--seed 1] [--vectors dense|sparse|tokens]`:
+mutations of a small index, of its log and of single values in it are opened, counted, searched in all modes, read,
+checked and written to in a separate process. Prints how many gave hits, and how many were refused and why. Anything
+else, such as a crash or a file in another place, is a failure; then the exit status is 1.
 """
 
 import argparse
@@ -34,9 +34,12 @@ from mlxbert.errors import ArgumentError, StoreError
 from mlxbert.search.database import CHECKSUM, connect
 from mlxbert.search.index import MODES, Index, open_index
 from tests.helpers.indexes import build, passage, write_files
+from tests.helpers.sparse_folder import save_splade
 from tests.helpers.tiny import save
+from tests.helpers.token_folders import bge_m3
 
 PAGE = 8192
+MODELS: dict[str, Callable[[Path], Path]] = {"dense": save, "sparse": save_splade, "tokens": bge_m3}
 NAMES = {"index.db", "index.db-wal", "index.db-shm", "index.db.lock"}
 TABLES = ("about", "files", "documents", "chunks", "vectors", "signs", "words_data", "words_idx", "words_docsize")
 VALUES = (
@@ -269,9 +272,9 @@ class Worker:
             self._process.wait()
 
 
-def seeds(folder: Path) -> tuple[Path, bytes, bytes, bytes]:
+def seeds(folder: Path, vectors: str) -> tuple[Path, bytes, bytes, bytes]:
     """The folder of a model; an index with a log, the log, and the index without a log."""
-    model = save(folder / "model")
+    model = MODELS[vectors](folder / "model")
     path = folder / "seed.db"
     with build(path, write_files(folder / "files", 24), model) as index:
         whole = connect(str(path), "rwc")
@@ -290,6 +293,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--vectors", choices=MODELS, default="dense")
     parser.add_argument("--worker")
     args = parser.parse_args()
     if args.worker:
@@ -297,7 +301,7 @@ def main() -> int:
         return 0
     ways, outcomes, slowest, begun = [*WAYS, "values", "values"], Counter[str](), 0.0, time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        model, before, log, whole = seeds(Path(name))
+        model, before, log, whole = seeds(Path(name), args.vectors)
         worker, case = Worker(model, args.seconds), Path(name) / "case"
         for number in range(args.count):
             way = ways[number % len(ways)]

@@ -58,6 +58,8 @@ class TokenTable:
         windows: dict[int, list[int]] = {}
         for chunk, number in self._connection.rows(query, (json.dumps([*chunks]),)):
             windows.setdefault(chunk, []).append(number)
+        if len(windows) < len({*chunks}):
+            raise damaged(self._path, "a chunk has no vector")
         tokens = self.of_vectors({number for numbers in windows.values() for number in numbers})
         return {chunk: [tokens[number] for number in numbers] for chunk, numbers in windows.items()}
 

@@ -478,6 +478,7 @@ class SqliteStore:
             self._block(number)[0][number % BLOCK] = 0
         self._free = None
 
+    @guarded
     def nearest(self, vector: "Vector", count: int, only: Filter) -> Scores:
         """See `IndexStore`."""
         mask = self._mask(only) if only else None

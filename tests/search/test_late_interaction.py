@@ -222,6 +222,7 @@ DAMAGE = {
     "missing": "DELETE FROM tokens WHERE vector = 0",
     "of no vector": "INSERT INTO tokens VALUES (99, x'00', 0)",
     "moved": "UPDATE tokens SET vector = 77 WHERE vector = 0",
+    "without a window": "DELETE FROM windows",
     "cut": "UPDATE tokens SET tokens = x'000102' WHERE vector = 0",
     "a page of zeros": "UPDATE tokens SET tokens = substr(tokens, 1, 9) || zeroblob(length(tokens) - 9)",
     "another checksum": "UPDATE tokens SET crc = crc + 1",

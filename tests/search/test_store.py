@@ -581,6 +581,28 @@ def test_damage_that_sqlite_does_not_see_is_found(tmp_path: Path) -> None:
             SqliteStore(tmp_path / f"{number}.db").check()
 
 
+def test_searches_of_a_damaged_index_raise_only_its_error(tmp_path: Path) -> None:
+    changes = (
+        "UPDATE signs SET crc = 1",
+        "UPDATE signs SET bits = x'00'",
+        "UPDATE vectors SET vector = x'00'",
+        "UPDATE windows SET vector = 99",
+        "UPDATE documents SET fields = 'x'",
+    )
+    refused = 0
+    for number, change in enumerate(changes):
+        store = SqliteStore(tmp_path / f"{number}.db", ABOUT)
+        put(store, "/docs/a", document("one dog"))
+        store._connection.execute(change)
+        for only in (Filter(), make_filter(["path=/docs/a"]), make_filter(["year=7"])):
+            for search in (store.nearest, lambda *given, store=store: store.begin_nearest(*given)()):
+                try:
+                    search(vector(1), 3, only)
+                except StoreError:
+                    refused += 1
+    assert refused > len(changes)
+
+
 def test_a_condition_is_looked_at_once_for_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, usual = list[bytes | str](), Patterns.matches
 
