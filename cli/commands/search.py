@@ -191,12 +191,13 @@ def _search_interactively(searched: Sequence[str], how: QueryOptions, chosen: In
         if not how.no_update:
             index_updates.bring_up_to_date(index, searched, out)
         file, model = index.path, _computing(chosen.model or index.about.model, chosen).ref
-    reranker = (not how.no_rerank) if how.rerank is None else _computing(how.rerank, chosen).ref
+    reranker = None if how.rerank is None else _computing(how.rerank, chosen).ref
 
     def find(index: "Index", query: str) -> "list[Hit]":
         return index.search(
             query, top_k=how.top_k, mode=how.mode, where=how.where or (), min_score=how.min_score,
-            all_chunks=how.all_chunks, rerank=reranker, candidates=how.candidates, paths=searched,
+            all_chunks=how.all_chunks, rerank=False if how.no_rerank else reranker, candidates=how.candidates,
+            paths=searched,
         )  # fmt: skip
 
     thread = SearchThread(lambda: open_index(file, model=model), find)

@@ -99,7 +99,7 @@ def arguments(folder: Path, *shell: str, script: str) -> tuple[list[bytes], str]
     assert where is not None
     done = subprocess.run(
         [where, *shell[1:]],
-        input=f"{script}wait\n".encode(),  # for the commands in the background
+        input=f"{script}enable wait\nwait\n".encode(),  # for the commands in the background
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
