@@ -7,6 +7,7 @@ import gc
 import importlib
 import inspect
 import os
+import random
 import re
 import resource
 import signal
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")  # newer GPUs would round float32 products
@@ -138,6 +140,7 @@ def _compile_a_share(root: Path) -> None:
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Exempts the objects that collecting creates from garbage collection; every collection would traverse them all."""
     gc.disable()
+    _seed()  # for what files of tests draw when they are imported
     if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         _compile_a_share(Path(__file__).parent)
     try:
@@ -156,6 +159,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         _fast.clear()
+
+
+def _seed() -> None:
+    import mlx.core as mx  # after mlxbert.machine.device, which loads the BLAS
+
+    random.seed(0)
+    np.random.seed(0)
+    mx.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Seeds every generator that tests draw from, so that a test draws the same numbers in each run and alone."""
+    _seed()
 
 
 @pytest.fixture(scope="session", autouse=True)
