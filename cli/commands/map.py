@@ -56,7 +56,7 @@ def map(
     from mlxbert.explore.text_vectors import unit_vectors
     from mlxbert.explore.topics import check_clusters
 
-    method = chosen_method(chosen.method)
+    wanted = chosen_method(chosen.method)
     if clusters.clusters is not None:
         check_clusters(clusters)
     collection = collect(texts or (), source, find_file, whole=output.suffix == ".parquet" or label is not None)
@@ -67,7 +67,7 @@ def map(
     with progress.counted("texts") as update:
         how_computed = arguments if collection.texts else {"vectors": np.zeros((0, 2))}
         vectors = unit_vectors(loaded, collection.texts, **how_computed, on_progress=update)
-    method = method_for(vectors, method)
+    method = method_for(vectors, wanted)
     session.say_queued()
     with progress.waiting("placing the texts"):
         places = places_of(vectors, method, chosen.seed)
@@ -81,7 +81,8 @@ def map(
             output, overwrite, collection, range(len(collection.texts)), _columns(places, labels, vectors, neighbors)
         )
     value = {"output": str(output), "texts": len(collection.texts), "method": method, "groups": len(names)}
-    how = f", placed by {method}" if len(collection.texts) > 1 else ""
+    reason = " (too few texts, or equal ones, for tsne)" if method != wanted else ""
+    how = f", placed by {method}{reason}" if len(collection.texts) > 1 else ""
     summary = f"{console.counted(len(collection.texts), 'text')}{how}: {output}"
     session.show_object(value, lambda: [rich.Text(console.visible(summary))], out)
     report(collection)

@@ -5,7 +5,7 @@ Shapes: N vectors, W values per vector, B vectors of a block, K cells.
 
 from typing import TYPE_CHECKING
 
-from mlxbert.nn.unit_length import spherical_kmeans
+from mlxbert.nn.spherical_kmeans import spherical_kmeans
 
 if TYPE_CHECKING:
     import numpy as np

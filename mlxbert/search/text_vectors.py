@@ -91,7 +91,7 @@ class TextVectors:
 
     def tokens(self, result: Any) -> "NDArray[np.float32] | None":
         """Returns the vectors of the tokens of a result, (T, token_size); `None` if the index has no such vectors."""
-        return None
+        return result.embeddings if self.token_size else None
 
     def stored(self, result: Any) -> Any:
         """Returns what a store keeps of a result: the vector, with those of the tokens if the index has them.
@@ -199,11 +199,6 @@ class TokenTextVectors(TextVectors):
         assert isinstance(result, TokenVectors)
         return unit(result.embeddings.sum(axis=0), self.similarity)
 
-    def tokens(self, result: Any) -> "NDArray[np.float32] | None":
-        """See `TextVectors`."""
-        tokens: NDArray[np.float32] = result.embeddings
-        return tokens
-
 
 class DenseAndTokenVectors(TextVectors):
     """Embeds texts as dense vectors and as vectors of tokens, in one pass through the encoder."""
@@ -220,11 +215,6 @@ class DenseAndTokenVectors(TextVectors):
         """See `TextVectors`."""
         assert isinstance(result, _DenseAndTokens)
         return unit(result.vector, self.similarity)
-
-    def tokens(self, result: Any) -> "NDArray[np.float32] | None":
-        """See `TextVectors`."""
-        tokens: NDArray[np.float32] = result.embeddings
-        return tokens
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.model import Model
-from mlxbert.nn.unit_length import spherical_kmeans, unit_length
+from mlxbert.nn.spherical_kmeans import spherical_kmeans
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.results.embed import Words, WordVector
 from mlxbert.results.fill_mask import FillMask
 from mlxbert.results.senses import Occurrence, Sense, Senses, Substitute, TypicalLine

@@ -78,7 +78,7 @@ def unigram(folder: Path, change: Callable[[Tokenizer], None]) -> Path:
     write_model(folder, "bert, counted")
     (folder / "vocab.txt").unlink()
     settings = {"tokenizer_class": "XLMRobertaTokenizer"}
-    put(folder, {"sentencepiece.bpe.model": trained(size=50), "tokenizer_config.json": settings})
+    put(folder, {"sentencepiece.bpe.model": trained(size=50, rules="FB01\t66 69\n"), "tokenizer_config.json": settings})
     library = mlxbert.load(folder).tokenizer.files.tokenizer
     change(library)
     library.save(str(folder / "tokenizer.json"))

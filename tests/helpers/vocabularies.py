@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import struct
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,23 @@ def pieces_file(
 
 
 @functools.cache
-def trained(kind: str = "unigram", size: int = 90, symbols: str = "", control: str = "") -> bytes:
-    """Returns a SentencePiece model that was trained on a few sentences."""
+def trained(
+    kind: str = "unigram", size: int = 90, symbols: str = "", control: str = "", rules: str | None = None
+) -> bytes:
+    """Returns a SentencePiece model that was trained on a few sentences.
+
+    `rules` replaces the 240 kB of rules for normalization, which some libraries read byte by byte: lines of code points
+    in hexadecimal, a tab, and what they become.
+    """
     import sentencepiece
 
     written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 3), model_writer=written, model_type=kind, vocab_size=size,
-        hard_vocab_limit=False, user_defined_symbols=symbols, control_symbols=control, minloglevel=3,
-    )  # fmt: skip
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.write(rules or "")
+        file.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(SENTENCES * 3), model_writer=written, model_type=kind, vocab_size=size,
+            hard_vocab_limit=False, user_defined_symbols=symbols, control_symbols=control, minloglevel=3,
+            normalization_rule_tsv="" if rules is None else file.name,
+        )  # fmt: skip
     return written.getvalue()
