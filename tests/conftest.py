@@ -53,10 +53,14 @@ def own_data(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["MLXBERT_DATA"] = str(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="session")
-def hangups() -> None:
-    """Lets processes that tests start receive SIGHUP, even if the tests run under nohup."""
+@pytest.fixture(scope="session", autouse=True)
+def signals_arrive(pytestconfig: pytest.Config) -> None:
+    """Lets processes that slow tests start receive SIGHUP and SIGINT, even if the tests run under nohup or with `&`."""
+    if pytestconfig.option.markexpr == "not slow":
+        return
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _guard(event: str, arguments: object) -> None:

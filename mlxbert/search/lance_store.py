@@ -119,6 +119,8 @@ class LanceStore:
                 raise StoreError(
                     f"{self.path}: the index does not exist", hint="mlxbert.open_index(paths=PATH) makes an index"
                 )
+            if "://" not in uri and os.path.exists(uri) and not os.path.isdir(uri):  # Lance would try for seconds
+                raise StoreError(f"{self.path}: is a file, expected a folder", hint="choose another place")
             if "://" not in uri and os.path.isdir(uri) and os.listdir(uri):
                 raise ArgumentError(f"{self.path}: the folder has other files", hint="choose a new folder")
             create_table(uri, about.dimensions, json.dumps({**asdict(about), "next": 1}))

@@ -262,7 +262,6 @@ def test_a_killed_run_leaves_no_model_and_the_next_one_cleans_up(a: Path, tmp_pa
 
 @pytest.mark.parametrize("by", ENDING)
 @pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
 def test_an_interrupted_run_leaves_no_model(by: signal.Signals, a: Path, tmp_path: Path) -> None:
     running = start(a, tmp_path / "b")
     running.send_signal(by)

@@ -214,7 +214,6 @@ def test_another_command_does_not_go_on_from_what_is_there(killed: list[str], sm
 
 @pytest.mark.parametrize(("by", "quiet"), [*((by, False) for by in ENDING), (signal.SIGINT, True)])
 @pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
 def test_an_interrupted_run_says_that_it_can_go_on(
     by: signal.Signals, quiet: bool, small: str, long_input: str, tmp_path: Path
 ) -> None:

@@ -221,7 +221,6 @@ def test_a_kill_at_any_step_leaves_what_can_be_gone_on_from(
 
 @pytest.mark.parametrize(("by", "times"), [(signal.SIGKILL, 10 if ALL else 4), *((by, 2) for by in ENDING)])
 @pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
 def test_a_slow_run_killed_many_times_is_done_in_the_end(by: signal.Signals, times: int, tmp_path: Path) -> None:
     path, folder = tmp_path / "x.npy", tmp_path / "x.npy.partial"
     # So slowly that it is not done before the signal comes.

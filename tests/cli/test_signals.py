@@ -16,7 +16,7 @@ from tests.helpers.program import TIMEOUT, call, command, environment
 from tests.pretraining.files import model_folder, text_file
 from tests.training.files import data_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hangups")]
+pytestmark = pytest.mark.slow
 
 # The first call of a function, in the middle of the work, tells the test, and takes long.
 WAIT = """

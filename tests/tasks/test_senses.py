@@ -67,9 +67,10 @@ def test_vectors_are_the_means_of_the_tokens_of_each_place(model: mlxbert.Model)
 
 
 def test_a_long_text_loses_no_place_and_a_mask_of_its_own_changes_nothing(model: mlxbert.Model) -> None:
-    long = "[MASK] water " + "The bank of the river. " * 120
+    long = "[MASK] water " + "The bank of the river. It is wide, and the water in it is deep and cold. " * 30
+    assert len(model.tokenizer.encode(long, overflow="truncate").ids) == model.tokenizer.max_length
     found = mlxbert.senses(model, "bank", [long], senses=1)
-    assert len(found.occurrences) == 120 and found.senses[0].substitutes
+    assert len(found.occurrences) == 30 and found.senses[0].substitutes
     assert len(found.senses[0].typical) == 1  # one line for each text
 
 

@@ -177,7 +177,6 @@ def test_a_process_that_does_not_answer_ends_the_other(data: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("by", ENDING)
 @pytest.mark.slow
-@pytest.mark.usefixtures("hangups")
 def test_a_signal_to_all_saves_once(by: signal.Signals, data: Path, tmp_path: Path) -> None:
     command = finetune(data, tmp_path / "out", "--save-every", "3", epochs=20)
     with started([command, command], tmp_path) as processes:

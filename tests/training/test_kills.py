@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.program import ENDING
 from tests.training.files import TASKS, data_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hangups")]
+pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("MLXBERT_TEST_KILLS", "4"))
 
 
