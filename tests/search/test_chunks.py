@@ -257,20 +257,20 @@ MILLION = {
 def test_time_is_linear(text: str) -> None:
     def seconds(times: int) -> float:
         found = document(text * times, "the cat")
-        start = time.perf_counter()
+        start = time.process_time()
         Splitter(model)(found)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     model = tokenizer(512)
     check(Splitter(model), document(text, "the cat"))
-    assert seconds(6) < 2.5 * 6 * max(seconds(1), 0.02)
+    assert seconds(6) < 2.5 * 6 * max(seconds(1), 0.05)
 
 
 def test_a_document_of_many_headings_and_a_title_of_any_length() -> None:
     count = 20_000
     headings = tuple(Heading(6 * place, place, f"a{place}") for place in range(count))  # each in the one before
-    start = time.perf_counter()
+    start = time.process_time()
     found = Document("# a\nb\n" * count, "T" * 10**6, headings=headings, first_line=1)
     chunks = Splitter(tokenizer(512))(found)
     assert chunks[-1].last_line == 2 * count and len(chunks[-1].titles) <= 9
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

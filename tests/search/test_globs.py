@@ -62,7 +62,7 @@ def test_sqlite_agrees() -> None:
     ],
 )
 def test_hostile_patterns_take_no_time(pattern: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     glob = Glob(pattern)
     assert [glob.matches("a" * 200 + str(number)) for number in range(200)] == [not pattern.strip("*")] * 200
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

@@ -39,7 +39,7 @@ def test_sentences_have_all_that_is_not_space(text: str) -> None:
 
 
 def test_time_is_linear() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for part in (".", ". ", "\n", " ", ".)", "a"):
         sentences(part * 200_000)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -301,17 +301,17 @@ def test_patterns_of_many_stars_take_no_time(tmp_path: Path) -> None:
         ]
     )
     tree(tmp_path, "a" * 250, "a" * 200 + "/" + "a" * 200, "a/" * 200 + "a", _=rules)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(found(tmp_path)) == 3
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_many_and_long_patterns_take_no_time(tmp_path: Path) -> None:
     rules = "\n".join([*(f"a{number}b" for number in range(3000)), *["*.log"] * 100_000, "a*" * 100_000, "!x.log"])
     tree(tmp_path, *(f"{'a/' * 50}a{number}.c" for number in range(20)), "a7b", "x.log", "y.log", _=rules)
-    start = time.perf_counter()
+    start = time.process_time()
     assert {os.path.basename(path) for path in found(tmp_path)} == {*(f"a{number}.c" for number in range(20)), "x.log"}
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 WORDS = ["a", "b", "ab", "abc", "x.log", "x.md", "A b", "[a]", "b.d", "Cd", "Y.LOG"]
