@@ -207,6 +207,8 @@ def _name_option(text: str, app: typer.Typer) -> str:
     """Replaces the argument names at the start of a library's error, such as `group_size is 7`, by option names."""
     parameters = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in parameters if parameter.opts[-1].startswith("--")}
+    if "chunk_tokens" in options:
+        options["tokens"] = options["chunk_tokens"]  # the argument of `open_index`
     names = re.match(r"\w+(?: and \w+)+(?= cannot be combined)|\S*", text)[0]  # type: ignore[index]
     return " and ".join(options.get(name, name) for name in names.split(" and ")) + text[len(names) :]
 

@@ -415,3 +415,10 @@ def report(count: int, truncated: int, only_unknown: int, failed: int, failures:
 
 def _was(count: int) -> str:
     return "was" if count == 1 else "were"
+
+
+def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
+    """Prints a note if the pooling is assumed, because neither the model nor an option says how to pool."""
+    if not model.embedder.config.stated and pooling is None:
+        pooled = "+".join(model.embedder.config.poolings)
+        console.say("note", f"{model.source} has no modules.json, so {pooled} pooling is assumed")

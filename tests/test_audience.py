@@ -62,6 +62,7 @@ def test_no_hint_of_the_library_is_a_command_that_is_a_function_too() -> None:
     ("mlxbert.finetune('tag', train=FILE, output=FOLDER)", "mlxbert finetune tag --train FILE --output FOLDER"),
     ("mlxbert.load('a/b', revision='v 1') while online", "mlxbert models download a/b --revision 'v 1' while online"),
     ("mlxbert.classify(model, texts, labels=['A', 'B']) does", "mlxbert classify --labels A,B does"),
+    ("mlxbert.embed_tokens(model, texts) makes them", "mlxbert embed --vectors tokens makes them"),
     ("mlxbert.open_index(path=FILE)", "mlxbert index --index FILE"),
     ("mlxbert.open_index(paths=PATH) makes an index", "mlxbert index PATH makes an index"),
     ("mlxbert.convert(BASE, FOLDER, adapter='x/y')", "mlxbert convert BASE FOLDER --adapter x/y"),

@@ -176,7 +176,7 @@ def _format(
     model: "Model | RemoteModel", path: "Path | None", chosen: dict[str, Any], keep: Sequence[str] | None
 ) -> OutputFormat:
     """Returns the output format for vectors of this model; prints notes about defaults that may surprise users."""
-    note_assumed_pooling(model, chosen["pooling"])
+    session.note_assumed_pooling(model, chosen["pooling"])
     size, unit = _width(model, chosen, path)
     if chosen["normalize"] is None and model.embedder.unit and not unit:
         console.say("note", "shortened vectors no longer have length 1; --normalize scales them")
@@ -203,10 +203,3 @@ def _width(model: "Model | RemoteModel", options: dict[str, Any], path: "Path | 
     embedder = model.embedder.variant(**chosen)
     check_output_dtype(options["output_dtype"], embedder.size)
     return stored_width(options["output_dtype"], embedder.size), embedder.unit
-
-
-def note_assumed_pooling(model: "Model | RemoteModel", pooling: str | None) -> None:
-    """Prints a note if the pooling is assumed, because neither the model nor an option says how to pool."""
-    if not model.embedder.config.stated and pooling is None:
-        pooled = "+".join(model.embedder.config.poolings)
-        console.say("note", f"{model.source} has no modules.json, so {pooled} pooling is assumed")

@@ -237,6 +237,7 @@ def _facts(file: str | Path) -> dict[str, Any]:
         "index": opened.path,
         "covers": list(about.roots),
         "model": about.model,
+        "vectors": about.kind,
         "files": stats.files,
         "documents": stats.documents,
         "chunks": stats.chunks,

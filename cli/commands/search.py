@@ -118,8 +118,9 @@ def search(
 ) -> None:
     """Search files and folders by meaning and by words.
 
-    The first search reads and embeds the files, and keeps the result in an index; later searches update what has
-    changed. Without a path it searches the current folder. It prints passages in a terminal, JSON lines in a pipe.
+    The first search of a path reads and embeds the files, and keeps the result in an index; later searches update
+    what has changed. Without a path it searches the index of the current folder, and asks before it makes one. It
+    prints passages in a terminal, JSON lines in a pipe.
     Without a query, or with an empty one, a terminal shows a list that changes as you type. Enter opens a passage in
     the editor that $EDITOR names.
 
@@ -252,7 +253,9 @@ def _paths_to_search(paths: Sequence[str], file: str | None, query: str, *, may_
             )
         return searched if console.ask(f"No index covers {os.getcwd()}. Make one?") else None
     message = f"no index covers {' and '.join(paths) or os.getcwd()}" if file is None else f"{file}: no such index"
-    raise ArgumentError(message, hint="`mlxbert search QUERY PATH` makes an index of PATH")
+    raise ArgumentError(
+        message, hint="`mlxbert search QUERY PATH` makes an index of PATH, which may be . for the current folder"
+    )
 
 
 @contextmanager
@@ -275,7 +278,10 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         name = chosen.model or os.environ.get("MLXBERT_MODEL") or BUILTIN
         if chosen.model is None:
             note_other_models(paths, name)
-        model = session.load("embed", _computing(name, chosen))
+        loaded = session.load("embed", _computing(name, chosen))
+        if "dense" in loaded.vectors:
+            session.note_assumed_pooling(loaded, None)
+        model = loaded
     elif (about := index_locations.about_of(file)) is not None:
         model = _computing(chosen.model or about.model, chosen).ref
     with open_index(
@@ -337,16 +343,18 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     )
     for name, value, actual in pairs:
         if value is not None and value != actual:
+            other = (
+                "was not given when the index was made" if isinstance(value, bool)
+                else f"is {_typed(value)}, but the index was made with the value {_typed(actual)}"
+            )  # fmt: skip
             raise ArgumentError(
-                f"{name} is {_typed(value)}, but the index was made with the value {_typed(actual)}",
+                f"{name} {other}",
                 hint="omit the option, make another index with --index FILE, or first run `mlxbert indexes remove`",
             )
 
 
 def _typed(value: object) -> str:
     """Formats the value of an option in the way that a user types it."""
-    if isinstance(value, bool):
-        return str(value)
     if isinstance(value, str) and value != value.strip():
         return repr(value)
     return (", ".join(map(str, value)) if isinstance(value, list) else str(value or ""))[:60] or "none"
@@ -381,7 +389,7 @@ def _show(
         if passage.hit.rank > 1 or answer is not None:
             screen.print()
         words = view.QueryWords(passage.hit.query)
-        for part in view.draw(passage, words, explain=how.explain, duplicates=how.duplicates):
+        for part in view.draw(passage, words, explain=how.mode if how.explain else None, duplicates=how.duplicates):
             screen.print(part)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
-from mlxbert.cli.commands.embed import note_assumed_pooling
 from mlxbert.cli.inputs import open_input
 from mlxbert.cli.output.resumable_file import check_output
 from mlxbert.cli.ranking_command import open_ranking, write_ranking
@@ -180,7 +179,7 @@ def _note_vectors(model: "Model | RemoteModel", values: dict[str, Any]) -> None:
         return
     settings, dense = _settings(model), session.is_remote(model) or model.vectors[0] == "dense"
     if dense:
-        note_assumed_pooling(model, values["pooling"])
+        session.note_assumed_pooling(model, values["pooling"])
     if not dense and settings.similarity == "dot":
         console.say("note", "scores are the dot product of sparse vectors")
     elif (similarity := settings.similarity) != "cosine":

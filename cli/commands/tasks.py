@@ -167,7 +167,7 @@ SPECIAL: Mapping[str, Special] = {
         lambda model, chosen: _view("classify").drawing(chosen.top_k, None if chosen.labels else model.labels),
         _check_labels,
     ),
-    "tag": Special(lambda model, _: _view("tag").drawing(model.labels)),
+    "tag": Special(lambda model, chosen: _view("tag").drawing(model.labels, chosen.labels)),
     "answer": Special(lambda *_: _view("answer").draw),
     "fill-mask": Special(lambda *_: _view("fill_mask").draw, _check_quotes),
     "next-sentence": Special(lambda *_: _view("next_sentence").draw),

@@ -27,12 +27,15 @@ _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of a
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {"error": "bold red", "hint": "cyan"}
 _LIMIT = 9999  # the most columns or lines that the environment may set
-# `name='value'`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
+# `name='value'`, `name=['a', 'b']`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
-    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?))?(?=[,;:)]|\.?(?:\s|$))"""
+    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?)|(\['[^\]]+\]))?(?=[,;:)]|\.?(?:\s|$))"""
 )
 _CALL = re.compile(r"mlxbert\.[a-z_]+\(")
-_COMMANDS = {"load": "models download", "open_index": "index"}  # functions whose commands have other names
+_COMMANDS = {  # functions whose commands have other names
+    "load": "models download", "open_index": "index", "embed_sparse": "embed --vectors sparse",
+    "embed_tokens": "embed --vectors tokens",
+}  # fmt: skip
 _OPTIONS = {"path": "--index", "paths": ""}
 _quiet = False
 _live: "rich.Console | None" = None
@@ -148,10 +151,10 @@ def to_options(text: str) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
-    name, truth, *values = match.groups()
+    name, truth, *values, listed = match.groups()
     no = "no-" if truth == "False" else ""
-    value = next((f" {shlex.quote(value)}" for value in values if value), "")
-    return f"--{no}{name.replace('_', '-')}{value}"
+    value = ",".join(ast.literal_eval(listed)) if listed else next(filter(None, values), "")
+    return f"--{no}{name.replace('_', '-')}{' ' * bool(value)}{shlex.quote(value) if value else ''}"
 
 
 def _command(start: str, rest: str) -> tuple[str, str]:

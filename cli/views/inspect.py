@@ -40,9 +40,11 @@ def _short_rows(model: "Inspection") -> _Rows:
         "size",
         f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
     )
-    yield "can", _as_text(model.tasks)
-    if model.lacking:
-        yield "cannot", _as_text(tuple(model.lacking))
+    kinds = [task.removeprefix("embed-") for task in model.tasks if task.startswith("embed-")]
+    embeds = (f"embed ({' and '.join(kinds)})",) if kinds and "embed" in model.lacking else ()
+    yield "can", _as_text(tuple(task for task in model.tasks if not embeds or not task.startswith("embed-")) + embeds)
+    if lacking := tuple(task for task in model.lacking if not embeds or task != "embed"):
+        yield "cannot", _as_text(lacking)
     vectors = None if isinstance(embedding, NoEmbedding) else embedding.max_length
     limit = "" if vectors in (None, model.max_length) else f", for vectors {vectors}"
     lower = ", lower-cased" if tokenizer.lower_case else ""
@@ -50,8 +52,13 @@ def _short_rows(model: "Inspection") -> _Rows:
     if not isinstance(embedding, NoEmbedding):
         unit = ", scaled to length 1" if embedding.unit else ""
         yield "vectors", f"{embedding.size} values by {'+'.join(embedding.poolings)} pooling{unit}"
+    if (tokens := model.token_vectors) is not None:
+        lengths = f"up to {tokens.query_tokens} tokens of a query and {tokens.text_tokens} of a text"
+        yield "vectors", f"{tokens.size} values per token, of {lengths}"
     yield "memory", _fit(model.fit)
-    if model.labels:
+    if "open_entities" in model.parts:
+        yield "labels", "any that you name with --labels (a GLiNER model)"
+    elif model.labels:
         yield (
             "labels",
             _first(tuple(model.labels.values()) if isinstance(model.labels, Mapping) else model.labels),
@@ -139,6 +146,8 @@ def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.Renderable
     ]
     yield from console.facts("tokenizer", rows)
     yield from console.facts("vectors", _vector_rows(model.embedding))
+    if (tokens := model.token_vectors) is not None:
+        yield from console.facts("vectors of tokens", vars(tokens).items())
     yield from console.facts("parts", _part_rows(model.parts.items()))
     total = model.parameters["total"]
     yield from console.facts(

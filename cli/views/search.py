@@ -82,9 +82,16 @@ def _form(word: str) -> str:
 
 
 def draw(
-    passage: DrawnPassage, words: QueryWords, *, explain: bool, duplicates: bool = False
+    passage: DrawnPassage, words: QueryWords, *, explain: str | None, duplicates: bool = False
 ) -> Iterator["rich.RenderableType"]:
-    """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence."""
+    """Draws a passage: its rank, place and headings; its score; and the lines around its best sentence.
+
+    Args:
+        passage: The passage.
+        words: The words of the query, which are underlined.
+        explain: The mode of the search, to explain the rank; `None` explains nothing.
+        duplicates: Whether to list the places of equal passages.
+    """
     hit = passage.hit
     head = rich.Text.assemble((f"{hit.rank}  ", "dim"), place_of(hit, passage.line))
     head.append(f"  {console.line(hit.title)}" if hit.title else "", "dim")
@@ -92,8 +99,8 @@ def draw(
     bar = console.bar(passage.share).rstrip()
     score = f" {hit.score:.3f}" if hit.relevance is None else f" {hit.relevance:.0%}"
     yield Indented(rich.Text.assemble((bar, "green"), (score, "dim")), _INDENT)
-    if explain:
-        yield Indented(rich.Text(_reasons(hit), "dim"), _INDENT)
+    if explain is not None:
+        yield Indented(rich.Text(_reasons(hit, explain), "dim"), _INDENT)
     width = min(console.stdout().width, _MAX_WIDTH) - _INDENT
     for line in passage_lines(passage, words, max(width, _MIN_WIDTH)):
         yield Indented(line, _INDENT)
@@ -136,7 +143,7 @@ def near(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def _reasons(hit: Hit) -> str:
+def _reasons(hit: Hit, mode: str) -> str:
     """Explains the rank of a hit, which results from several searches: by vectors, by words, and by exact phrase.
 
     Gives the hit's rank in each of them, and the score of the reranker, if one was used.
@@ -146,6 +153,8 @@ def _reasons(hit: Hit) -> str:
     )  # fmt: skip
     reasons = []
     for name, rank, unit, score in lists:
+        if mode not in ("hybrid", name):
+            continue
         value = f", {unit} {score:.3f}" if score is not None else ""
         reasons.append(f"{name}: {'not among the best' if rank is None else f'rank {rank}'}{value}")
     if hit.phrase_rank is not None:

@@ -13,8 +13,12 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _GAP = 2  # columns between words
 
 
-def drawing(labels: Labels | None) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
-    """Returns a function that draws the results of a model with these labels."""
+def drawing(
+    labels: Labels | None, asked: Sequence[str] | None = None
+) -> Callable[[Tagged], Iterator["rich.RenderableType"]]:
+    """Returns a function that draws the results of a model with these labels, or with those that were asked for."""
+    if asked is not None:
+        return functools.partial(draw, labels=asked)
     names = labels.names if labels is not None else ()
     return functools.partial(draw, labels=types_of(names), words=not marks_entities(names))
 
@@ -44,7 +48,7 @@ def _marked(result: Tagged, styles: dict[str, str]) -> "rich.Text":
     for entity in result.entities:
         text.append(console.visible(result.text[last : entity.start]))
         text.append(f"[{console.visible(entity.text)} {console.visible(entity.label)}]", style=styles[entity.label])
-        last = entity.end
+        last = max(last, entity.end)  # an entity may be inside another one
     text.append(console.visible(result.text[last:]))
     return text
 

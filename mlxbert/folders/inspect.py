@@ -17,6 +17,7 @@ from mlxbert.folders.inspection import (
     PartFacts,
     SkippedEntries,
     TokenizerFacts,
+    TokenVectorFacts,
     WeightFacts,
 )
 from mlxbert.folders.memory_fit import fit
@@ -34,6 +35,7 @@ from mlxbert.weights.formats.weight_files import open_weights
 from mlxbert.weights.model_folder import ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
+from mlxbert.weights.token_vectors import read_token_embedder
 from mlxbert.weights.tokenizers.tokenizer_files import TokenizerFiles, read_tokenizer
 from mlxbert.weights.vector_kinds import KINDS, check_kind, stated_kinds
 
@@ -94,6 +96,7 @@ def inspect(
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,
+        token_vectors=_token_vectors(folder, config, max_length),
         adapters=own_adapters(checkpoint.config_json),
         labels=frozen(_labels(checkpoint)),
         tasks=(*(task for task in TASKS if task not in lacking), *_other_vectors(folder, parts)),
@@ -167,6 +170,19 @@ def _embedding(
         unit=embedder.unit,
         modules=tuple(_modules(folder, embedder)),
     )
+
+
+def _token_vectors(folder: ModelFolder, config: EncoderConfig, max_length: int) -> TokenVectorFacts | None:
+    """Describes vectors of tokens; returns `None` if the model makes none, or its layers are not downloaded."""
+    if "tokens" not in stated_kinds(folder):
+        return None
+    try:
+        embedder = read_token_embedder(folder, config.hidden_size)
+    except MlxbertError:
+        return None
+    lengths = (embedder.config.query.length, embedder.config.document.length)
+    query, text = (min(length or max_length, max_length) for length in lengths)
+    return TokenVectorFacts(embedder.size, embedder.config.similarity, query, text)
 
 
 def _other_vectors(folder: ModelFolder, parts: Mapping[str, PartFacts]) -> Iterator[str]:

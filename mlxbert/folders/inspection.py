@@ -148,6 +148,23 @@ class EmbeddingFacts(Shown):
 
 
 @dataclass(frozen=True)
+class TokenVectorFacts(Shown):
+    """Facts on how a model makes vectors of tokens.
+
+    Attributes:
+        size: The number of values in a vector.
+        similarity: How texts are compared: `maxsim` or `meanmaxsim`.
+        query_tokens: The maximum number of tokens of a query.
+        text_tokens: The maximum number of tokens of a text.
+    """
+
+    size: int
+    similarity: str
+    query_tokens: int
+    text_tokens: int
+
+
+@dataclass(frozen=True)
 class NoEmbedding(Shown):
     """The reason why the model makes no vectors."""
 
@@ -230,6 +247,7 @@ class Inspection(Shown):
         weights: Facts on the weight files.
         tokenizer: Facts on the tokenizer.
         embedding: How the model makes vectors, or the reason why it does not.
+        token_vectors: How the model makes vectors of tokens, or `None` if it makes none.
         adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).
         labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
@@ -254,6 +272,7 @@ class Inspection(Shown):
     weights: WeightFacts
     tokenizer: TokenizerFacts
     embedding: EmbeddingFacts | NoEmbedding
+    token_vectors: TokenVectorFacts | None
     adapters: tuple[str, ...]
     labels: Any
     tasks: tuple[str, ...]

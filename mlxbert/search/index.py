@@ -305,7 +305,7 @@ class Index:
             rerank: A cross-encoder, or a model for late interaction, that reranks the best passages. By default, an
                 index with vectors of tokens reranks by these vectors, unless `mode` is `words`; `False` prevents this.
             candidates: The number of passages to rerank, at least `top_k`: by default 50, or 200 with vectors of
-                tokens, which are faster.
+                tokens, which are faster; more if `top_k` is larger.
 
         Raises:
             ArgumentError: An argument has an invalid value.
@@ -319,18 +319,21 @@ class Index:
         COUNT.check_whole("top_k", top_k)
         if candidates is not None:
             CANDIDATES.check_whole("candidates", candidates)
+            if candidates < top_k:
+                raise ArgumentError(
+                    f"candidates is {candidates:,}, expected at least top_k, {top_k:,}",
+                    hint="set top_k=, or more candidates",
+                )
         only = make_filter(where, self._under(as_paths(paths)))
         reranker = None if rerank is None or isinstance(rerank, bool) else self._loaded_for("rerank", rerank)
         vector, tokens = (None, None) if mode == "words" else self._query(query)
         limit, by_tokens = top_k, None
         if reranker is not None:
-            limit = max(top_k, candidates or _CANDIDATES[ranks_by_tokens(reranker)])
+            limit = candidates or max(top_k, _CANDIDATES[ranks_by_tokens(reranker)])
         elif tokens is not None and rerank is not False:
-            by_tokens = self._by_tokens(tokens, max(top_k, candidates or _CANDIDATES[True]), mode)
+            by_tokens = self._by_tokens(tokens, candidates or max(top_k, _CANDIDATES[True]), mode)
         elif rerank or candidates is not None:
-            raise ArgumentError(
-                "nothing would be reranked: no model is given for it, and vectors of tokens are not used by this search"
-            )
+            raise _nothing_to_rerank(off=rerank is False, mode=mode)
         with self.store.reading():
             hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks, by_tokens=by_tokens)
         if reranker is not None:
@@ -668,9 +671,15 @@ def _vectors_of_new_index(
     allowed = keep_tokens and not index_stores.is_lance(path)
     vectors = text_vectors(model, tokens=allowed and not any(prompts))
     if vectors.only_tokens and not keep_tokens:
-        raise ArgumentError(f"{model.source}: the model makes only vectors of tokens, so the index must keep them")
+        raise ArgumentError(
+            f"{model.source}: the model makes only vectors of tokens, so the index must keep them",
+            hint="omit token_vectors=False",
+        )
     if vectors.only_tokens and any(prompt is not None for prompt in prompts):
-        raise ArgumentError(f"{model.source}: the prompts of a model that makes only vectors of tokens are fixed")
+        raise ArgumentError(
+            f"{model.source}: the prompts of a model that makes only vectors of tokens are fixed",
+            hint="omit the prompts",
+        )
     if allowed and not vectors.token_size and text_vectors(model).token_size:
         _LOG.warning("with a prompt, the index keeps no vectors of tokens")
     return vectors
@@ -733,6 +742,17 @@ def unrelated_scores(vectors: TextVectors, prompts: tuple[str, str]) -> list[tup
     return [(float(np.mean(each)), max(float(np.std(each)), _SMALLEST)) for each in scores]
 
 
+def _nothing_to_rerank(*, off: bool, mode: Mode) -> ArgumentError:
+    """Returns the error for a search that shall rerank, but has neither a model nor vectors of tokens for it."""
+    why = (
+        "reranking is off" if off
+        else "a search by words does not use the vectors of tokens" if mode == "words"
+        else "the index has no vectors of tokens"
+    )  # fmt: skip
+    hint = "name a model with rerank=, or omit candidates="
+    return ArgumentError(f"nothing would be reranked, because {why}", hint=hint)
+
+
 def _splitter(vectors: TextVectors, prompt: str, tokens: int | None, titles: bool) -> "Splitter":
     from mlxbert.search.chunks import Splitter
 
@@ -750,9 +770,10 @@ def _loaded(model: str | Path | ModelRef | Model) -> Model:
 def _checked(path: str, about: IndexSettings, model: Model) -> Model:
     """Returns the model if the index was created with it; otherwise raises StoreError."""
     if (fingerprint := hash_model(model.files)) != about.hash:
+        of = f" of {' and '.join(about.roots):.200}" if about.roots else ""
         other = model.source if model_name(model.source) != about.model else f"the current files of {model.source}"
         raise StoreError(
-            f"{path}: the index was made with the model {about.model} ({about.hash[:12]}), not with {other} "
+            f"{path}: the index{of} was made with the model {about.model} ({about.hash[:12]}), not with {other} "
             f"({fingerprint[:12]})",
             hint="use the model of the index, or make another index: "
             f"mlxbert.open_index(paths=FOLDER, path=FILE, model={str(model.source)!r})",

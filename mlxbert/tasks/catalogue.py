@@ -39,6 +39,7 @@ class TaskEntry:
         needs_with_labels: What a model without that head must be loaded for, if the options have `labels`; `None` if
             labels change nothing.
         hint: The hint in the error for a model without the required head.
+        hint_with_labels: The same if the options have `labels`; `None` if labels change nothing.
         pipeline: The name of the task on the Hugging Face hub; `None` if the hub has no such task.
         vectors: The kind of vectors that the task makes, if a server offers it only for models that are made for them.
     """
@@ -53,6 +54,7 @@ class TaskEntry:
     needs: str | None = None
     needs_with_labels: str | None = None
     hint: str | None = None
+    hint_with_labels: str | None = None
     pipeline: str | None = None
     vectors: str | None = None
 
@@ -69,7 +71,12 @@ class TaskEntry:
         for name in names:
             with suppress(MissingHeadError):
                 return load(ref, task=name, **arguments)
-        return load(ref, task=last, **arguments)
+        try:
+            return load(ref, task=last, **arguments)
+        except MissingHeadError as problem:
+            if self.hint_with_labels is None or getattr(options, "labels", None) is None:
+                raise
+            raise MissingHeadError(problem.message, hint=self.hint_with_labels) from None
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""
@@ -146,6 +153,7 @@ CATALOGUE: Mapping[str, TaskEntry] = FrozenDict({
             name="tag", task="mlxbert.tasks.tag:make_task", options=task_options.TagOptions, items=item_kinds.TEXT,
             result="mlxbert.results.tag:Tagged", summary="Entities of texts, or tags of words",
             pipeline="token-classification",
+            hint_with_labels="labels= needs a GLiNER model, for example urchade/gliner_medium-v2.1",
             about="""Find entities in texts, or tag words: with a fine-tuned model, or entities of any --labels.
 
             The model decides what is found: names of persons and places, or the part of speech of every word. --labels

@@ -65,7 +65,7 @@ class OpenTagTask(Task[Item, OpenTagJob, list[Found], Tagged]):
         if options.aggregation is not None:
             raise ArgumentError(
                 f"aggregation is {options.aggregation!r}, but {model.source} scores spans of words",
-                hint="omit aggregation",
+                hint="omit aggregation=",
             )
         self.threshold = THRESHOLD if options.threshold is None else options.threshold
         self._facts = cast(OpenEntityFacts, model.config.heads[HEAD])

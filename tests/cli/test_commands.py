@@ -203,6 +203,7 @@ def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:
         "weights",
         "tokenizer",
         "embedding",
+        "token_vectors",
         "adapters",
         "labels",
     ]

@@ -333,6 +333,7 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
         ("try dtype='float32'", "try --dtype float32"),
         ('try prompt="a b"', "try --prompt 'a b'"),
         ("overwrite=True replaces it", "--overwrite replaces it"),
+        ("find it: labels=['a', 'b c']", "find it: --labels 'a,b c'"),
         ("normalize=False, or top_k=5.", "--no-normalize, or --top-k 5."),
         ("choose one with batch_tokens=", "choose one with --batch-tokens"),
         ("kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt", "kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt"),

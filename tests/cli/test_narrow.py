@@ -73,7 +73,7 @@ def _found(word: str, width: int) -> Parts:
         word, 1, 0.031, f"/docs/{word}.md", "", 3, 4, None, f"{word} > b", f"{word}\n", {}, 0.5, 8.25, vector_rank=2
     )
     passage = search.DrawnPassage(hit, hit.text, (0, len(word)), 6, 0.5, 3)
-    yield from search.draw(passage, search.QueryWords(word), explain=True)
+    yield from search.draw(passage, search.QueryWords(word), explain="hybrid")
     one = {"index": word, "covers": [f"/{word}"], "model": word, "files": 2, "chunks": 3, "bytes": 10, "updated": word}
     yield from search.draw_indexes({"folder": word, "indexes": [one]})
     yield from search.draw_index({**one, "left_out": {word: 2}, "failed": [{"path": word, "reason": f"no {word}"}]})

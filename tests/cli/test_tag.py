@@ -1,16 +1,21 @@
 """`mlxbert tag`: lines for programs, colours in the text in a terminal, words with their tags below them, files."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mlxbert
+from mlxbert.cli.views import tag as view
+from mlxbert.results.tag import Entity, Tagged
 from tests.cli.test_terminal import colours, plain
+from tests.helpers.gliner_models import LABELS, TEXTS
 from tests.helpers.program import TERMINALS, Terminal, call
 from tests.helpers.taggers import NER, POS, save_tagger
 
+GLINER = str(Path(__file__).parents[1] / "tasks" / "gliner_goldens" / "bert")
 NAMES = {"paris": "B-LOC", "city": "I-LOC", "tokyo": "B-LOC", "man": "B-PER"}
 TEXT = "the man went to paris city, a man to tokyo."
 
@@ -57,6 +62,8 @@ def test_files_in_and_out(model: str, tmp_path: Path) -> None:
 def test_wrong_usage(model: str) -> None:
     call("tag", "the", "--aggregation", "last", "--model", model).fails(2, "--aggregation")
     call("tag", "the").fails(1, "no tagging head", "hint: ", "mlxbert finetune tag")
+    call("tag", "the", "--labels", "person").fails(1, "no tagging head", "hint: --labels needs a GLiNER model")
+    call("tag", "the", "--model", GLINER).fails(2, "no labels are given", "--labels 'person,")
     call("tag", "the " * 60, "--overflow", "error", "--model", model).fails(1, "at most 32")
     cut = call("tag", "the " * 60, "--overflow", "truncate", "--model", model)
     assert cut.status == 0 and "1 of 1 input was too long" in cut.err
@@ -71,6 +78,24 @@ def test_entities_stand_out_in_the_text_above_a_legend(show: Terminal, model: st
     assert rows[1] == "PER 2  LOC 2"
     assert rows[2:5] == ["", "the cat", "nothing found"]
     assert len(colours(shown)) == 2  # one for each type
+
+
+@TERMINALS
+def test_entities_of_any_labels_stand_out_in_the_text(show: Terminal) -> None:
+    labels = ("--labels", ",".join(LABELS), "--threshold", "0.35")
+    outcome, shown = show("tag", TEXTS[0], "", "--model", GLINER, *labels)
+    (found,) = lines([mlxbert.tag(mlxbert.load(GLINER, task="tag"), TEXTS[0], labels=LABELS, threshold=0.35)])
+    rows = plain(shown)
+    assert outcome.status == 0 and found["entities"]
+    assert all(f"[{one['text']} {one['label']}]" in rows[0] for one in found["entities"])
+    assert re.sub(r"\[([^\]]*?) (?:" + "|".join(LABELS) + r")\]", r"\1", rows[0]) == TEXTS[0]
+    assert "nothing found" in rows
+
+
+def test_an_entity_inside_another_one_repeats_no_text_after_it() -> None:
+    entities = (Entity("org", 0, 14, "New York Times", 0.9), Entity("place", 0, 8, "New York", 0.8))
+    (text, _) = view.draw(Tagged("New York Times says", entities), ["org", "place"])
+    assert str(text) == "[New York Times org][New York place] says"
 
 
 @TERMINALS

@@ -594,7 +594,9 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     pairs = mlxbert.rerank(mlxbert.load(reranker, task="classify"), "city", ["The city\n# The city\n\nthe cat sat"])
     assert [hit.score for hit in hits] == [hit.rerank_score for hit in hits] and len(hits) == 3
     assert pairs[0].score == pytest.approx(next(hit.score for hit in hits if hit.title), abs=1e-5)
-    assert len(index.search("city", rerank=str(reranker), candidates=1, top_k=2)) == 2
+    assert len(index.search("city", rerank=str(reranker), candidates=2, top_k=2)) == 2
+    with pytest.raises(mlxbert.ArgumentError, match="candidates is 1, expected at least top_k, 2"):
+        index.search("city", rerank=str(reranker), candidates=1, top_k=2)
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):
         index.search("city", rerank=str(save_classifier(tmp_path / "other", NLI)))

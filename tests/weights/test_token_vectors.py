@@ -121,7 +121,11 @@ def test_a_model_of_texts_gives_no_vectors_of_tokens() -> None:
 
 def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_path: Path) -> None:
     a = token_folders.PYLATE["usual"](tmp_path / "a")
-    assert "embed-tokens" in mlxbert.inspect(a).tasks
+    about = mlxbert.inspect(a)
+    assert "embed-tokens" in about.tasks and about.token_vectors is not None
+    embedder = mlxbert.load(a, task="embed").token_embedder
+    assert (about.token_vectors.size, about.token_vectors.similarity) == (embedder.size, embedder.config.similarity)
+    assert about.token_vectors.query_tokens == min(embedder.config.query.length or about.max_length, about.max_length)
     same = mlxbert.verify(a, a)
     assert same and same.notes == () and same.tensors.compared == same.tensors.equal
     changed = token_folders.PYLATE["attending"](tmp_path / "b")
