@@ -139,11 +139,7 @@ def test_vectors_of_tokens_are_kept_and_used_unless_the_user_declines(run: Run, 
     dense = tmp_path / "dense.db"
     run("index", files, "--index", dense, "--model", model, "--no-token-vectors")
     shown = run("indexes", "show", dense).lines[0]
-    assert (
-        shown["token_vectors"] is None
-        and shown["vectors"] == "dense"
-        and shown["query_prompt"] is shown["prompt"] is None
-    )
+    assert shown["vectors"] == "dense" and shown["token_vectors"] is shown["query_prompt"] is shown["prompt"] is None
 
 
 def test_an_index_of_ones_own_is_searched_whole_and_keeps_what_it_was_made_with(run: Run, files: Path) -> None:
