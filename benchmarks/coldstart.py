@@ -23,6 +23,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from in_turn import drop_unusual_settings
+
 TEXT = "Tokyo is the largest city in [MASK]."
 PIPELINE = """
 import sys, transformers
@@ -130,6 +132,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=Path, nargs="+", default=[])
     parser.add_argument("--runs", type=int, default=10)
     args = parser.parse_args()
+    drop_unusual_settings()
     compare("built-in model", None, args.checkpoint, args.runs, "japan")
     with tempfile.TemporaryDirectory() as work:
         for vocabulary in args.vocabulary:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from in_turn import drop_kernel_settings, running
+from in_turn import drop_unusual_settings, running
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
@@ -268,7 +268,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve, args)
-    drop_kernel_settings()
+    drop_unusual_settings()
     names = [name for name in CONTESTANTS if name not in args.without]
     names = [name for name in names if args.mlx_embeddings or CONTESTANTS[name][0] is not mlx_embeddings]
     names = [name for name in names if args.int8 or CONTESTANTS[name][0] is not rounded]

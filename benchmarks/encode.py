@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from in_turn import drop_kernel_settings, running
+from in_turn import drop_unusual_settings, running
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.bench.worker import peak_memory
@@ -292,7 +292,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve, args.dtype)
-    drop_kernel_settings()
+    drop_unusual_settings()
     if args.memory and args.record:
         parser.error("--record measures memory, too")
     with tempfile.TemporaryDirectory() as folder:

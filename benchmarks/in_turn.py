@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def drop_kernel_settings() -> None:
-    """Removes the variables that fix the kernels of OpenBLAS, which few users set, here and in all children."""
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+def drop_unusual_settings() -> None:
+    """Removes variables that few users set, here and in all children.
+
+    Two fix the kernels of OpenBLAS; with the third, each process compiles all modules that it imports.
+    """
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "PYTHONDONTWRITEBYTECODE"):
         os.environ.pop(name, None)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from in_turn import drop_kernel_settings
+from in_turn import drop_unusual_settings
 
 PIPELINE = """
 import json, sys
@@ -109,7 +109,7 @@ def main() -> None:
     for name, count in (("--masks", 10_000), ("--tags", 2_000), ("--questions", 500)):
         parser.add_argument(name, type=int, default=count)
     args = parser.parse_args()
-    drop_kernel_settings()
+    drop_unusual_settings()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_models(args.encoder, folder)

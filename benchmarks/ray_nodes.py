@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
-from in_turn import drop_kernel_settings
+from in_turn import drop_unusual_settings
 
 import mlxbert
 from tests.helpers.ray_nodes import Nodes, two_nodes
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--only", default="kill,rate,memory")
     arguments = parser.parse_args()
-    drop_kernel_settings()
+    drop_unusual_settings()
     with tempfile.TemporaryDirectory() as work:
         for name, result in measure(arguments, Path(work)):
             print(f"| {name} | {result} |", flush=True)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from in_turn import drop_kernel_settings, running
+from in_turn import drop_unusual_settings, running
 
 SENTENCE = "how do i get my money back for an order that never came or was broken when it arrived at home today"
 SECONDS_TO_START = 120
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
-    drop_kernel_settings()
+    drop_unusual_settings()
     threads = str(args.threads)
     os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     computed = (args.device, args.dtype)

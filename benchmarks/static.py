@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from in_turn import drop_kernel_settings
+from in_turn import drop_unusual_settings
 
 TEXTS, ROUNDS = 100_000, 5
 _LIBRARIES = "import numpy, tokenizers, typer, rich"
@@ -154,6 +154,6 @@ def classify(model: str, train: str, test: str) -> None:
 
 
 if __name__ == "__main__":
-    drop_kernel_settings()
+    drop_unusual_settings()
     parts = {function.__name__: function for function in (quality, speed, start, memory, classify)}
     parts[sys.argv[1]](*sys.argv[2:])
