@@ -97,8 +97,9 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     except BusyError:
         console.say("note", "another process is updating this index, so the present state of the index is searched")
         return 0
-    if roots and (added := [root for root in index.about.roots if root not in roots]):
-        console.say("note", f"the index now covers {' and '.join(map(view.near, added))}, too")
+    finally:  # even if the update is interrupted: the paths are already added
+        if roots and (added := [root for root in index.about.roots if root not in roots]):
+            console.say("note", f"the index now covers {' and '.join(map(view.near, added))}, too")
     if done.changed or done.lacks_path or out.verbose:
         report(index, done, out)
     check_read(done, paths)

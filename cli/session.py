@@ -24,7 +24,7 @@ from mlxbert.cli.shared_options import (
     TalkOptions,
 )
 from mlxbert.cli.views import console, json_lines, progress, rich
-from mlxbert.errors import ArgumentError, MissingHeadError, MlxbertError
+from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.fingerprint import hash_folder, hash_model
 from mlxbert.machine.user_folders import is_due
 from mlxbert.readers.stream import RecordStream
@@ -134,11 +134,7 @@ def load(
         if entry is None:
             model = load_model(options.ref, heads=heads, on_progress=update)
         else:
-            try:
-                model = entry.load(options.ref, chosen, heads=heads, on_progress=update)
-            except MissingHeadError as problem:
-                problem.hint = entry.hint or problem.hint
-                raise
+            model = entry.load(options.ref, chosen, heads=heads, on_progress=update)
     hint_emulated(options.dtype)
     keep(model)
     return model

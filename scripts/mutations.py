@@ -510,7 +510,7 @@ def check(mutation: Mutation, folder: Path) -> tuple[bool, str]:
     failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", done.stdout, flags=re.MULTILINE)
     if done.returncode == 1 and failed:  # 2 to 5: pytest itself could not run
         return False, failed[1]
-    if re.search(r"\d skipped", done.stdout) and not re.search(r"\d (?:passed|failed)", done.stdout):
+    if re.search(r"\d skipped", done.stdout) and not re.search(r"\d (?:passed|failed|error)", done.stdout):
         return False, f"skipped on this machine: {mutation.test}"
     return True, f"NOT CAUGHT\n{done.stdout}{done.stderr}"
 

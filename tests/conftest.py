@@ -177,7 +177,10 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Seeds every generator that tests draw from, so that a test draws the same numbers in each run and alone."""
+    """Seeds every generator that tests draw from, so that a test draws the same numbers in each run.
+
+    Fixtures of a module or a session run before this one; they pass a seed or a key of their own.
+    """
     _seed()
 
 

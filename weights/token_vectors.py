@@ -48,12 +48,13 @@ def _layout(folder: ModelFolder) -> str | None:
     return "bge" if (folder.path / TOKEN_LINEAR).is_file() else None
 
 
-def read_token_embedder(folder: Path | ModelFolder, width: int) -> TokenEmbedder:
+def read_token_embedder(folder: Path | ModelFolder, width: int, *, with_weights: bool = True) -> TokenEmbedder:
     """Reads how a model computes vectors of tokens.
 
     Args:
         folder: The model folder.
         width: The hidden size of the encoder.
+        with_weights: Whether to read the weights of layers. Otherwise they are zeros, and only their headers are read.
 
     Raises:
         ConfigError: The model computes no vectors of tokens, or its settings are wrong.
@@ -62,15 +63,15 @@ def read_token_embedder(folder: Path | ModelFolder, width: int) -> TokenEmbedder
     folder = open_folder(folder)
     layout = _layout(folder)
     if layout == "pylate":
-        return _embedder(_pylate(folder), width, [*_dense(folder, width), Normalize()])
+        return _embedder(_pylate(folder), width, [*_dense(folder, width, with_weights), Normalize()])
     if layout == "multivector":
-        return _embedder(_multi_vector(folder), width, _dense(folder, width))
+        return _embedder(_multi_vector(folder), width, _dense(folder, width, with_weights))
     if layout == "stanford":
-        return _embedder(_stanford(folder), width, [_projection(folder, width), Normalize()])
+        return _embedder(_stanford(folder), width, [_projection(folder, width, with_weights), Normalize()])
     if layout == "bge":
         side = TokenSide(skip_first=True, length=_text_length(folder))
         config = TokenConfig(query=side, document=side, similarity=MEAN_MAXSIM)
-        return _embedder(config, width, [_bge_linear(folder.path / TOKEN_LINEAR, width), Normalize()])
+        return _embedder(config, width, [_bge_linear(folder.path / TOKEN_LINEAR, width, with_weights), Normalize()])
     raise ConfigError(
         f"{folder.path}: the model gives no vectors of tokens",
         hint="use a model for late interaction, such as lightonai/GTE-ModernColBERT-v1, or train one",
@@ -83,9 +84,10 @@ def _embedder(config: TokenConfig, width: int, layers: list[nn.Module]) -> Token
     return embedder
 
 
-def _dense(folder: ModelFolder, width: int) -> list[nn.Module]:
+def _dense(folder: ModelFolder, width: int, with_weights: bool) -> list[nn.Module]:
     """Reads the layers after the transformer; checks that each takes what the one before it gives."""
-    layers = read_layers(folder, [module for module in folder.modules[1:] if module.kind != TOKEN_MASK], TOKENS)
+    modules = [module for module in folder.modules[1:] if module.kind != TOKEN_MASK]
+    layers = read_layers(folder, modules, TOKENS, with_weights=with_weights)
     for number, layer in enumerate(layers, 1):
         if isinstance(layer, Dense):
             out, taken = layer.linear.weight.shape
@@ -186,17 +188,17 @@ def _stanford(folder: ModelFolder) -> TokenConfig:
     return TokenConfig(query=query, document=document)
 
 
-def _projection(folder: ModelFolder, width: int) -> Dense:
+def _projection(folder: ModelFolder, width: int, with_weights: bool) -> Dense:
     """Reads the layer that Stanford's ColBERT stores next to the tensors of its encoder."""
     weights = open_weights(folder.transformer, folder.config_json.strings("architectures"), folder.headers)
     info = weights.tensors.get(PROJECTION)
     if info is None or len(info.shape) != 2 or info.shape[1] != width:
         state = "is missing" if info is None else f"has shape {info.shape}"
         raise CheckpointError(f"{folder.transformer}: tensor {PROJECTION!r} {state}, expected shape (size, {width})")
-    return _linear({"linear.weight": weights.arrays()[PROJECTION]})
+    return _linear({"linear.weight": weights.arrays()[PROJECTION] if with_weights else mx.zeros(info.shape)})
 
 
-def _bge_linear(path: Path, width: int) -> Dense:
+def _bge_linear(path: Path, width: int, with_weights: bool) -> Dense:
     """Reads the layer of BGE-M3, which is a file of its own."""
     from mlxbert.weights.formats.torch import reader as torch_format
 
@@ -207,7 +209,8 @@ def _bge_linear(path: Path, width: int) -> Dense:
         raise CheckpointError(
             f"{path}: the tensors are {shapes!r:.200}, expected a weight of shape (size, {width}) and a bias (size,)"
         )
-    arrays = torch_format.load_arrays(path, header)
+    zeros = {name: mx.zeros(shape) for name, shape in shapes.items()}
+    arrays = torch_format.load_arrays(path, header) if with_weights else zeros
     return _linear({f"linear.{name}": arrays[name] for name in shapes})
 
 

@@ -86,8 +86,10 @@ def check_kind(name: str, folder: ModelFolder) -> None:
     kind, stated = KINDS[name], stated_kinds(folder)
     if folder.layout in KINDS and name not in stated and not kind.assumed:
         titles = " and ".join(KINDS[other].title for other in stated)
-        calls = " or ".join(f"mlxbert.{KINDS[other].function}(model, texts)" for other in stated)
+        calls = "; ".join(
+            f"mlxbert.{KINDS[other].function}(model, texts) makes {KINDS[other].title}" for other in stated
+        )
         raise CheckpointError(
             f"{folder.path}: the model makes {titles}, not {kind.title}",
-            hint=f"choose a model that makes {kind.title}; {calls} makes {titles}",
+            hint=f"choose a model that makes {kind.title}; {calls}",
         )

@@ -86,7 +86,11 @@ class QueryOptions:
     no_rerank: Annotated[bool, Option("Do not rerank by the vectors of tokens in the index.")] = False
     candidates: Annotated[
         int | None,
-        Option("Number of passages to rerank.", usual="50, or 200 with late interaction", bounds=CANDIDATES),
+        Option(
+            "Number of passages to rerank. It is at least --top-k.",
+            usual="50, or 200 with late interaction",
+            bounds=CANDIDATES,
+        ),
     ] = None
     answer: Annotated[
         str | None,
@@ -119,8 +123,8 @@ def search(
     """Search files and folders by meaning and by words.
 
     The first search of a path reads and embeds the files, and keeps the result in an index; later searches update
-    what has changed. Without a path it searches the index of the current folder, and asks before it makes one. It
-    prints passages in a terminal, JSON lines in a pipe.
+    what has changed. Without a path it searches the index of the current folder, and asks before it makes one.
+    Passages are printed in a terminal, JSON lines in a pipe.
     Without a query, or with an empty one, a terminal shows a list that changes as you type. Enter opens a passage in
     the editor that $EDITOR names.
 
@@ -129,8 +133,7 @@ def search(
     from mlxbert.search.filters import make_filter
 
     make_filter(how.where or ())  # raises an error for a bad filter before an index is made
-    if how.rerank is not None and how.no_rerank:
-        raise ArgumentError("--rerank cannot be combined with --no-rerank")
+    _check_reranking(how)
     if not query.strip():
         _check_interactive(how, out, query)
     searched = _paths_to_search(paths or (), chosen.index, query, may_make=not how.no_update)
@@ -154,6 +157,18 @@ def search(
         session.say_queued()
         _say_what_is_missing(hits, unread)
         _show(index, hits, answer, how, out)
+
+
+def _check_reranking(how: QueryOptions) -> None:
+    """Raises an error for options that contradict each other, before an index is made or a model is loaded."""
+    if how.no_rerank and (how.rerank is not None or how.candidates is not None):
+        other = "--candidates" if how.rerank is None else "--rerank"
+        raise ArgumentError(f"{other} cannot be combined with --no-rerank", hint="omit one of them")
+    if how.candidates is not None and how.candidates < how.top_k:
+        raise ArgumentError(
+            f"--candidates is {how.candidates:,}, expected at least --top-k, {how.top_k:,}",
+            hint="lower --top-k, or raise --candidates",
+        )
 
 
 def _say_what_is_missing(hits: "Sequence[Hit]", unread: int) -> None:
@@ -343,13 +358,11 @@ def _check_same(about: "IndexSettings", chosen: IndexOptions) -> None:
     )
     for name, value, actual in pairs:
         if value is not None and value != actual:
-            other = (
-                "was not given when the index was made" if isinstance(value, bool)
-                else f"is {_typed(value)}, but the index was made with the value {_typed(actual)}"
-            )  # fmt: skip
+            hint = "omit the option, make another index with --index FILE, or first run `mlxbert indexes remove`"
+            if isinstance(value, bool):
+                raise ArgumentError(f"{name} was not given when the index was made", hint=hint)
             raise ArgumentError(
-                f"{name} {other}",
-                hint="omit the option, make another index with --index FILE, or first run `mlxbert indexes remove`",
+                f"{name} is {_typed(value)}, but the index was made with the value {_typed(actual)}", hint=hint
             )
 
 

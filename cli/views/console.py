@@ -29,7 +29,8 @@ _STYLES = {"error": "bold red", "hint": "cyan"}
 _LIMIT = 9999  # the most columns or lines that the environment may set
 # `name='value'`, `name=['a', 'b']`, `name=True`, `name=8` or `name=` as words of a sentence, not within a path.
 _ARGUMENT = re.compile(
-    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?)|(\['[^\]]+\]))?(?=[,;:)]|\.?(?:\s|$))"""
+    r"""(?<![^\s(])([a-z]\w*)=(?:(True|False)|'([^']+)'|"([^"]+)"|(\d+(?:\.\d+)?)|(\[(?:'[^']*'(?:, )?)+\]))?"""
+    r"(?=[,;:)]|\.?(?:\s|$))"
 )
 _CALL = re.compile(r"mlxbert\.[a-z_]+\(")
 _COMMANDS = {  # functions whose commands have other names
@@ -153,8 +154,9 @@ def to_options(text: str) -> str:
 def _option(match: re.Match[str]) -> str:
     name, truth, *values, listed = match.groups()
     no = "no-" if truth == "False" else ""
-    value = ",".join(ast.literal_eval(listed)) if listed else next(filter(None, values), "")
-    return f"--{no}{name.replace('_', '-')}{' ' * bool(value)}{shlex.quote(value) if value else ''}"
+    value = _list(re.findall("'([^']*)'", listed)) if listed else next(filter(None, values), "")
+    option = f"--{no}{name.replace('_', '-')}"
+    return f"{option} {shlex.quote(value)}" if value else option
 
 
 def _command(start: str, rest: str) -> tuple[str, str]:
@@ -202,9 +204,16 @@ def _word(value: ast.expr) -> str:
     match value:
         case ast.Name(id=name):
             return name if name.isupper() else ""
+        case ast.List(elts=entries) if all(isinstance(entry, ast.Constant) for entry in entries):
+            return shlex.quote(_list(ast.literal_eval(value)))
         case ast.List(elts=entries):
             return ",".join(map(_word, entries))
     return shlex.quote(str(ast.literal_eval(value)))
+
+
+def _list(entries: Iterable[object]) -> str:
+    """Formats a list as the command line takes it: with commas, and quotes around an entry that has a comma."""
+    return ",".join(f'"{entry}"' if "," in str(entry) else str(entry) for entry in entries)
 
 
 def _print(kind: str, message: str, command: str) -> None:

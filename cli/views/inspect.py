@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _Rows = Iterator[tuple[str, object]]
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=layer_)\d+(?=/)")  # TensorFlow's names have slashes
+_ANY = "any that you name with --labels (a GLiNER model)"
 _MAX_NAMES = 6  # in the short form
 _OTHER_COLUMNS = 30  # columns of a terminal for dtype, shape and the space between columns
 
@@ -24,7 +25,7 @@ def short(model: "Inspection", name: str) -> Iterator["rich.RenderableType"]:
 
 
 def _short_rows(model: "Inspection") -> _Rows:
-    from mlxbert.folders.inspection import NoEmbedding
+    from mlxbert.folders.inspection import NoEmbedding, TokenVectorFacts
 
     config, weights, tokenizer, embedding = (
         model.config,
@@ -40,10 +41,9 @@ def _short_rows(model: "Inspection") -> _Rows:
         "size",
         f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
     )
-    kinds = [task.removeprefix("embed-") for task in model.tasks if task.startswith("embed-")]
-    embeds = (f"embed ({' and '.join(kinds)})",) if kinds and "embed" in model.lacking else ()
-    yield "can", _as_text(tuple(task for task in model.tasks if not embeds or not task.startswith("embed-")) + embeds)
-    if lacking := tuple(task for task in model.lacking if not embeds or task != "embed"):
+    commands, lacking = _commands(model)
+    yield "can", _as_text(commands)
+    if lacking:
         yield "cannot", _as_text(lacking)
     vectors = None if isinstance(embedding, NoEmbedding) else embedding.max_length
     limit = "" if vectors in (None, model.max_length) else f", for vectors {vectors}"
@@ -52,12 +52,12 @@ def _short_rows(model: "Inspection") -> _Rows:
     if not isinstance(embedding, NoEmbedding):
         unit = ", scaled to length 1" if embedding.unit else ""
         yield "vectors", f"{embedding.size} values by {'+'.join(embedding.poolings)} pooling{unit}"
-    if (tokens := model.token_vectors) is not None:
+    if isinstance(tokens := model.token_vectors, TokenVectorFacts):
         lengths = f"up to {tokens.query_tokens} tokens of a query and {tokens.text_tokens} of a text"
         yield "vectors", f"{tokens.size} values per token, of {lengths}"
     yield "memory", _fit(model.fit)
-    if "open_entities" in model.parts:
-        yield "labels", "any that you name with --labels (a GLiNER model)"
+    if _finds_any(model):
+        yield "labels", _ANY
     elif model.labels:
         yield (
             "labels",
@@ -67,6 +67,22 @@ def _short_rows(model: "Inspection") -> _Rows:
         count = len(model.unused)
         yield "not used", _example(console.counted(count, "tensor"), model.unused[0].name, count)
     yield "problems", "; ".join(_problems(model)) or "none"
+
+
+def _commands(model: "Inspection") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the commands that the model can be used for, with the kinds of its vectors, and the other commands."""
+    from mlxbert.weights.vector_kinds import TASKS
+
+    kinds = [TASKS[task] for task in model.tasks if task in TASKS]
+    stated = "" if kinds == [*TASKS.values()][:1] else f" ({' and '.join(kinds)})"
+    embeds = (f"embed{stated}",) if kinds else ()
+    usable = tuple(task for task in model.tasks if task not in TASKS)
+    return (*usable, *embeds), tuple(task for task in model.lacking if not kinds or task not in TASKS)
+
+
+def _finds_any(model: "Inspection") -> bool:
+    """Whether the model finds entities of any types."""
+    return "open_entities" in model.parts
 
 
 def _fit(fit: "Fit") -> str:
@@ -128,6 +144,8 @@ def _problems(model: "Inspection") -> Iterator[str]:
     others = any(task.startswith("embed-") for task in model.tasks)  # vectors of another kind
     if isinstance(model.embedding, NoEmbedding) and not others:
         yield f"no vectors: {model.embedding.problem}"
+    if isinstance(model.token_vectors, NoEmbedding):
+        yield f"no vectors of tokens: {model.token_vectors.problem}"
     for part, facts in model.parts.items():
         if facts.problem:
             yield f"the {titles([part])} cannot be loaded: {facts.problem}"
@@ -146,8 +164,8 @@ def inspection(model: "Inspection", *, whole: bool) -> Iterator["rich.Renderable
     ]
     yield from console.facts("tokenizer", rows)
     yield from console.facts("vectors", _vector_rows(model.embedding))
-    if (tokens := model.token_vectors) is not None:
-        yield from console.facts("vectors of tokens", vars(tokens).items())
+    if model.token_vectors is not None:
+        yield from console.facts("vectors of tokens", vars(model.token_vectors).items())
     yield from console.facts("parts", _part_rows(model.parts.items()))
     total = model.parameters["total"]
     yield from console.facts(
@@ -178,8 +196,8 @@ def _summary(model: "Inspection") -> _Rows:
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
     if model.adapters:
         yield "adapters", _as_text(model.adapters)
-    if model.labels:
-        yield "labels", _as_text(model.labels)
+    if model.labels or _finds_any(model):
+        yield "labels", _ANY if _finds_any(model) else _as_text(model.labels)
 
 
 def _as_text(value: object) -> object:

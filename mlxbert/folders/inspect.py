@@ -32,7 +32,7 @@ from mlxbert.weights.adapters.task_adapters import own_adapters
 from mlxbert.weights.checkpoint import Checkpoint, open_checkpoint
 from mlxbert.weights.find_model import find_model
 from mlxbert.weights.formats.weight_files import open_weights
-from mlxbert.weights.model_folder import ModelFolder
+from mlxbert.weights.model_folder import PROJECTION, ModelFolder
 from mlxbert.weights.model_source import BUILTIN, ModelRef
 from mlxbert.weights.sentence_transformers import read_embedder
 from mlxbert.weights.token_vectors import read_token_embedder
@@ -79,6 +79,9 @@ def inspect(
     parts, tokenizer = FrozenDict(inventory.parts(checkpoint)), _tokenizer(config, files)
     sizes = _sizes(checkpoint, modules)
     lacking = _lacking(config, parts, tokenizer, embedding)
+    token_vectors = _token_vectors(folder, config, files)
+    usable = not isinstance(token_vectors, NoEmbedding)
+    others = [task for task in _other_vectors(folder, parts) if usable or task != KINDS["tokens"].task]
     return Inspection(
         folder=folder.path,
         family=checkpoint.family_name,
@@ -89,17 +92,19 @@ def inspect(
         limited_by=tuple(name for name in ("config", "tokenizer") if getattr(limits, name) == max_length),
         limits=limits,
         parts=parts,
-        unused=inventory.unused(checkpoint),
+        unused=tuple(
+            tensor for tensor in inventory.unused(checkpoint) if token_vectors is None or tensor.name != PROJECTION
+        ),
         skipped=SkippedEntries(len(checkpoint.weights.skipped), next(iter(checkpoint.weights.skipped), None)),
         **sizes,
         fit=fit(config, sizes["parameters"]["total"], sizes["memory"], max_length),
         weights=_weights(folder, checkpoint, modules),
         tokenizer=tokenizer,
         embedding=embedding,
-        token_vectors=_token_vectors(folder, config, max_length),
+        token_vectors=token_vectors,
         adapters=own_adapters(checkpoint.config_json),
         labels=frozen(_labels(checkpoint)),
-        tasks=(*(task for task in TASKS if task not in lacking), *_other_vectors(folder, parts)),
+        tasks=(*(task for task in TASKS if task not in lacking), *others),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
@@ -161,9 +166,8 @@ def _embedding(
         embedder = read_embedder(folder, config.hidden_size, with_weights=False)
     except MlxbertError as problem:  # the model may still have other uses
         return None, NoEmbedding(problem.message)
-    settings, limit = embedder.config, embedder.config.max_length
-    # The limit of the embedder takes precedence over the limit of the tokenizer, as in `Tokenizer.adapted`.
-    max_length = _max_length(config, files) if limit is None else min(limit, config.max_length)
+    settings = embedder.config
+    max_length = _limited(settings.max_length, config, files)
     return embedder, EmbeddingFacts(
         **vars(settings) | {"prompts": FrozenDict(settings.prompts), "max_length": max_length},
         size=embedder.size,
@@ -172,17 +176,27 @@ def _embedding(
     )
 
 
-def _token_vectors(folder: ModelFolder, config: EncoderConfig, max_length: int) -> TokenVectorFacts | None:
-    """Describes vectors of tokens; returns `None` if the model makes none, or its layers are not downloaded."""
+def _token_vectors(
+    folder: ModelFolder, config: EncoderConfig, files: TokenizerFiles
+) -> TokenVectorFacts | NoEmbedding | None:
+    """Describes vectors of tokens; returns `None` if the files of the model do not state them."""
     if "tokens" not in stated_kinds(folder):
         return None
     try:
-        embedder = read_token_embedder(folder, config.hidden_size)
-    except MlxbertError:
-        return None
-    lengths = (embedder.config.query.length, embedder.config.document.length)
-    query, text = (min(length or max_length, max_length) for length in lengths)
-    return TokenVectorFacts(embedder.size, embedder.config.similarity, query, text)
+        embedder = read_token_embedder(folder, config.hidden_size, with_weights=False)
+    except MlxbertError as problem:  # the model may still have other uses
+        return NoEmbedding(problem.message)
+    settings = embedder.config
+    query, text = (_limited(side.limit, config, files) for side in (settings.query, settings.document))
+    return TokenVectorFacts(embedder.size, settings.similarity, query, text)
+
+
+def _limited(limit: int | None, config: EncoderConfig, files: TokenizerFiles) -> int:
+    """Returns the maximum input length for vectors whose settings state a limit, or none.
+
+    A stated limit takes precedence over the limit of the tokenizer, as in `Tokenizer.adapted`.
+    """
+    return _max_length(config, files) if limit is None else min(limit, config.max_length)
 
 
 def _other_vectors(folder: ModelFolder, parts: Mapping[str, PartFacts]) -> Iterator[str]:

@@ -247,7 +247,8 @@ class Inspection(Shown):
         weights: Facts on the weight files.
         tokenizer: Facts on the tokenizer.
         embedding: How the model makes vectors, or the reason why it does not.
-        token_vectors: How the model makes vectors of tokens, or `None` if it makes none.
+        token_vectors: How the model makes vectors of tokens, or the reason why it cannot; `None` if its files do not
+            state such vectors.
         adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).
         labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
@@ -272,7 +273,7 @@ class Inspection(Shown):
     weights: WeightFacts
     tokenizer: TokenizerFacts
     embedding: EmbeddingFacts | NoEmbedding
-    token_vectors: TokenVectorFacts | None
+    token_vectors: TokenVectorFacts | NoEmbedding | None
     adapters: tuple[str, ...]
     labels: Any
     tasks: tuple[str, ...]

@@ -45,6 +45,11 @@ class TokenSide:
     kept: tuple[int, ...] | None = None
     skip_first: bool = False
 
+    @property
+    def limit(self) -> int | None:
+        """Maximum input length in tokens, those that fill it included; `None` for the maximum of the model."""
+        return max(self.length or 0, self.expand) or None
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig(VectorSettings):

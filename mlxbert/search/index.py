@@ -319,21 +319,16 @@ class Index:
         COUNT.check_whole("top_k", top_k)
         if candidates is not None:
             CANDIDATES.check_whole("candidates", candidates)
-            if candidates < top_k:
-                raise ArgumentError(
-                    f"candidates is {candidates:,}, expected at least top_k, {top_k:,}",
-                    hint="set top_k=, or more candidates",
-                )
         only = make_filter(where, self._under(as_paths(paths)))
         reranker = None if rerank is None or isinstance(rerank, bool) else self._loaded_for("rerank", rerank)
         vector, tokens = (None, None) if mode == "words" else self._query(query)
         limit, by_tokens = top_k, None
         if reranker is not None:
-            limit = candidates or max(top_k, _CANDIDATES[ranks_by_tokens(reranker)])
+            limit = _reranked_passages(candidates, top_k, by_tokens=ranks_by_tokens(reranker))
         elif tokens is not None and rerank is not False:
-            by_tokens = self._by_tokens(tokens, candidates or max(top_k, _CANDIDATES[True]), mode)
+            by_tokens = self._by_tokens(tokens, _reranked_passages(candidates, top_k, by_tokens=True), mode)
         elif rerank or candidates is not None:
-            raise _nothing_to_rerank(off=rerank is False, mode=mode)
+            raise _nothing_to_rerank(candidates, off=rerank is False, keeps_tokens=bool(self.about.token_size))
         with self.store.reading():
             hits = self._distinct(query, vector, mode, only, limit, all_chunks=all_chunks, by_tokens=by_tokens)
         if reranker is not None:
@@ -742,15 +737,30 @@ def unrelated_scores(vectors: TextVectors, prompts: tuple[str, str]) -> list[tup
     return [(float(np.mean(each)), max(float(np.std(each)), _SMALLEST)) for each in scores]
 
 
-def _nothing_to_rerank(*, off: bool, mode: Mode) -> ArgumentError:
+def _reranked_passages(candidates: int | None, top_k: int, *, by_tokens: bool) -> int:
+    """Returns the number of passages to rerank; raises an error if fewer are wanted than are returned."""
+    if candidates is not None and candidates < top_k:
+        raise ArgumentError(
+            f"candidates is {candidates:,}, expected at least the number of passages to return, {top_k:,}",
+            hint="lower top_k=, or raise candidates=",
+        )
+    return candidates or max(top_k, _CANDIDATES[by_tokens])
+
+
+def _nothing_to_rerank(candidates: int | None, *, off: bool, keeps_tokens: bool) -> ArgumentError:
     """Returns the error for a search that shall rerank, but has neither a model nor vectors of tokens for it."""
-    why = (
-        "reranking is off" if off
-        else "a search by words does not use the vectors of tokens" if mode == "words"
-        else "the index has no vectors of tokens"
-    )  # fmt: skip
-    hint = "name a model with rerank=, or omit candidates="
-    return ArgumentError(f"nothing would be reranked, because {why}", hint=hint)
+    if off:
+        return ArgumentError("candidates and rerank=False cannot be combined", hint="omit one of them")
+    omit = "rerank=True" if candidates is None else "candidates="
+    if keeps_tokens:
+        return ArgumentError(
+            "nothing would be reranked, because a search by words does not use the vectors of tokens",
+            hint=f"choose another mode, name a model with rerank=, or omit {omit}",
+        )
+    return ArgumentError(
+        "nothing would be reranked, because the index has no vectors of tokens",
+        hint=f"name a model with rerank=, or omit {omit}",
+    )
 
 
 def _splitter(vectors: TextVectors, prompt: str, tokens: int | None, titles: bool) -> "Splitter":

@@ -28,7 +28,7 @@ def to_location(location: str | Path) -> str | Path:
         return str(location)
     path = to_path(location, "path")
     if os.path.isdir(path):
-        hint = f"give the folder as paths=[{str(path)!r:.200}]"
+        hint = "give the folder among the paths, not as the index"
         if os.path.isdir(path / "_versions"):
             hint = f"give its Lance table as lance:{path}"
         raise ArgumentError(f"{path}: is a folder, expected the file of an index", hint=hint)

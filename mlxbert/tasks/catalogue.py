@@ -74,9 +74,9 @@ class TaskEntry:
         try:
             return load(ref, task=last, **arguments)
         except MissingHeadError as problem:
-            if self.hint_with_labels is None or getattr(options, "labels", None) is None:
-                raise
-            raise MissingHeadError(problem.message, hint=self.hint_with_labels) from None
+            with_labels = None if getattr(options, "labels", None) is None else self.hint_with_labels
+            problem.hint = with_labels or self.hint or problem.hint
+            raise
 
     def read_options(self, values: Mapping[str, Any]) -> task_options.TaskOptions:
         """Makes checked options from a mapping; raises ArgumentError if a name is unknown or a value is invalid."""

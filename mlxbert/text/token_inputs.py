@@ -21,8 +21,7 @@ class TokenInputs:
         self._side = side
         self._marker = [] if not side.marker else [_id(tokenizer, side.marker, "the prefix")]
         self.markers = len(self._marker)
-        limit = max(side.length or 0, side.expand) or None
-        self.tokenizer = tokenizer.adapted(max_length=limit)
+        self.tokenizer = tokenizer.adapted(max_length=side.limit)
         if side.expand > self.tokenizer.max_length:
             raise ArgumentError(
                 f"queries are filled to {side.expand} tokens, but the model takes at most {self.tokenizer.max_length}"

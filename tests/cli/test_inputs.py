@@ -334,6 +334,8 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
         ('try prompt="a b"', "try --prompt 'a b'"),
         ("overwrite=True replaces it", "--overwrite replaces it"),
         ("find it: labels=['a', 'b c']", "find it: --labels 'a,b c'"),
+        ("find it: labels=['a,b', 'c'].", """find it: --labels '"a,b",c'."""),
+        ("find it: labels=['a', 7] or labels=['a", "find it: labels=['a', 7] or labels=['a"),
         ("normalize=False, or top_k=5.", "--no-normalize, or --top-k 5."),
         ("choose one with batch_tokens=", "choose one with --batch-tokens"),
         ("kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt", "kept in /runs/lr=0.1/x: lr=0.1/x, lr=3.txt"),

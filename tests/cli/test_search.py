@@ -132,9 +132,11 @@ def test_vectors_of_tokens_are_kept_and_used_unless_the_user_declines(run: Run, 
     for options in (["--no-rerank"], ["--mode", "words"]):
         assert all(line["token_score"] is None for line in run("search", "the cat", "--index", own, *options).lines)
     run("search", "the cat", "--index", own, "--no-rerank", "--rerank", model).fails(2, "--no-rerank")
-    run("search", "the cat", "--index", own, "--no-rerank", "--candidates", "9").fails(2, "is 9, expected", "hint: ")
-    for options, why in ((["--no-rerank"], "reranking is off"), (["--mode", "words"], "a search by words")):
-        run("search", "the cat", "--index", own, *options, "--candidates", "20").fails(2, why, "hint: ", "--rerank")
+    run("search", "the cat", "--index", own, "--no-rerank", "--candidates", "9").fails(2, "cannot be combined")
+    run("search", "the cat", "--index", tmp_path / "new.db", files, "--candidates", "9").fails(2, "is 9, expected")
+    assert not (tmp_path / "new.db").exists()
+    words = run("search", "the cat", "--index", own, "--mode", "words", "--candidates", "20")
+    words.fails(2, "a search by words", "hint: ", "--rerank", "--candidates")
     run("search", "the cat", "--index", own, "--no-token-vectors").fails(2, "--no-token-vectors")
     dense = tmp_path / "dense.db"
     run("index", files, "--index", dense, "--model", model, "--no-token-vectors")

@@ -595,7 +595,7 @@ def test_reranking(index: Index, tmp_path: Path) -> None:
     assert [hit.score for hit in hits] == [hit.rerank_score for hit in hits] and len(hits) == 3
     assert pairs[0].score == pytest.approx(next(hit.score for hit in hits if hit.title), abs=1e-5)
     assert len(index.search("city", rerank=str(reranker), candidates=2, top_k=2)) == 2
-    with pytest.raises(mlxbert.ArgumentError, match="candidates is 1, expected at least top_k, 2"):
+    with pytest.raises(mlxbert.ArgumentError, match=r"candidates is 1, expected .* 2"):
         index.search("city", rerank=str(reranker), candidates=1, top_k=2)
     assert index.search("nothing", mode="words", rerank=str(reranker)) == []
     with pytest.raises(mlxbert.errors.MlxbertError):
@@ -742,7 +742,7 @@ def test_an_encoding_is_kept_with_the_index(tmp_path: Path, model: mlxbert.Model
 def test_a_folder_and_what_is_missing_make_no_index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> None:
     with pytest.raises(ArgumentError, match="is a folder") as wrong:
         open_index(folder, model=model)
-    assert "paths=" in (wrong.value.hint or "")
+    assert "among the paths" in (wrong.value.hint or "")
     with pytest.raises(InputError, match="nosuch: no such file"):
         open_index(tmp_path / "i.db", model=model, paths=[folder, folder / "nosuch"])
     assert not (tmp_path / "i.db").exists()

@@ -130,12 +130,12 @@ def test_a_search_that_would_rerank_nothing_says_so(tmp_path: Path, tiny: mlxber
     with open_index(tmp_path / "dense.db", model=tiny) as dense:
         dense.add([ROW])
         for options in ({"rerank": True}, {"candidates": 20}):
-            with pytest.raises(ArgumentError, match="reranked"):
+            with pytest.raises(ArgumentError, match="rerank"):
                 dense.search("dog", **options)
     with open_index(tmp_path / "index.db", model=bge_m3(tmp_path / "model")) as index:
         index.add([ROW])
         for more in ({"rerank": False, "candidates": 20}, {"mode": "words", "rerank": True}):
-            with pytest.raises(ArgumentError, match="reranked"):
+            with pytest.raises(ArgumentError, match="rerank"):
                 index.search("dog", **more)
 
 

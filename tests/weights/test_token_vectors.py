@@ -1,6 +1,7 @@
 """Vectors of tokens from the folders of four projects, next to stored numbers of PyLate and sentence-transformers."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import CheckpointError, ConfigError, MlxbertError
+from mlxbert.folders.inspection import NoEmbedding, TokenVectorFacts
 from mlxbert.machine.device import mx
 from mlxbert.nn.token_embedder import MEAN_MAXSIM
+from mlxbert.text.token_inputs import TokenInputs
 from tests.helpers import token_folders, torch_files
 from tests.helpers.st_folder import write_json
 
@@ -119,13 +122,38 @@ def test_a_model_of_texts_gives_no_vectors_of_tokens() -> None:
         mlxbert.embed_tokens(mlxbert.load(), "a text")
 
 
+@pytest.mark.parametrize("limit", [None, 9])
+@pytest.mark.parametrize(
+    "write", [*token_folders.PYLATE.values(), *token_folders.MULTI_VECTOR.values(), token_folders.bge_m3]
+)
+def test_inspect_describes_the_vectors_without_their_weights(
+    write: Callable[[Path], Path], limit: int | None, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "model")
+    if limit is not None:
+        settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": limit}
+        write_json(folder / "tokenizer_config.json", settings)
+    facts = mlxbert.inspect(folder).token_vectors
+    model = mlxbert.load(folder, task="embed-tokens")
+    config = model.token_embedder.config
+    assert isinstance(facts, TokenVectorFacts)
+    assert (facts.size, facts.similarity) == (model.token_embedder.size, config.similarity)
+    for side, found in ((config.query, facts.query_tokens), (config.document, facts.text_tokens)):
+        assert found == TokenInputs(model.tokenizer, side).tokenizer.max_length
+
+
+def test_inspect_names_what_keeps_vectors_of_tokens_from_being_made(tmp_path: Path) -> None:
+    folder = token_folders.PYLATE["usual"](tmp_path / "model")
+    path = folder / "config_sentence_transformers.json"
+    write_json(path, json.loads(path.read_text()) | {"query_length": "many"})
+    about = mlxbert.inspect(folder)
+    assert isinstance(about.token_vectors, NoEmbedding) and "query_length" in about.token_vectors.problem
+    assert "embed-tokens" not in about.tasks
+    assert mlxbert.inspect("builtin").token_vectors is None
+
+
 def test_verify_compares_the_settings_and_the_layers_of_vectors_of_tokens(tmp_path: Path) -> None:
     a = token_folders.PYLATE["usual"](tmp_path / "a")
-    about = mlxbert.inspect(a)
-    assert "embed-tokens" in about.tasks and about.token_vectors is not None
-    embedder = mlxbert.load(a, task="embed").token_embedder
-    assert (about.token_vectors.size, about.token_vectors.similarity) == (embedder.size, embedder.config.similarity)
-    assert about.token_vectors.query_tokens == min(embedder.config.query.length or about.max_length, about.max_length)
     same = mlxbert.verify(a, a)
     assert same and same.notes == () and same.tensors.compared == same.tensors.equal
     changed = token_folders.PYLATE["attending"](tmp_path / "b")
