@@ -4,7 +4,7 @@ Shapes: N texts, W values per vector.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +72,10 @@ def collect(
     if options.vectors is not None:
         from mlxbert.readers.vector_files import read_vectors
 
-        stored = read_vectors(options.vectors).rows
+        opened = read_vectors(options.vectors)
+        stored = opened.rows
+        if options.input is None and not arguments and opened.has_texts:
+            options = replace(options, input=[str(options.vectors)])
     records = open_input(arguments, options, "text", guessed="texts", whole=whole)
     return _from_records(records, options, stored)
 
@@ -82,6 +85,9 @@ def _from_records(
 ) -> TextCollection:
     import numpy as np
 
+    from mlxbert.readers.vector_files import check_text, texts_beside
+
+    beside = None if options.vectors is None else texts_beside(options.vectors)
     texts = records.sources[0].wanted.texts
     collection = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
     vectors, problems = list[Any](), list[InputError]()
@@ -90,6 +96,10 @@ def _from_records(
             vector = None if stored is None else next(stored, None)
             if stored is not None and vector is None:
                 raise _other_number(records, options, "texts", place)
+            if beside is not None and options.vectors is not None:
+                written = next(beside)
+                if record.problem is None:
+                    check_text(options.vectors, place, written, record.text)
             problem = record.problem or (vector if isinstance(vector, InputError) else None)
             if problem is not None:
                 located = record.located(problem)
@@ -124,7 +134,7 @@ def _stacked(vectors: "Sequence[Vectors]", options: CollectionOptions) -> "Vecto
 def _other_number(records: RecordStream, options: CollectionOptions, more: str, count: int) -> InputError:
     fewer = "vectors" if more == "texts" else "texts"
     return InputError(
-        f"{records.name}, {options.vectors}: the input has {count:,} {fewer}, but more {more}",
+        f"{records.name}, {options.vectors}: there are more {more} than {fewer}, which end after {count:,}",
         hint="use --input FILE with the unchanged file that was embedded",
     )
 

@@ -330,6 +330,9 @@ def dedupe(
 ) -> Doubles:
     """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
 
+    A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
+    to the model, different texts of unknown tokens are the same.
+
     The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
     before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
     that is kept in its place, and each text is either kept or in exactly one group. Vectors are scaled to length 1.

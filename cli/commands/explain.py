@@ -8,7 +8,7 @@ import typer
 from mlxbert.cli import session
 from mlxbert.cli.output import explanation
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
-from mlxbert.cli.views import explain as view
+from mlxbert.cli.views import console, explain as view
 from mlxbert.option_declarations import Option, Written
 from mlxbert.tasks.options import ExplainOptions
 
@@ -37,6 +37,8 @@ def explain(
     from mlxbert.tasks.explain import explain as task
 
     result = task(loaded, text, pair, **vars(chosen))
+    if result.truncated:
+        console.say("note", "the text is longer than the model's maximum, so only its beginning is explained")
     if output is None:
         session.show_object(result.to_dict(), lambda: view.draw(result), out)
     else:

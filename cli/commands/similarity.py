@@ -20,7 +20,14 @@ from mlxbert.durable_files import sha256
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.option_declarations import Option
 from mlxbert.readers.stream import RecordStream
-from mlxbert.readers.vector_files import DATABASES, StoredVectors, read_texts, read_vectors
+from mlxbert.readers.vector_files import (
+    DATABASES,
+    StoredVectors,
+    check_text,
+    read_texts,
+    read_vectors,
+    texts_beside,
+)
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
 
@@ -60,9 +67,9 @@ def _similarity(
         from mlxbert.tasks.similarity import score_texts, score_vectors
 
         options = SimilarityOptions(**values, batch_tokens=model.batch_tokens)
-        if stored is None:
+        if stored is None or vectors is None:
             return score_texts(loaded, query, candidates, options, usage)
-        paired = _paired(candidates, stored.rows, f"{records.name}, {vectors}")
+        paired = _paired(candidates, stored.rows, records.name, vectors)
         return score_vectors(loaded, query, paired, options, usage)
 
     more = {"texts": texts, "top_k": top_k, "vectors": vectors and sha256(vectors)}
@@ -124,15 +131,19 @@ def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", va
     return {name: options.get(name) for name in ("pooling", "dimensions") if values[name] is None}
 
 
-def _paired(texts: Iterator[Any], vectors: Iterator[Any], names: str) -> Iterator[Any]:
+def _paired(texts: Iterator[Any], vectors: Iterator[Any], name: str, path: Path) -> Iterator[Any]:
     """Yields each text with its vector; yields the error instead if either could not be read."""
+    beside = texts_beside(path)
     for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
         if text is None or vector is None:
             more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
             raise InputError(
-                f"{names}: the input has {number:,} {fewer}, but more {more}",
+                f"{name}, {path}: there are more {more} than {fewer}, which end after {number:,}",
                 hint="use --input FILE with the unchanged file that was embedded",
             )
+        stored = next(beside)
+        if isinstance(text, str):
+            check_text(path, number, stored, text)
         yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))
 
 

@@ -51,6 +51,7 @@ def verify(
     Exit status: 0 if they agree, 1 if they differ or if one cannot be read; in the latter case stdout stays empty.
 
     Example: mlxbert verify builtin ./my-copy
+
     Example: mlxbert verify builtin --against vectors.jsonl
     """
     if against is not None:

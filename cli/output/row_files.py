@@ -43,7 +43,7 @@ def write_rows(
         numbers: The numbers of the texts to write.
         more: Further columns, with a value for each of all texts.
     """
-    columns = [*dict.fromkeys(name for number in numbers for name in found.row(number))]
+    columns = [*dict.fromkeys(name for number in numbers for name in found.row(number))] or [found.text_name]
     if clashes := [name for name in more or () if name in columns]:
         raise ArgumentError(
             f"the input already has a column {clashes[0]!r}, which the output would replace", hint="rename the column"

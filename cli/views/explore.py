@@ -30,7 +30,9 @@ def draw_doubles(doubles: "Doubles", collection: "TextCollection") -> Iterator["
     if len(doubles.groups) > _GROUPS:
         yield rich.Text(f"and {console.counted(len(doubles.groups) - _GROUPS, 'more group')}", style="dim")
     kept, groups = doubles.texts - len(doubles.dropped), console.counted(len(doubles.groups), "group")
-    yield rich.Text(f"{kept:,} of {console.counted(doubles.texts, 'text')} remain; {groups} of doubles")
+    yield rich.Text(
+        f"{kept:,} of {console.counted(doubles.texts, 'text')} remain{'s' * (kept == 1)}; {groups} of doubles"
+    )
 
 
 def draw_topics(topics: "Topics", collection: "TextCollection") -> Iterator["rich.RenderableType"]:

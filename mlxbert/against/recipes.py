@@ -15,6 +15,7 @@ from mlxbert.machine.device import mx
 from mlxbert.model import Model
 from mlxbert.nn.embedder import Embedder, Normalize
 from mlxbert.nn.encoder import Batch
+from mlxbert.nn.unit_length import unit_length
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.encoding import Encoding, Pieces
 
@@ -192,7 +193,12 @@ class RecipeRunner:
             return [[column[row] for column in columns] for row in range(len(group))]
 
         rows = iter(list(run_batches([each.encoding for each in inputs], forward, read, model.config, None)))
-        return [_mean([next(rows) for _ in text], [each.real for each in text]) for text in windows]
+        special = (len(self._before) + len(self._after)) * reading.special
+        unit = self.model.embedder.unit
+        return [
+            _mean([next(rows) for _ in text], [max(each.real - special, 1) for each in text], unit=unit)
+            for text in windows
+        ]
 
     def _pool(
         self, model: Model, batch: Batch, lengths: mx.array, pooled: Sequence[Pooled], skip: int
@@ -264,13 +270,17 @@ class RecipeRunner:
         return Encoding(ids, [segment] * len(ids), [(0, 0)] * len(ids), [], [], [], False)
 
 
-def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int]) -> list["Vectors"]:
-    """Returns the mean of the vectors of windows, weighted by their tokens, for each pooling."""
+def _mean(rows: Sequence[Sequence["Vectors"]], lengths: Sequence[int], *, unit: bool) -> list["Vectors"]:
+    """Returns the mean of the vectors of windows, weighted by their tokens of text, for each pooling.
+
+    With `unit`, the vectors of the windows are scaled to length 1 before.
+    """
     import numpy as np
 
     if len(rows) == 1:
         return list(rows[0])
-    return [np.average(np.stack(column), axis=0, weights=lengths) for column in zip(*rows, strict=True)]
+    stacked = (np.stack(column) for column in zip(*rows, strict=True))
+    return [np.average(unit_length(each) if unit else each, axis=0, weights=lengths) for each in stacked]
 
 
 def kept_case(tokenizer: Plain) -> Plain | None:

@@ -318,7 +318,7 @@ def _order_text(order: "NDArray[np.int64]", places: "NDArray[np.int64]") -> str:
 def _summary(cosines: "Floats") -> Cosines:
     import numpy as np
 
-    counts, left = list[CosineRange](), np.asarray(cosines)
+    counts, left = list[CosineRange](), np.maximum(cosines, -1)  # rounded, a cosine may be below -1
     for least in _RANGES:
         counts.append(CosineRange(least, int((left >= least).sum())))
         left = left[left < least]

@@ -1,6 +1,8 @@
 """`mlxbert.dedupe` and `mlxbert.paraphrase_mining`: which texts repeat others, exactly or by meaning."""
 
+import logging
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from mlxbert.explore.options import DedupeOptions, ParaphraseOptions
@@ -10,6 +12,8 @@ from mlxbert.progress import OnProgress
 from mlxbert.results.groups import DoubleGroup, Doubles, SimilarPair
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import TaskOptions
+
+_LOG = logging.getLogger("mlxbert")
 
 
 @takes_keywords
@@ -23,6 +27,9 @@ def dedupe(
     on_progress: OnProgress | None = None,
 ) -> Doubles:
     """Finds texts that repeat others: texts that differ in whitespace and case only, and texts with similar vectors.
+
+    A text with tokens that the model does not know, such as some emojis, repeats another text only if both are equal:
+    to the model, different texts of unknown tokens are the same.
 
     The texts are looked at in the order of preference. A text whose vector is similar to that of a text that was kept
     before is a double of the most similar one; otherwise, the text is kept. So each double is similar to the text
@@ -66,7 +73,32 @@ def dedupe(
         chosen: Any = [listed[index] for index in first]
         vectors = unit_vectors(model, chosen, batch_tokens=computing.batch_tokens, on_progress=on_progress)
     leaders, scores = find_leaders(vectors, options.threshold, all_pairs=options.all_pairs)
-    return _doubles(len(listed), distinct, leaders.tolist(), scores.tolist())
+    chosen_leaders, similarities = leaders.tolist(), scores.tolist()
+    if model is not None:
+        for number in _indistinct(model, [listed[index] for index in first], chosen_leaders):
+            chosen_leaders[number], similarities[number] = number, 1.0
+    return _doubles(len(listed), distinct, chosen_leaders, similarities)
+
+
+def _indistinct(model: Model, texts: Sequence[str], leaders: Sequence[int]) -> list[int]:
+    """Returns the numbers of the texts that have another leader, but have unknown tokens, or whose leader has some."""
+    tokenizer = model.embed_tokenizer
+
+    @cache
+    def has_unknown(number: int) -> bool:
+        return tokenizer.unknown([tokenizer.encode(texts[number], overflow="truncate")])[0] > 0
+
+    numbers = [
+        number
+        for number, leader in enumerate(leaders)
+        if leader != number and (has_unknown(number) or has_unknown(leader))
+    ]
+    if numbers:
+        _LOG.warning(
+            "kept because of tokens that the model does not know, so that it cannot tell texts apart: %s",
+            f"{len(numbers):,} texts" if len(numbers) > 1 else "1 text",
+        )
+    return numbers
 
 
 def _doubles(count: int, distinct: Sequence[Sequence[int]], leaders: Iterable[int], scores: Iterable[float]) -> Doubles:

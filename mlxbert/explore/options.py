@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from mlxbert.errors import ArgumentError
 from mlxbert.option_declarations import COUNT, SEED, Bounds, Option, check_fields
 
 Projection = Literal["auto", "pca", "tsne"]
@@ -28,6 +29,9 @@ class DedupeOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name, default in (("threshold", 0.9), ("all_pairs", False)):
+            if self.exact and getattr(self, name) != default:
+                raise ArgumentError(f"exact and {name} cannot be combined", hint=f"omit {name}=, or exact=True")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.clusters is not None and self.min_size != 10:
+            raise ArgumentError("clusters and min_size cannot be combined", hint="omit clusters=, or min_size=")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 Shapes: N texts, W values per vector.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
+
+_LOG = logging.getLogger("mlxbert")
 
 
 def checked_texts(texts: object) -> list[str]:
@@ -55,10 +58,18 @@ def unit_vectors(
         check_model(model)
         from mlxbert.tasks.embed import EmbedTask, stacked
         from mlxbert.tasks.options import EmbedOptions
+        from mlxbert.text.usage import Usage
 
-        task = EmbedTask(cast(Model, model), EmbedOptions(batch_tokens=batch_tokens))
+        usage = Usage()
+        task = EmbedTask(cast(Model, model), EmbedOptions(batch_tokens=batch_tokens), usage=usage)
         with progress(on_progress, "texts") as update:
             rows = stacked(task, texts, "raise", update)
+        if usage.truncated:
+            _LOG.warning(
+                "%s of %s texts are longer than %s tokens, so only their beginnings are compared; all of a text counts "
+                "with vectors= that were made with overflow='window'",
+                *(f"{number:,}" for number in (usage.truncated, len(texts), task.tokenizer.max_length)),
+            )
     else:
         try:
             rows = np.array(vectors, np.float32)

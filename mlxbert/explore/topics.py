@@ -105,7 +105,7 @@ def find_clusters(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
     order = sorted(sizes, key=lambda label: (-sizes[label], first[label]))
     numbers = {label: number for number, label in enumerate(order)}
     if options.clusters is not None and len(order) < options.clusters:
-        _LOG.warning("there are only %d clusters, because many texts have the same vector", len(order))
+        _LOG.warning("found %d of %d clusters, because many texts have the same vector", len(order), options.clusters)
     return np.array([numbers.get(label, OUTLIER) for label in labels.tolist()], np.int64)
 
 
@@ -126,6 +126,8 @@ def _by_density(vectors: "Vectors", options: ClusterOptions) -> "Numbers":
     if len(vectors) < options.min_size:
         return np.full(len(vectors), OUTLIER)
     places = places_of(vectors, "tsne", options.seed, _EXAGGERATION)
+    if not places.any():  # all vectors are equal
+        return np.zeros(len(vectors), np.int64)
     labels: Numbers = HDBSCAN(min_cluster_size=options.min_size).fit_predict(places)
     return np.maximum(labels, OUTLIER)
 

@@ -29,6 +29,10 @@ ARRAYS = (".npy", ".safetensors")  # contain no texts
 _ENDINGS = (*ARRAYS, *DATABASES, *_RECORDS)
 
 
+# What NumPy says about an .npy file, with advice that is unsafe or for programmers, and what it means.
+_REASONS = {"pickle": "the file is not an array of numbers", "mmap length": "the end of the file is missing"}
+
+
 @dataclass(frozen=True)
 class StoredVectors:
     """The vectors in a file.
@@ -61,6 +65,28 @@ def read_texts(path: Path) -> list[str]:
         return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
 
+def texts_beside(path: Path) -> Iterator[str | None]:
+    """Yields the text that a file of vectors has for each vector; `None` where there is none, as in arrays."""
+    ending = path.suffix.lower()
+    if ending in DATABASES:
+        yield from read_texts(path)
+    elif ending in _RECORDS:
+        for record in read_records(path, None):
+            text = record.values.get("text")
+            yield text if isinstance(text, str) else None
+    while True:
+        yield None
+
+
+def check_text(path: Path, place: int, stored: str | None, text: str) -> None:
+    """Raises InputError if a file of vectors has another text for a vector than the input has."""
+    if stored is not None and stored != text:
+        raise InputError(
+            f"{path}: the vector in row {place} belongs to the text {stored!r:.60}, but the input has {text!r:.60}",
+            hint="use --input FILE with the unchanged file that was embedded",
+        )
+
+
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """Opens an SQLite file that is not changed."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -72,9 +98,10 @@ def reading_vectors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, TypeError, LookupError, ImportError, sqlite3.Error) as problem:
-        reason = getattr(problem, "strerror", None) or problem
+        reason = getattr(problem, "strerror", None) or str(problem)
+        reason = next((ours for numpys, ours in _REASONS.items() if numpys in reason), reason)
         hint = hint_of_missing(path, problem)
-        raise InputError(f"{path}: cannot be read as vectors written by embed ({reason})", hint=hint) from None
+        raise InputError(f"{path}: cannot be read as vectors ({reason})", hint=hint) from None
 
 
 def _checked_rows(path: Path, rows: Iterable[Any]) -> Iterator["Vector | InputError"]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from mlxbert.errors import ArgumentError, InputError
+from mlxbert.errors import ArgumentError, InputError, MissingHeadError
 from mlxbert.machine.device import mx, nn
 from mlxbert.machine.device_errors import device_errors
 from mlxbert.model import Model
@@ -23,6 +23,7 @@ from mlxbert.nn.encoder import EncoderOutput
 from mlxbert.other_libraries import not_one_of
 from mlxbert.results.explain import SIMILARITY, Explanation, Share
 from mlxbert.tasks.argument_checks import check_model
+from mlxbert.tasks.catalogue import find_task
 from mlxbert.tasks.fill_mask import respell, target_ids
 from mlxbert.tasks.keywords import takes_keywords
 from mlxbert.tasks.options import ExplainOptions
@@ -116,9 +117,15 @@ def explain(model: Model, text: str, pair: str | None = None, *, options: Explai
     for name, value in (("text", text), ("pair", pair)):
         if not isinstance(value, str) and (name == "text" or value is not None):
             raise InputError(f"{name} is {value!r:.60}, expected a text")
+        if isinstance(value, str) and not value.strip():
+            raise InputError(f"{name} is {value!r:.60}, expected a text with words")
     name = _task_of(model, pair) if options.task is None else options.task
     _check_unused(name, pair, options)
-    model.require("embed" if name == "similarity" else "classify" if name == "rerank" else name)
+    try:
+        model.require("embed" if name == "similarity" else "classify" if name == "rerank" else name)
+    except MissingHeadError as problem:
+        problem.hint = find_task("rerank").hint if name == "rerank" else problem.hint
+        raise
     with _evaluating(model), device_errors():
         explained = _FINDERS[name](model, text, pair, options)
         parts = [_attribute(model, one, options) for one in explained]
@@ -131,10 +138,13 @@ def _check_unused(task: str, pair: str | None, options: ExplainOptions) -> None:
         "pair": pair is not None and task in ("tag", "fill-mask"),
         "target": options.target is not None and task in ("similarity", "rerank"),
         "at": options.at is not None and task != "tag",
+        "steps": options.steps != ExplainOptions().steps and options.method == "occlusion",
     }
     for name, is_unused in unused.items():
         if is_unused:
-            raise ArgumentError(f"{name} is given, but {task} does not use it", hint=f"omit {name}")
+            hint = "omit the second text" if name == "pair" else f"omit {name}="
+            user = options.method if name == "steps" else task
+            raise ArgumentError(f"{name} is given, but {user} does not use it", hint=hint)
 
 
 def _task_of(model: Model, pair: str | None) -> str:
@@ -198,7 +208,7 @@ def _find_classify(model: Model, text: str, pair: str | None, options: ExplainOp
 def _find_rerank(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The relevance of the second text to the first, which is the query."""
     if pair is None:
-        raise ArgumentError("pair is None, expected the text that is ranked for the query")
+        raise ArgumentError("rerank ranks a text for a query, but only one text is given", hint="give the second text")
     score = _head_score(model, "sequence_classifier", 0)
     return [_Explained(_one_input(model, text, pair), score, "relevance")]
 
@@ -245,7 +255,7 @@ def _find_fill_mask(model: Model, text: str, pair: str | None, options: ExplainO
 def _find_similarity(model: Model, text: str, pair: str | None, options: ExplainOptions) -> list[_Explained]:
     """The cosine of two texts: each is explained while the other stays as it is."""
     if pair is None:
-        raise ArgumentError("pair is None, expected the text to compare with")
+        raise ArgumentError("similarity compares two texts, but only one text is given", hint="give the second text")
     embedder, prompt = model.embedder, choose_prompt(model.source, model.embedder.config, None, None)
     skip = model.embed_tokenizer.prompt_length(prompt) if prompt else 0
     encodings = [model.embed_tokenizer.encode(prompt + one, None, overflow="truncate") for one in (text, pair)]

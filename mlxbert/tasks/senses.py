@@ -190,8 +190,9 @@ def _check_count(word: str, occurrences: int, texts: int, options: SensesOptions
     if options.senses is not None and options.senses > occurrences:
         raise ArgumentError(f"senses is {options.senses}, but the word {word!r:.60} occurs {occurrences:,} times")
     if occurrences < 2 and options.senses is None:
+        among = "one text" if texts == 1 else f"{texts:,} texts"
         raise InputError(
-            f"the word {word!r:.60} occurs once in {texts:,} texts, expected at least twice", hint="give more texts"
+            f"the word {word!r:.60} occurs once in {among}, expected at least twice", hint="give more texts"
         )
 
 

@@ -72,6 +72,19 @@ def test_a_fault_is_named(fault: str, model: Model) -> None:
         assert result.cosine_explained.lowest > (0.97 if fault == "binary" else 0.998 if "int8" in fault else 0.9999)
 
 
+def test_windows_are_averaged_as_embed_does_it(model: Model) -> None:
+    texts = [" ".join([text] * 12) for text in TEXTS]
+    found = np.stack([mlxbert.embed(model, text, overflow="window") for text in texts])
+    result = mlxbert.verify_vectors(model, found, texts)
+    assert [cause.kind for cause in result.causes] == ["windows"]
+    assert result.cosine_explained is not None and result.cosine_explained.lowest > 1 - 1e-6
+
+
+def test_every_text_lies_in_a_band_of_cosines(model: Model) -> None:
+    result = mlxbert.verify_vectors(model, -vectors(model), TEXTS)
+    assert sum(band.texts for band in result.cosine.ranges) == len(TEXTS)
+
+
 def test_a_limit_below_all_texts_is_found_in_vectors_of_few_bits(model: Model) -> None:
     rng = random.Random(459)
     words = [word for word in VOCAB if word.isalpha()]

@@ -133,6 +133,34 @@ def test_one_error_for_a_file_that_is_not_text(content: bytes, errors: int, tmp_
     assert outcome.err.count("error:") == errors  # the second one counts the inputs that are left out
 
 
+def test_vectors_of_other_texts_are_refused(tmp_path: Path) -> None:
+    lines, embedded = ["the cat", "paris is a city"], tmp_path / "v.jsonl"
+    rows = ({"text": text, "embedding": [n + 1, *[1] * 383]} for n, text in enumerate(lines))
+    embedded.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "same.txt").write_text("\n".join(lines))
+    (tmp_path / "other.txt").write_text("\n".join(lines[::-1]))
+    for command in ("dedupe --threshold 0.999", "similarity cat"):
+        arguments = [*command.split(), "--vectors", str(embedded), "--input"]
+        assert call(*arguments, str(tmp_path / "same.txt")).status == 0
+        call(*arguments, str(tmp_path / "other.txt")).fails(1, "v.jsonl", "'the cat'", "hint: ", "--input")
+    assert call("dedupe", "--vectors", str(embedded)).status == 0  # the file has the texts
+
+
+def test_the_header_of_a_table_without_rows_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n")
+    call("dedupe", "--input", str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv"), "--exact")
+    assert (tmp_path / "out.csv").read_text() == "text\n"
+
+
+def test_a_text_that_is_explained_in_part_is_said() -> None:
+    long = call("explain", "[MASK] " + "the cat " * 400, "--steps", "2")
+    assert long.status == 0 and "only its beginning is explained" in long.err
+    call("explain", "").fails(1, "text is ''")
+    call("explain", "the cat", "--task", "similarity").fails(2, "only one text", "hint: ")
+    call("explain", "a", "b", "--task", "rerank").fails(1, "hint: rerank needs a cross-encoder")
+    call("explain", "a", "b", "--at", "a").fails(2, "--at is given", "omit --at")
+
+
 def test_few_texts_are_placed_by_pca(tmp_path: Path, rows: str) -> None:
     pytest.importorskip("openTSNE")
     output = str(tmp_path / "m.html")

@@ -35,6 +35,32 @@ def check(texts: list[str], units: Any, doubles: mlxbert.Doubles, threshold: flo
                 assert any(abs(score - cosine) < 1e-5 for cosine in cosines)
 
 
+def test_texts_that_the_model_cannot_tell_apart_are_kept(builtin: mlxbert.Model, caplog: Any) -> None:
+    texts = [
+        "I love \U0001f355",
+        "I love \U0001f697",
+        "\u0e2a\u0e27",
+        "\u1019\u1004",
+        "I LOVE  \U0001f355",
+        "It rains.",
+    ]
+    doubles = mlxbert.dedupe(builtin, texts)
+    assert [(group.kept, group.doubles, group.scores) for group in doubles.groups] == [(0, (4,), (1.0,))]
+    assert "does not know" in caplog.text and "1 text\n" in caplog.text
+
+
+def test_truncated_texts_are_counted(builtin: mlxbert.Model, caplog: Any) -> None:
+    long = "the cat sat on the mat " * 100
+    mlxbert.dedupe(builtin, [long + "and slept", long + "and ran away", "It rains."])
+    assert "2 of 3 texts are longer than 256 tokens" in caplog.text
+
+
+@pytest.mark.parametrize("more", [{"threshold": 0.5}, {"all_pairs": True}])
+def test_options_that_change_nothing_are_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="cannot be combined"):
+        mlxbert.dedupe(None, TEXTS, exact=True, **more)
+
+
 SPACED = st.text("ab \n", max_size=4)
 
 

@@ -33,6 +33,17 @@ def alike(first: Any, second: Any) -> bool:
     return len(pairs) == len({*first}) == len({*second})
 
 
+def test_equal_texts_are_one_topic_unless_they_are_few() -> None:
+    for count, topics in ((30, 1), (9, 0)):
+        found = mlxbert.cluster(None, ["the same"] * count, vectors=np.ones((count, 3)))
+        assert len(found.topics) == topics and found.outliers == (0 if topics else count)
+
+
+def test_options_of_k_means_and_of_hdbscan_are_not_mixed() -> None:
+    with pytest.raises(ArgumentError, match="cannot be combined"):
+        mlxbert.cluster(None, ["a"] * 20, vectors=np.ones((20, 3)), clusters=2, min_size=5)
+
+
 @pytest.mark.parametrize("options", [{"clusters": 3}, {"min_size": 10}])
 def test_topics(options: dict[str, Any]) -> None:
     texts, vectors, labels = blobs((60, 40, 25))

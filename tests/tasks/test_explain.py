@@ -93,7 +93,7 @@ def test_occlusion_is_the_fall_of_the_score_without_a_word(model: mlxbert.Model)
     found = mlxbert.explain(model, MASKED, method="occlusion", target="japan")
     assert found.gap is None
     word = next(word for word in found.words if word.token == "largest")
-    hidden = mlxbert.explain(model, MASKED.replace("largest", "[MASK]"), method="occlusion", target="japan", steps=2)
+    hidden = mlxbert.explain(model, MASKED.replace("largest", "[MASK]"), method="occlusion", target="japan")
     first = mlxbert.fill_mask(model, MASKED.replace("largest", "[MASK]"))
     assert len(first.masks) == 2
     # The first mask is then the word that was hidden; the score of the last mask is looked up through the network.
