@@ -311,8 +311,12 @@ def _order_text(order: "NDArray[np.int64]", places: "NDArray[np.int64]") -> str:
         return f"vectors are in the rows of other texts: {abs(by)} {'later' if by > 0 else 'earlier'}"
     if len({*(order + places).tolist()}) == 1:
         return "vectors are in the reverse order of the texts"
-    number = int((order != places).argmax())
-    return f"vectors are in another order than the texts: the vector of text {places[number]} is in row {order[number]}"
+    moved = order != places
+    number = int(moved.argmax())
+    return (
+        f"vectors are in another order than the texts: {int(moved.sum()):,} of {len(moved):,} are in other rows, "
+        f"for example that of text {places[number]} in row {order[number]}"
+    )
 
 
 def _summary(cosines: "Floats") -> Cosines:
