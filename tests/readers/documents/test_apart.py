@@ -141,6 +141,7 @@ def test_nothing_is_written_or_imported_from_the_current_folder(
 
 SCRIPT = """
 import sys
+import time
 from mlxbert.readers.documents import isolated_parser
 from tests.readers.documents import hostile
 list(isolated_parser.read_apart(hostile.crash, b"1", ["a"], isolated_parser.ParserLimits()))
@@ -148,7 +149,8 @@ print(isolated_parser._THREAD.worker.process.pid, flush=True)
 if sys.argv[1] == "busy":
     list(isolated_parser.read_apart(hostile.hang, b"1", ["a"], isolated_parser.ParserLimits()))
 else:
-    input()
+    while True:
+        time.sleep(0.05)  # a signal just before `input()` begins to read would not end it
 """
 
 
