@@ -29,8 +29,8 @@ class DedupeOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name, default in (("threshold", 0.9), ("all_pairs", False)):
-            if self.exact and getattr(self, name) != default:
+        for name in ("threshold", "all_pairs"):
+            if self.exact and getattr(self, name) != getattr(DedupeOptions, name):
                 raise ArgumentError(f"exact and {name} cannot be combined", hint=f"omit {name}=, or exact=True")
 
 
@@ -67,7 +67,7 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.clusters is not None and self.min_size != 10:
+        if self.clusters is not None and self.min_size != ClusterOptions.min_size:
             raise ArgumentError("clusters and min_size cannot be combined", hint="omit clusters=, or min_size=")
 
 

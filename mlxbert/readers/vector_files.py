@@ -69,7 +69,7 @@ def texts_beside(path: Path) -> Iterator[str | None]:
     """Yields the text that a file of vectors has for each vector; `None` where there is none, as in arrays."""
     ending = path.suffix.lower()
     if ending in DATABASES:
-        yield from read_texts(path)
+        yield from (text or None for text in read_texts(path))
     elif ending in _RECORDS:
         for record in read_records(path, None):
             text = record.values.get("text")
@@ -80,7 +80,7 @@ def texts_beside(path: Path) -> Iterator[str | None]:
 
 def check_text(path: Path, place: int, stored: str | None, text: str) -> None:
     """Raises InputError if a file of vectors has another text for a vector than the input has."""
-    if stored is not None and stored != text:
+    if stored is not None and stored.split() != text.split():  # a .csv may have other line breaks
         raise InputError(
             f"{path}: the vector in row {place} belongs to the text {stored!r:.60}, but the input has {text!r:.60}",
             hint="use --input FILE with the unchanged file that was embedded",
