@@ -50,9 +50,9 @@ def verify(
 
     Exit status: 0 if they agree, 1 if they differ or if one cannot be read; in the latter case stdout stays empty.
 
-    Example: mlxbert verify builtin ./my-copy
+    Vectors are checked with --against, as in: mlxbert verify builtin --against vectors.jsonl
 
-    Example: mlxbert verify builtin --against vectors.jsonl
+    Example: mlxbert verify builtin ./my-copy
     """
     if against is not None:
         if b is not None:

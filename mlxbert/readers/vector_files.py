@@ -66,14 +66,14 @@ def read_texts(path: Path) -> list[str]:
 
 
 def texts_beside(path: Path) -> Iterator[str | None]:
-    """Yields the text that a file of vectors has for each vector; `None` where there is none, as in arrays."""
+    """Yields the text that a file of vectors has for each vector; `None` if it has none or an empty one."""
     ending = path.suffix.lower()
     if ending in DATABASES:
         yield from (text or None for text in read_texts(path))
     elif ending in _RECORDS:
         for record in read_records(path, None):
             text = record.values.get("text")
-            yield text if isinstance(text, str) else None
+            yield text if isinstance(text, str) and text else None  # a .csv has an empty cell for a text that failed
     while True:
         yield None
 
