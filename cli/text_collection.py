@@ -85,9 +85,9 @@ def _from_records(
 ) -> TextCollection:
     import numpy as np
 
-    from mlxbert.readers.vector_files import check_text, texts_beside
+    from mlxbert.readers.vector_files import check_text, stored_texts
 
-    beside = None if options.vectors is None else texts_beside(options.vectors)
+    texts_of_vectors = None if options.vectors is None else stored_texts(options.vectors)
     texts = records.sources[0].wanted.texts
     collection = TextCollection(text_name=texts[0] if texts else "text", sources=tuple(options.input or ()))
     vectors, problems = list[Any](), list[InputError]()
@@ -96,10 +96,10 @@ def _from_records(
             vector = None if stored is None else next(stored, None)
             if stored is not None and vector is None:
                 raise _other_number(records, options, "texts", place)
-            if beside is not None and options.vectors is not None:
-                written = next(beside)
+            if texts_of_vectors is not None and options.vectors is not None:
+                embedded = next(texts_of_vectors)
                 if record.problem is None:
-                    check_text(options.vectors, place, written, record.text)
+                    check_text(options.vectors, place, embedded, record.text)
             problem = record.problem or (vector if isinstance(vector, InputError) else None)
             if problem is not None:
                 located = record.located(problem)

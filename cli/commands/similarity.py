@@ -26,7 +26,7 @@ from mlxbert.readers.vector_files import (
     check_text,
     read_texts,
     read_vectors,
-    texts_beside,
+    stored_texts,
 )
 from mlxbert.results.text_relations import Similarity
 from mlxbert.tasks.options import RankingOptions, deciding_options
@@ -133,7 +133,7 @@ def _stored_options(path: Path | None, stored: StoredVectors, model: "Model", va
 
 def _paired(texts: Iterator[Any], vectors: Iterator[Any], name: str, path: Path) -> Iterator[Any]:
     """Yields each text with its vector; yields the error instead if either could not be read."""
-    beside = texts_beside(path)
+    texts_of_vectors = stored_texts(path)
     for number, (text, vector) in enumerate(itertools.zip_longest(texts, vectors)):
         if text is None or vector is None:
             more, fewer = ("vectors", "texts") if text is None else ("texts", "vectors")
@@ -141,9 +141,9 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], name: str, path: Path)
                 f"{name}, {path}: there are more {more} than {fewer}, which end after {number:,}",
                 hint="use --input FILE with the unchanged file that was embedded",
             )
-        stored = next(beside)
+        embedded = next(texts_of_vectors)
         if isinstance(text, str):
-            check_text(path, number, stored, text)
+            check_text(path, number, embedded, text)
         yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))
 
 

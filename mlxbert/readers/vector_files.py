@@ -65,7 +65,7 @@ def read_texts(path: Path) -> list[str]:
         return [text or "" for (text,) in database.execute("SELECT embed.text FROM embed NOT INDEXED")]
 
 
-def texts_beside(path: Path) -> Iterator[str | None]:
+def stored_texts(path: Path) -> Iterator[str | None]:
     """Yields the text that a file of vectors has for each vector; `None` if it has none or an empty one."""
     ending = path.suffix.lower()
     if ending in DATABASES:
@@ -83,7 +83,7 @@ def check_text(path: Path, place: int, stored: str | None, text: str) -> None:
     if stored is not None and stored.split() != text.split():  # a .csv may have other line breaks
         raise InputError(
             f"{path}: the vector in row {place} belongs to the text {stored!r:.60}, but the input has {text!r:.60}",
-            hint="use --input FILE with the unchanged file that was embedded",
+            hint="give the unchanged texts that were embedded",
         )
 
 
