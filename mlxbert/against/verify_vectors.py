@@ -315,7 +315,7 @@ def _order_text(order: "NDArray[np.int64]", places: "NDArray[np.int64]") -> str:
     number = int(moved.argmax())
     return (
         f"vectors are in another order than the texts: {int(moved.sum()):,} of {len(moved):,} are in other rows, "
-        f"for example that of text {places[number]} in row {order[number]}"
+        f"for example, the vector of text {places[number]} is in row {order[number]}"
     )
 
 

@@ -80,8 +80,6 @@ def inspect(
     sizes = _sizes(checkpoint, modules)
     lacking = _lacking(config, parts, tokenizer, embedding)
     token_vectors = _token_vectors(folder, config, files)
-    usable = not isinstance(token_vectors, NoEmbedding)
-    others = [task for task in _other_vectors(folder, parts) if usable or task != KINDS["tokens"].task]
     return Inspection(
         folder=folder.path,
         family=checkpoint.family_name,
@@ -104,7 +102,7 @@ def inspect(
         token_vectors=token_vectors,
         adapters=own_adapters(checkpoint.config_json),
         labels=frozen(_labels(checkpoint)),
-        tasks=(*(task for task in TASKS if task not in lacking), *others),
+        tasks=(*(task for task in TASKS if task not in lacking), *_other_vectors(folder, parts, token_vectors)),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
@@ -199,9 +197,12 @@ def _limited(limit: int | None, config: EncoderConfig, files: TokenizerFiles) ->
     return _max_length(config, files) if limit is None else min(limit, config.max_length)
 
 
-def _other_vectors(folder: ModelFolder, parts: Mapping[str, PartFacts]) -> Iterator[str]:
+def _other_vectors(
+    folder: ModelFolder, parts: Mapping[str, PartFacts], token_vectors: TokenVectorFacts | NoEmbedding | None
+) -> Iterator[str]:
     """Yields the tasks of the other kinds of vectors that the model's files state and its weights can make."""
-    for kind in (KINDS[name] for name in stated_kinds(folder) if name != "dense"):
+    left_out = ("dense", "tokens") if isinstance(token_vectors, NoEmbedding) else ("dense",)
+    for kind in (KINDS[name] for name in stated_kinds(folder) if name not in left_out):
         head = kind.head(folder)
         if head is None or (head in parts and parts[head].problem is None):
             yield kind.task
