@@ -180,13 +180,13 @@ def as_cores_get_free(jobs: Sequence[Callable[[], T]]) -> Iterator[T]:
             while room.acquire():
                 _fulfil(*queue.popleft())
 
-    for worker in workers:
-        worker.submit(work)
     try:
+        for worker in workers:
+            worker.submit(work)
         while futures:
             yield futures.popleft().result()
             room.release()
-    finally:
+    finally:  # also after an interrupt in `submit`: the interpreter waits for its threads before it ends
         queue.clear()
         room.release(len(workers))
 

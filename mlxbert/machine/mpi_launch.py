@@ -10,4 +10,9 @@ def rank() -> int:
 
 def is_launched() -> bool:
     """Whether a launcher started this process."""
-    return "MLX_RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+    return "MLX_RANK" in os.environ or is_mpi()
+
+
+def is_mpi() -> bool:
+    """Whether `mpirun` started this process."""
+    return "OMPI_COMM_WORLD_RANK" in os.environ

@@ -4,7 +4,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -70,6 +70,21 @@ def test_jobs_that_nobody_waits_for_are_dropped(close: bool) -> None:
             next(found)
     assert [*as_cores_get_free([lambda: 1] * 20)] == [1] * 20  # the workers are free
     assert len(ran) < 12
+
+
+@pytest.mark.usefixtures("workers")
+def test_an_interrupt_while_jobs_are_submitted_leaves_no_worker_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(worker: ThreadPoolExecutor, work: Callable[[], None]) -> "Future[None]":
+        if worker is cores._worker(1):
+            raise KeyboardInterrupt
+        return submit(worker, work)
+
+    submit = ThreadPoolExecutor.submit
+    with monkeypatch.context() as patched:
+        patched.setattr(ThreadPoolExecutor, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(as_cores_get_free([lambda: 1] * 40))
+    assert cores._worker(0).submit(lambda: 1).result(timeout=10) == 1
 
 
 @pytest.mark.usefixtures("workers")
