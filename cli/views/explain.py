@@ -30,7 +30,7 @@ def draw(result: "Explanation") -> Iterator["RenderableType"]:
     first = sorted(result.words, key=lambda word: -abs(word.score))[:_SHOWN]
     rows = [
         (
-            Text(console.visible(word.token), "bold"),
+            Text.assemble((console.visible(word.token), "bold"), (_occurrence(result, word), "dim")),
             console.bar_of(abs(word.score) / largest, "green" if word.score > 0 else "red"),
             Text(f"{word.score:+.3f}"),
         )
@@ -38,6 +38,12 @@ def draw(result: "Explanation") -> Iterator["RenderableType"]:
     ]
     yield PlainTable(_COLUMNS, rows)
     yield Text(summary(result), style="dim")
+
+
+def _occurrence(result: "Explanation", word: "Share") -> str:
+    """Returns which of several equal words a word is, such as " (2 of 3)", counted over both texts."""
+    equal = [other for other in result.words if other.token == word.token]
+    return f" ({equal.index(word) + 1} of {len(equal)})" if len(equal) > 1 else ""
 
 
 def summary(result: "Explanation") -> str:

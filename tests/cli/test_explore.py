@@ -152,6 +152,12 @@ def test_the_header_of_a_table_without_rows_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "out.csv").read_text() == "text\n"
 
 
+def test_an_explanation_tells_equal_words_apart() -> None:
+    found = call("explain", "the cat saw the dog eat [MASK].", "--steps", "2", "--no-json")
+    assert found.status == 0 and "the (1 of 2)" in found.out and "the (2 of 2)" in found.out
+    assert "cat (" not in found.out
+
+
 def test_a_text_that_is_explained_in_part_is_said() -> None:
     long = call("explain", "[MASK] " + "the cat " * 400, "--steps", "2")
     assert long.status == 0 and "only its beginning is explained" in long.err
