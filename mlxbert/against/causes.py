@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 OnStep = Callable[[str], None]
 # Limits that programs and models have by default, with and without the special tokens.
 LIMITS = (32, 64, 100, 126, 128, 130, 192, 200, 254, 256, 258, 300, 350, 384, 500, 510, 512, 1024, 2048, 4096, 8192)
+# Prompts of E5, of Nomic's models and of BGE, which programs put before texts, though hardly any model's files state them.
+_COMMON_PROMPTS = (
+    "query: ",
+    "passage: ",
+    "search_query: ",
+    "search_document: ",
+    "classification: ",
+    "clustering: ",
+    "Represent this sentence for searching relevant passages: ",
+)
 _PADDED = (64, 128, 256, 384, 512, -8, -16, -32, -64, -128, -(10**9))
 _POOLINGS = ("mean", "cls", "max", "last_token", "weighted_mean")
 _LEAST = 4  # tokens of a limit
@@ -139,6 +149,9 @@ class CauseSearch:
         own = self.own.reading
         for prompt, case, special in product(self._prompts, self.runner.cases, (True, False)):
             yield replace(own, prompt=prompt, case=case, special=special)
+        for text in _COMMON_PROMPTS:
+            if text not in {stated for _, stated in self._prompts}:
+                yield replace(own, prompt=(None, text))
         for padded in dict.fromkeys((self.runner.limit, *_PADDED)):
             yield replace(own, padded=padded)
 

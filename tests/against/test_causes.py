@@ -39,6 +39,13 @@ def test_a_cause_of_most_texts_is_named_and_the_others_are_counted(model: Model)
     assert result.cosine_explained.lowest < 0.99
 
 
+def test_a_common_prompt_that_the_files_do_not_state(model: Model) -> None:
+    prompt = "Represent this sentence for searching relevant passages: "
+    result = mlxbert.verify_vectors(model, mlxbert.embed(model, [prompt + text for text in TEXTS]), TEXTS)
+    assert [cause.kind for cause in result.causes] == ["prompt"] and result.alternatives == ()
+    assert result.cause is not None and repr(prompt) in result.cause
+
+
 def test_none_of_the_causes_is_named_for_vectors_of_another_model(model: Model) -> None:
     noise = np.random.RandomState(3).randn(len(TEXTS), 24)
     for found in (noise, vectors(model) + noise * 0.05):
