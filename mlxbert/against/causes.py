@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OnStep = Callable[[str], None]
 # Limits that programs and models have by default, with and without the special tokens.
 LIMITS = (32, 64, 100, 126, 128, 130, 192, 200, 254, 256, 258, 300, 350, 384, 500, 510, 512, 1024, 2048, 4096, 8192)
-# Prompts of E5, of Nomic's models and of BGE, which programs put before texts, though hardly any model's files state them.
+# Prompts of E5, Nomic and BGE, which programs put before texts, though the files of few models state them.
 _COMMON_PROMPTS = (
     "query: ",
     "passage: ",
