@@ -91,7 +91,12 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     Returns:
         The number of files of the index that could not be read, now or earlier; 0 if the index was not updated.
     """
+    from mlxbert.search.index_locations import covers
+
     roots = index.about.roots
+    if not index.store.writable and covers(index.about, paths) is not None:
+        console.say("note", "the index is read-only, so its present state is searched")
+        return 0
     try:
         done = update_index(index, paths or None)
     except BusyError:
@@ -179,6 +184,8 @@ def check_read(done: IndexUpdate, paths: Sequence[str]) -> None:
     if done.finished is not None and not done.finished.files:
         if len(done.failed) == 1 and not done.left_out:
             raise InputError(f"{view.near(done.failed[0].path)}: {done.failed[0].reason}")
+        if not done.left_out and not done.failed:
+            raise InputError(f"{' and '.join(paths) or 'the index'}: there are no files")
         hint = "--verbose lists what was left out, and why"
         if done.denied is not None:
             hint = PRIVACY

@@ -65,10 +65,11 @@ def write_ranking(
         score: A function that scores the texts.
         result: A function that makes the result from the query and a ranked text.
     """
-    from mlxbert.tasks.query_ranking import Ranking
+    from mlxbert.tasks.query_ranking import Ranking, check_query
     from mlxbert.text.usage import Usage
 
     query = texts[0] if len(texts) == 1 else _query(records)
+    check_query(query, ())
     from_file = records.name != ARGUMENTS
     screen = session.ResultWriter(draw, out, gap=False, left_out=["query"] if from_file else ())
     limit = SHOWN if top_k is None and from_file and out.output is None and screen.drawn else top_k
@@ -124,11 +125,10 @@ def _kept(record: Record) -> Mapping[str, Any]:
 
 
 def _query(source: RecordStream) -> str:
-    """Returns the query, which is the first text that is not empty."""
+    """Returns the query, which is the first text."""
     for record in source:
         if record.problem is not None:
             problem = record.located(record.problem)
             raise InputError(f"{problem.message} (this record is the query)", hint=problem.hint)
-        if record.text.strip():
-            return record.text
+        return record.text
     raise InputError(f"{source.name}: the input has no text")

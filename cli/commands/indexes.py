@@ -121,17 +121,40 @@ def indexes_move(
 ) -> None:
     """Tell an index that its folder was renamed or moved. Nothing is embedded again.
 
+    Name the folder as it was called before, or the file of the index if it is not in your data folder.
+
     Example: mlxbert indexes move notes/ archive/notes/
     """
+    from mlxbert.search import index_locations
     from mlxbert.search.index import open_index
 
     if not os.path.exists(new):
         raise InputError(f"{new}: no such file or folder", hint="rename the folder first, then move the index")
     file = _file_of_root(old)
+    other = index_locations.find_index([new])
+    if other is not None and identity(other) != identity(file) and _is_root(new, _facts(other)["covers"]):
+        raise InputError(
+            f"{new} has an index of its own", hint=f"remove it first: mlxbert indexes remove {shlex.quote(new)}"
+        )
     with open_index(file) as opened:
-        opened.move(old, new)
-    facts = _facts(_file_of_root(new))
+        opened.move(_moved_root(old, opened.about.roots) if _is_location(old, file) else old, new)
+    facts = _facts(file)
     session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _is_location(name: str, file: str | Path) -> bool:
+    """Whether a name is that of the file of an index, and not of a folder."""
+    return name == file or identity(name) == identity(file)
+
+
+def _moved_root(name: str, roots: Sequence[str]) -> str:
+    """Returns the folder of an index that has moved: its only one, or the only one that is missing."""
+    missing = [root for root in roots if not os.path.exists(root)]
+    (root,) = roots if len(roots) == 1 else missing if len(missing) == 1 else (None,)
+    if root is None:
+        covered = f"covers {', '.join(map(view.near, roots))}" if roots else "covers no folder"
+        raise ArgumentError(f"{name}: the index {covered}, so this does not say which folder has moved")
+    return root
 
 
 def indexes_copy(

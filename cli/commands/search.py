@@ -48,7 +48,11 @@ class IndexOptions:
     device: Annotated[Device, Option("Device. With auto, the GPU if there is one.", panel="Model")] = "auto"
     chunk_tokens: Annotated[
         int | None,
-        Option("Maximum number of tokens per chunk.", usual="256, or the model's limit", bounds=Bounds(16, 1_000_000)),
+        Option(
+            "Maximum number of tokens per chunk.",
+            usual="256, or what fits into the model",
+            bounds=Bounds(16, 1_000_000),
+        ),
     ] = None
     no_titles: Annotated[bool, Option("Embed chunks without the headings above them.")] = False
     query_prompt: Annotated[str | None, Option("Text to put before a query.", "TEXT", usual="the model's own")] = None
@@ -244,8 +248,8 @@ def index(
         else:
             done = index_updates.update_index(target, [*target.about.roots, *paths])
             index_updates.report(target, done, out)
-            index_updates.summarize(target, done, out)
             index_updates.check_read(done, paths)
+            index_updates.summarize(target, done, out)
 
 
 def _paths_to_search(paths: Sequence[str], file: str | None, query: str, *, may_make: bool) -> Sequence[str] | None:

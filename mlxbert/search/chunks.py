@@ -61,7 +61,7 @@ class Splitter:
 
     Args:
         tokenizer: The tokenizer of the model.
-        tokens: The maximum number of tokens of a chunk; `None` for 256, or the model's limit if lower.
+        tokens: The maximum number of tokens of a chunk; `None` for 256, or what fits into the model if that is less.
         prompt: The prompt that the model expects in front of a text.
         titles: Whether titles are embedded with each window.
     """

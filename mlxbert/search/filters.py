@@ -86,7 +86,11 @@ def as_list(values: str | Path | Sequence[Any]) -> Sequence[Any]:
 def as_paths(values: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
     """Returns paths as a list, even a single path. Raises ArgumentError for a path that no file can have."""
     paths = as_list(values)
+    if not isinstance(paths, Sequence):
+        raise ArgumentError(f"paths is {paths!r:.60}, expected the names of files and folders")
     for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise ArgumentError(f"a path is {path!r:.60}, expected the name of a file or folder")
         try:
             os.fsencode(path)
         except UnicodeEncodeError:

@@ -219,6 +219,8 @@ class Index:
             InputError: A record has no text or no `id`; the records before it are added.
             BusyError: Another process is updating the index.
         """
+        if isinstance(records, str | bytes | Mapping):
+            raise InputError(f"records is {records!r:.60}, expected a list of mappings")
         count, documents = 0, (_document(record, text) for record in records)
         with self._locked():
             writer = self._writer()
@@ -376,9 +378,12 @@ class Index:
             _LOG.warning("the best score is %.3g, which is below min_score=", max(hit.score for hit in hits))
         elif unknown := self.unknown_field(only):
             _LOG.warning("%s", unknown)
+        elif only.under and not self.store.count(replace(only, where=())):
+            _LOG.warning("no document lies in paths=%s", ", ".join(only.under))
         elif only.where:
             matching, total = self.store.count(only), self.store.count(replace(only, where=()))
-            exact = "" if matching else "; values must match exactly, including upper and lower case"
+            is_exact = not matching and any(condition.compare == "=" for condition in only.where)
+            exact = "; values must match exactly, including upper and lower case" * is_exact
             _LOG.warning("where= matches %s of %s documents%s", f"{matching:,}", f"{total:,}", exact)
 
     def unknown_field(self, only: Filter) -> str | None:
@@ -605,7 +610,7 @@ def open_index(
         model: The model of a new index, by default the built-in one. An existing index accepts only the model that it
             was created with.
         paths: Files and folders that a new index covers.
-        tokens: The maximum number of tokens of a chunk; by default 256, or the model's limit if lower.
+        tokens: The maximum number of tokens of a chunk; by default 256, or what fits into the model if that is less.
         titles: Whether titles and headings are embedded with a chunk.
         prompts: The prompts in front of a query and of a text, of a new index; `None` for those of the model's files.
             E5 models, whose files state none, want `("query: ", "passage: ")`. With prompts, the index keeps no vectors
@@ -636,6 +641,9 @@ def open_index(
     if missing := [path for path in paths if not os.path.exists(path)]:
         raise InputError(f"{missing[0]}: no such file or folder", hint="check the spelling of the path")
     encoding = check_chosen_encoding(encoding)
+    if not isinstance(text, str | None):
+        raise ArgumentError(f"text is {text!r:.60}, expected the name of a field")
+    _check_texts(include=include, exclude=exclude, fields=() if fields is None else fields)
     embedder = _loaded(model if model is not None else BUILTIN)
     prompts = _checked_prompts(prompts)
     vectors = _vectors_of_new_index(embedder, path, prompts, keep_tokens=token_vectors)
@@ -649,6 +657,14 @@ def open_index(
         encoding=encoding,
     )
     return Index(index_stores.open_store(path, about), embedder)
+
+
+def _check_texts(**given: str | Sequence[str]) -> None:
+    """Raises ArgumentError for an argument, by name, that is neither a text nor a list of texts."""
+    for name, value in given.items():
+        values = as_list(value)
+        if not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
+            raise ArgumentError(f"{name} is {value!r:.60}, expected a text or a list of texts")
 
 
 def _checked_prompts(prompts: Sequence[str | None]) -> tuple[str | None, str | None]:
@@ -818,6 +834,8 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _document(record: Mapping[str, Any], text: str) -> Document:
+    if not isinstance(record, Mapping):
+        raise InputError(f"a record is {record!r:.60}, expected a mapping with a text and an id")
     for name in (text, "id"):
         if not isinstance(record.get(name), str | int):
             raise InputError(f"the field {name!r:.60} of a record is {record.get(name)!r:.60}, expected a text")

@@ -30,6 +30,7 @@ from mlxbert.optional_packages import install_command
 from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.search.file_systems import composed
+from mlxbert.search.filters import make_filter
 from mlxbert.search.globs import Glob
 from mlxbert.search.index import Index, Mode, Passage
 from mlxbert.search.index_locations import is_under, spelled
@@ -167,6 +168,8 @@ class Served:
             if len(visible) >= top_k or len(hits) < count or count >= _MAX_SEARCHED:
                 break
             count = min(4 * count, _MAX_SEARCHED)
+        if not hits and (message := self._index.unknown_field(make_filter(where))):
+            raise ArgumentError(message)
         return FoundPassages([
             Excerpt(h.path, h.place, h.title, h.text, h.start_line, h.end_line, h.page, h.chunk, h.score, h.fields)
             for h in visible[:top_k]

@@ -8,6 +8,7 @@ Everything that is read is verified with a checksum.
 import json
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from mlxbert.errors import StoreError
+from mlxbert.errors import BusyError, StoreError
 from mlxbert.paths import file_to_write, replace_file
 from mlxbert.search import migration, schema
 from mlxbert.search.database import CHECKSUM, Database, connect
@@ -65,6 +66,7 @@ _CHUNK = (
 _DOCUMENTS = "files CROSS JOIN documents ON files.id = file"
 # The order of chunks: by file, record and position. Their numbers depend on the order of the updates.
 _PLACE = "files.path, CASE files.path WHEN x'' THEN place END, chunks.id"
+_CREATING, _PAUSE = 10.0, 0.05  # seconds that another process may take to create an index; between two looks at it
 _WINDOWS = 4  # windows of a chunk, usually: as many times more vectors than chunks are compared
 # A file that could not be read has its problem in its own row.
 _PROBLEMS = (
@@ -116,9 +118,7 @@ class SqliteStore:
                     f"{self.path}: the index does not exist", hint="mlxbert.open_index(paths=PATH) makes an index"
                 )
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            with schema.locked(self.path):
-                if not schema.exists(self.path):
-                    self._create(about)
+            self._create_or_wait(about)
         journal = f"{self.path}-journal"
         if schema.exists(journal):  # not of an index; SQLite would replay it, and delete any file that it names
             raise StoreError(f"{journal}: the file does not belong to an index", hint="remove the file")
@@ -134,6 +134,19 @@ class SqliteStore:
         except BaseException:
             self._connection.close()
             raise
+
+    def _create_or_wait(self, about: IndexSettings) -> None:
+        """Creates the file, or waits for another process that is creating it, which takes an instant."""
+        until = time.monotonic() + _CREATING
+        while not schema.exists(self.path):
+            try:
+                with schema.locked(self.path):
+                    if not schema.exists(self.path):
+                        self._create(about)
+            except BusyError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
 
     def _migrate(self) -> None:
         """Changes an index of an older version to this version; a process that is killed leaves it as it was."""

@@ -1,5 +1,6 @@
 """The command line of search: indexes that are found, made and kept up to date, and passages as they are shown."""
 
+import os
 import re
 import signal
 import sqlite3
@@ -71,6 +72,28 @@ def test_the_first_search_makes_an_index_and_later_ones_read_only_what_changed(r
     assert paths(run("search", "paris", files, "--no-update"))[0] == "b.txt"
     found = paths(run("search", "paris", files))
     assert found[0] == "g.txt" and "b.txt" not in found
+
+
+def test_a_folder_without_files_has_no_index(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    for given in (["index", tmp_path / "none"], ["search", "w", tmp_path / "none"]):
+        outcome = run(*given)
+        outcome.fails(1, "none: there are no files")
+        assert outcome.out == "" and "hint" not in outcome.err
+    assert run("indexes", "list").lines[0]["indexes"] == []
+
+
+def test_an_index_that_cannot_be_written_is_searched_as_it_is(
+    run: Run, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("index", files)
+    usual = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: mode != os.W_OK and usual(path, mode, **more))
+    found = run("search", "paris", files)
+    assert paths(found)[0] == "b.txt" and "read-only" in found.err
+    (tmp_path / "other.txt").write_text("paris")
+    (index,) = run("indexes", "list").lines[0]["indexes"]
+    run("search", "paris", tmp_path / "other.txt", "--index", index["index"]).fails(1, "read-only")
 
 
 def test_only_what_lies_under_the_paths_and_fits_the_conditions_is_found(run: Run, files: Path) -> None:
@@ -346,6 +369,26 @@ def test_indexes_are_listed_shown_moved_and_removed(run: Run, files: Path, varia
     assert run("indexes", "remove", moved, "--yes").status == 0
     assert run("indexes", "list").lines[0]["indexes"] == []
     run("indexes", "show", moved).fails(1, "no index", "indexes list")
+
+
+def test_a_folder_that_has_an_index_gets_no_other_one(run: Run, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.txt").write_text("w9")
+    made = [run("index", folder).lines[0]["index"] for folder in (files, tmp_path / "other")]
+    run("indexes", "move", files, tmp_path / "other").fails(1, "index of its own", "hint: remove it")
+    listed = run("indexes", "list").lines[0]["indexes"]
+    assert {one["index"] for one in listed} == {*made}
+    assert {path for one in listed for path in one["covers"]} == {str(files), str(tmp_path / "other")}
+
+
+def test_an_index_outside_the_data_folder_is_moved_by_its_file(run: Run, files: Path, tmp_path: Path) -> None:
+    at = tmp_path / "own.db"
+    assert run("index", files / "c", files / "b.txt", "--index", at).status == 0
+    run("indexes", "move", at, tmp_path).fails(2, str(files / "c"), str(files / "b.txt"))  # which of the two?
+    moved = (files / "c").rename(tmp_path / "d")
+    (now,) = run("indexes", "move", at, moved).lines
+    assert now["index"] == str(at) and {*now["covers"]} == {str(moved), str(files / "b.txt")}
+    assert run("index", moved, "--index", at).lines[0]["embedded"] == 0
 
 
 def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:

@@ -218,10 +218,19 @@ def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Callable
     kept = similarity(*given, "--keep", "shelf", "--keep", "line").lines
     assert [(line["shelf"], line["line"], line.get("id")) for line in kept] == [("x", "7", None), ("z", "9", None)]
     similarity(*given, "--keep", "text").fails(2, "--keep text")
-    (tmp_path / "in.txt").write_text(f"\n\n{QUERY}\n\na dog\n")
-    [line] = similarity("--input", str(tmp_path / "in.txt")).lines  # the query is the first text that is not empty
-    assert (line["text"], line["line"], line["index"]) == ("a dog", 5, 1)
+    (tmp_path / "in.txt").write_text(f"{QUERY}\n\na dog\n")
+    [line] = similarity("--input", str(tmp_path / "in.txt")).lines
+    assert (line["text"], line["line"], line["index"]) == ("a dog", 3, 1)
     similarity(QUERY, "", " ").fails(1, "no text to rank")
+
+
+def test_an_empty_query_is_refused_and_not_replaced_by_the_next_text(
+    similarity: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    similarity("", QUERY, "a dog").fails(1, "the query is ''")
+    (tmp_path / "in.txt").write_text(f"\n{QUERY}\na dog\n")
+    similarity("--input", str(tmp_path / "in.txt")).fails(1, "the query is ''")
+    similarity(" ", "--input", str(tmp_path / "in.txt")).fails(1, "the query is ' '")
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".sqlite"])

@@ -19,7 +19,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.document_kinds import read_documents
 from mlxbert.results.hit import Hit
-from mlxbert.search import index_writer, update_events
+from mlxbert.search import index_writer, schema, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.database import connect
 from mlxbert.search.index import MODES, Index, Mode, open_index
@@ -52,6 +52,49 @@ def index(tmp_path: Path, folder: Path, model: mlxbert.Model) -> Iterator[Index]
     with open_index(tmp_path / "index.db", model=model, paths=[folder]) as made:
         run(made)
         yield made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"text": ["a"]}, {"text": 5}, {"fields": [1]}, {"fields": 5}, {"include": [5]}, {"exclude": [None]},
+     {"paths": 5}, {"paths": [5]}],
+)  # fmt: skip
+def test_an_argument_of_the_wrong_type_is_refused_before_a_file_is_made(
+    given: dict[str, Any], tmp_path: Path, model: mlxbert.Model
+) -> None:
+    with pytest.raises(ArgumentError, match="expected"):
+        open_index(tmp_path / "new.db", model=model, **given)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("records", ["abc", {"id": "1", "text": "b"}, ["abc"]])
+def test_records_that_are_no_mappings_are_refused(records: Any, index: Index) -> None:
+    with pytest.raises(InputError, match="expected a"):
+        index.add(records)
+
+
+def test_paths_without_a_document_are_said(index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert index.search("cat", paths=[tmp_path / "absent"]) == [] and "absent" in caplog.text
+
+
+def test_an_index_that_another_process_is_creating_is_opened_when_it_is_there(
+    tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, waits = tmp_path / "new.db", 0
+
+    def other(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 2:
+            lock.__exit__(None, None, None)
+            open_index(path, model=model).close()
+
+    lock = schema.locked(str(path))
+    lock.__enter__()
+    monkeypatch.setattr("time.sleep", other)
+    with open_index(path, model=model) as index:
+        assert index.stats().files == 0
+    assert waits == 2
 
 
 def write(path: Path, text: str | bytes, seconds: int = LONG_AGO) -> None:

@@ -97,6 +97,8 @@ def test_the_words_of_a_phrase_have_to_follow_each_other() -> None:
         ("\u9000", "\u7533\u8bf7\u9000\u6b3e", "\u7533\u8bf7"),
         ("\u9000\u6b3e", "\u7533\u8bf7\u9000\u6b3e\u4e86", "\u7533\u9000\u8bf7\u6b3e"),
         ('"lamp"', "lamp", "lamps_"),
+        ("\u201cred lamp\u201d", "the red lamp", "a lamp, red"),
+        ("\u201ered lamp\u201c or \u00abred lamp\u00bb", "red lamp or", "or a lamp, red"),
     ):
         assert match(query, same).closeness == near(1) and match(query, different).closeness < 0.7
 

@@ -118,6 +118,7 @@ def test_ranked(client: TestClient, folders: dict[str, Path], given: dict[str, A
         found = post(client, task, query="a dog", texts=[*TEXTS, TEXTS[0]], **given)
         expected = getattr(mlxbert, task)(loaded(folders, model), "a dog", [*TEXTS, TEXTS[0]], **given)
         assert_same(found["results"], [one.to_dict() for one in expected])
+        assert "query" in post(client, task, 400, query=" ", texts=TEXTS)["error"]
 
 
 @pytest.mark.parametrize("given", [{"prompt": "the "}, {"query_prompt": "a ", "prompt": ""}, {"dimensions": 6}])
@@ -127,6 +128,15 @@ def test_similarity_has_the_prompts_of_the_library(
     found = post(client, "similarity", query="a dog", texts=TEXTS, **given)
     expected = mlxbert.similarity(loaded(folders, "embed"), "a dog", TEXTS, **given)
     assert_same(found["results"], [one.to_dict() for one in expected])
+
+
+def test_a_file_name_that_is_not_text_is_shown(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x\udcff.txt").write_text("the cat sat")
+    build(tmp_path / "x.db", tmp_path / "files", folders["embed"]).close()
+    with serving({"embed": folders["embed"]}, {"x": tmp_path / "x.db"}) as service:
+        (found,) = post(TestClient(make_app(service)), "search", query="the cat sat")["results"]
+    assert found["path"] == str(tmp_path / "files" / "x\ufffd.txt") and found["text"] == "the cat sat"
 
 
 def test_search(client: TestClient, index: Path) -> None:

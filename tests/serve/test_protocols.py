@@ -92,6 +92,18 @@ def test_tei_embeds(
     same(post(client, "/embed", {"inputs": TEXTS[0], **asked}), embedded(models, TEXTS[:1], **options))
 
 
+def test_a_request_of_tei_may_name_a_model(client: TestClient) -> None:
+    texts = {"inputs": TEXTS[0]}
+    found = {name: post(client, "/embed", {**texts, "model": name}) for name in ("unit", "emotions")}
+    assert found["unit"] == post(client, "/embed", texts) != found["emotions"]
+    for path, body in (
+        ("/embed", texts), ("/embed_all", texts), ("/tokenize", texts), ("/decode", {"ids": [5]}),
+        ("/predict", texts), ("/rerank", {"query": "a", "texts": ["b"]}),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+    ):  # fmt: skip
+        assert "other" in post(client, path, {**body, "model": "other"}, 424)["error"]
+
+
 def test_tei_embeds_tokens(client: TestClient, models: dict[str, mlxbert.Model]) -> None:
     found = post(client, "/embed_all", {"inputs": TEXTS})
     for text, vectors in zip(TEXTS, found, strict=True):

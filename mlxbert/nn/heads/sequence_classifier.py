@@ -116,5 +116,5 @@ SPEC = HeadSpec(
     title="classification head",
     hint="distilbert/distilbert-base-uncased-finetuned-sst-2-english has one; for your own labels: "
     "mlxbert.finetune('classify', train=FILE, output=FOLDER), or, without training, "
-    "mlxbert.classify(model, texts, labels=['A', 'B']) with an NLI model: FacebookAI/roberta-large-mnli",
+    "mlxbert.classify(model, texts, labels=['A', 'B']), best with an NLI model: FacebookAI/roberta-large-mnli",
 )

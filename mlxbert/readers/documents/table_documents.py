@@ -207,6 +207,8 @@ def _find_text(
     names = [*dict.fromkeys(column for values in sample for column in values)]
     if columns.text is not None:
         return names, columns.text
+    if last is None:
+        raise UnreadableError("there are no records")
     fitting = text_columns(names, sample)
     if not fitting:
         raise UnreadableError(

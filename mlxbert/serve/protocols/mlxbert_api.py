@@ -13,10 +13,12 @@ from msgspec import Meta, Struct
 from mlxbert.errors import InputError
 from mlxbert.option_declarations import Option
 from mlxbert.results.embed import Embedding
+from mlxbert.results.hit import Hit
 from mlxbert.results.json import plain
 from mlxbert.results.result import Failure
 from mlxbert.results.text_relations import Similarity
 from mlxbert.search.filters import make_filter
+from mlxbert.search.store import storable
 from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_stream import each
 from mlxbert.serve.open_indexes import hits_bytes
@@ -28,7 +30,7 @@ from mlxbert.tasks import item_kinds
 from mlxbert.tasks.catalogue import CATALOGUE, SIMILARITY, TaskEntry
 from mlxbert.tasks.item_kinds import ItemKind
 from mlxbert.tasks.options import EmbedOptions, RankingOptions, RerankOptions, TaskOptions, deciding_options
-from mlxbert.tasks.query_ranking import rank, reranked
+from mlxbert.tasks.query_ranking import check_query, rank, reranked
 from mlxbert.version import __version__
 
 Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
@@ -288,6 +290,7 @@ async def embed(entry: TaskEntry, service: Service, body: Any) -> Reply:
 async def rerank(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Returns texts ranked by a cross-encoder."""
     model, options = service.find(body.model, entry.name), read_options(entry, body)
+    check_query(body.query, body.texts)
     service.check_size(len(body.texts), len(body.query))
     if options.overflow != "truncate":
         await asyncio.wrap_future(
@@ -307,6 +310,7 @@ def _check_query(task: Any, body: Any) -> None:
 async def similarity(entry: TaskEntry, service: Service, body: Any) -> Reply:
     """Returns texts ranked by their similarity to a query."""
     model, options = service.find(body.model, EMBED.name), read_options(entry, body)
+    check_query(body.query, body.texts)
     query_answer, answered, scores = await compare(service, model, body.query, body.texts, options, body.on_error)
     best, failures = rank(scores, options.top_k)
     results = [*(Similarity(body.query, *ranked[:6]) for ranked in best), *failures]
@@ -334,7 +338,13 @@ async def search(service: Service, body: SearchBody) -> Reply:
         return hits
 
     hits = await asyncio.wrap_future(service.engine.call(None, find))
-    return Reply(lambda: SearchResults(name, each(hits, plain)), tokens=len(hits))
+    return Reply(lambda: SearchResults(name, each(hits, _shown_hit)), tokens=len(hits))
+
+
+def _shown_hit(hit: Hit) -> dict[str, Any]:
+    """Returns a hit as it stands in the answer. The name of its file may have bytes that are not UTF-8."""
+    shown: dict[str, Any] = plain(hit)
+    return shown if hit.path is None else {**shown, "path": storable(hit.path)}
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:

@@ -13,7 +13,7 @@ from mlxbert.serve.engine.request_queue import Answered
 from mlxbert.serve.json_stream import each
 from mlxbert.serve.protocol import STATUS, Protocol, Reply, RequestError, Route
 from mlxbert.serve.protocols.embedding_requests import SentencesToCompare, Texts, overflow_of, similarities, texts_of
-from mlxbert.serve.service import EMBED, RERANK, ModelFacts, Service
+from mlxbert.serve.service import EMBED, RERANK, Service
 from mlxbert.tasks.catalogue import CATALOGUE
 from mlxbert.tasks.options import ClassifyOptions, EmbedOptions, RerankOptions, SimilarityOptions, SparseOptions
 from mlxbert.text.batch import default_batch_tokens
@@ -40,6 +40,16 @@ _TOKEN_BYTES = 300  # the memory of a `SimpleToken`
 _ID_BYTES = 30  # the memory of the text of an id
 
 
+class OfModel(Struct, kw_only=True):
+    """The model of a request, which TEI itself, a server of one model, does not have.
+
+    Attributes:
+        model: The name of the model; by default, the first one that can do the task.
+    """
+
+    model: str | None = None
+
+
 class Truncation(Struct, kw_only=True):
     """What to do with texts that are too long.
 
@@ -58,7 +68,13 @@ class Truncation(Struct, kw_only=True):
         return overflow_of(service, "START" if left else self.truncate, "truncation_direction")
 
 
-class EmbedAllBody(Truncation, kw_only=True):
+class TruncatingBody(Truncation, kw_only=True):
+    """Texts for a model (see `OfModel`), which may be too long for it."""
+
+    model: str | None = None
+
+
+class EmbedAllBody(TruncatingBody, kw_only=True):
     """Texts to embed token by token.
 
     Attributes:
@@ -95,7 +111,7 @@ class SimilarityParameters(Truncation, kw_only=True):
     prompt_name: str | None = None
 
 
-class SimilarityBody(Struct):
+class SimilarityBody(OfModel, kw_only=True):
     """Sentences to compare."""
 
     shorten: ClassVar[str] = '"parameters": {"truncate": true} truncates it'
@@ -103,7 +119,7 @@ class SimilarityBody(Struct):
     parameters: SimilarityParameters | None = None
 
 
-class TeiRerankBody(Truncation, kw_only=True):
+class TeiRerankBody(TruncatingBody, kw_only=True):
     """Texts to rank.
 
     Attributes:
@@ -127,7 +143,7 @@ class Rank(Struct):
     text: str | UnsetType = UNSET
 
 
-class PredictBody(Truncation, kw_only=True):
+class PredictBody(TruncatingBody, kw_only=True):
     """Texts to label.
 
     Attributes:
@@ -146,7 +162,7 @@ class PredictedLabel(Struct):
     score: float
 
 
-class TokenizeBody(Struct):
+class TokenizeBody(OfModel, kw_only=True):
     """Texts to tokenize."""
 
     inputs: str | list[str]
@@ -163,7 +179,7 @@ class SimpleToken(Struct):
     stop: int | None
 
 
-class DecodeBody(Struct):
+class DecodeBody(OfModel, kw_only=True):
     """The token ids of one or several texts."""
 
     ids: list[int | list[int]]
@@ -180,7 +196,7 @@ async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
         overflow=body.overflow(service), normalize=body.normalize, dimensions=body.dimensions,
         prompt_name=body.prompt_name,
     )  # fmt: skip
-    name = service.find(None, EMBED.name)
+    name = service.find(body.model, EMBED.name)
     answered = await service.run(name, EMBED, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
@@ -188,7 +204,7 @@ async def vectors(service: Service, body: TeiEmbedBody) -> Reply:
 async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
     """Returns the vectors of the tokens of texts."""
     options = EmbedOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
-    name = service.find(None, EMBED.name)
+    name = service.find(body.model, EMBED.name)
     answered = await service.run(name, _EMBED_TOKENS, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, lambda result: result.embedding), answered)
 
@@ -196,7 +212,7 @@ async def vectors_of_tokens(service: Service, body: EmbedAllBody) -> Reply:
 async def sparse(service: Service, body: EmbedAllBody) -> Reply:
     """Returns the sparse vectors of texts: the ids of tokens with their weights, in the order of the ids."""
     options = SparseOptions(overflow=body.overflow(service), prompt_name=body.prompt_name)
-    name = service.find(None, _EMBED_SPARSE.name)
+    name = service.find(body.model, _EMBED_SPARSE.name)
     answered = await service.run(name, _EMBED_SPARSE, texts_of(body.inputs, "inputs"), options)
     return _reply(lambda: each(answered.results, _weights), answered)
 
@@ -210,14 +226,14 @@ async def similarity(service: Service, body: SimilarityBody) -> Reply:
     """Returns the similarity of each sentence to a source sentence, in order."""
     parameters = body.parameters or SimilarityParameters()
     options = SimilarityOptions(overflow=parameters.overflow(service), prompt_name=parameters.prompt_name)
-    return await similarities(service, service.find(None, EMBED.name), body.inputs, options)
+    return await similarities(service, service.find(body.model, EMBED.name), body.inputs, options)
 
 
 async def rerank(service: Service, body: TeiRerankBody) -> Reply:
     """Returns texts ranked by their relevance to a query, best first."""
     texts = texts_of(body.texts, "texts")
     options = RerankOptions(overflow=body.overflow(service))
-    best, _, answered = await service.rerank(service.find(None, RERANK.name), body.query, texts, options)
+    best, _, answered = await service.rerank(service.find(body.model, RERANK.name), body.query, texts, options)
     scores = [ranked.logit if body.raw_scores and ranked.logit is not None else ranked.score for ranked in best]
     ranks = [
         Rank(ranked.number, score, ranked.text if body.return_text else UNSET)
@@ -233,7 +249,7 @@ async def predict(service: Service, body: PredictBody) -> Reply:
     if inputs == []:
         raise RequestError("empty", "inputs is empty, expected at least one text", param="inputs")
     pairs = [_item(item) for item in (inputs if batch else [[inputs] if isinstance(inputs, str) else inputs])]
-    name, entry = service.find(None, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
+    name, entry = service.find(body.model, _CLASSIFY.name), _CLASSIFY_LOGITS if body.raw_scores else _CLASSIFY
     answered = await service.run(name, entry, pairs, ClassifyOptions(overflow=body.overflow(service)))
     predictions = [_predictions(item, service.facts[name].labels) for item in answered.results]
     return _reply(predictions if batch else predictions[0], answered)
@@ -268,7 +284,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> Reply:
             service.check_answer(count * _TOKEN_BYTES, f"{count:,} tokens", "ask for fewer texts at once")
         return tokens
 
-    tokens = await _with_tokenizer(service, split, texts, _TOKEN_BYTES)
+    tokens = await _with_tokenizer(service, body.model, split, texts, _TOKEN_BYTES)
     return Reply(lambda: each(tokens, each), tokens=sum(map(len, tokens)))
 
 
@@ -298,14 +314,17 @@ async def decode(service: Service, body: DecodeBody) -> Reply:
     def join(tokenizer: Tokenizer) -> list[str]:
         return [tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in id_lists]
 
-    return Reply(await _with_tokenizer(service, join, id_lists, _ID_BYTES))
+    return Reply(await _with_tokenizer(service, body.model, join, id_lists, _ID_BYTES))
 
 
-async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], items: Sequence[Any], unit: int) -> Any:
-    """Runs a function with the first model's tokenizer on a separate thread, so that no other request waits.
+async def _with_tokenizer(
+    service: Service, model: str | None, work: Callable[[Tokenizer], Any], items: Sequence[Any], unit: int
+) -> Any:
+    """Runs a function with a model's tokenizer on a separate thread, so that no other request waits.
 
     Args:
         service: The service.
+        model: The name of the model; by default, the first one.
         work: The function.
         items: Texts, or lists of ids.
         unit: The maximum number of bytes that a character or an id takes in the result.
@@ -313,18 +332,14 @@ async def _with_tokenizer(service: Service, work: Callable[[Tokenizer], Any], it
     size = sum(map(len, items))
     service.check_size(len(items), size)
     await service.claim(min(size * unit, service.room.max_bytes))
-    facts = _first(service)
+    facts = service.facts[service.find(model)]
     tokenizer = await asyncio.wrap_future(service.engine.call(facts.name, facts.tokenizer))
     return await asyncio.to_thread(work, tokenizer)
 
 
-def _first(service: Service) -> ModelFacts:
-    return service.facts[service.find(None)]
-
-
 async def info(service: Service, path: dict[str, str]) -> Reply:
     """Returns the facts about the first model and the limits of the server."""
-    facts, limits = _first(service), service.engine.options
+    facts, limits = service.facts[service.find(None)], service.engine.options
     labels = {"id2label": dict(enumerate(facts.labels)), "label2id": {name: id for id, name in enumerate(facts.labels)}}
     kinds = {"rerank": {"reranker": labels}, "classify": {"classifier": labels}}
     description = {

@@ -444,10 +444,16 @@ def test_of_five_records_with_a_damaged_one_four_are_read(tmp_path: Path, damage
     assert len(documents) == 4 and ("left out", f"line {line}") in [(kind, place) for place, kind, _ in problems]
 
 
-@pytest.mark.parametrize("data", [b"", b"id,n\n1,2\n", b"a,b\n1\n", b'a,"b\n'])
-def test_tables_without_texts(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "expected a header"), (b"id,text\n", "no records"), (b"id,n\n1,2\n", "columns: id, n"),
+        (b"a,b\n1\n", ""), (b'a,"b\n', ""),
+    ],
+)  # fmt: skip
+def test_tables_without_texts(tmp_path: Path, data: bytes, reason: str) -> None:
     (path := tmp_path / "a.csv").write_bytes(data)
-    with pytest.raises(UnreadableError) as problem:
+    with pytest.raises(UnreadableError, match=reason) as problem:
         [*read_documents(path, b"", "records")]
     assert str(tmp_path) not in problem.value.message
 
