@@ -12,9 +12,10 @@ from mlxbert.cli.views import console, rich
 from mlxbert.cli.views.table import Indented
 from mlxbert.results.hit import Hit
 from mlxbert.results.search_answer import SearchAnswer
-from mlxbert.search.folding import plain, plain_with_places
+from mlxbert.search.folding import folded, plain, plain_with_places
 from mlxbert.search.index_problems import grouped
 from mlxbert.search.store import IndexProblem
+from mlxbert.search.word_evidence import other_forms
 from mlxbert.search.word_search import words_of
 
 LINES = 6  # lines of a passage on the screen
@@ -157,6 +158,9 @@ def _reasons(hit: Hit, mode: str) -> str:
             continue
         value = f", {unit} {score:.3f}" if score is not None else ""
         reasons.append(f"{name}: {'not among the best' if rank is None else f'rank {rank}'}{value}")
+    forms = other_forms(words_of(hit.query), folded(f"{hit.title} {hit.text}").split()) if mode == "hybrid" else ()
+    if forms:
+        reasons.append(f"other forms of its words: {', '.join(forms)}")
     if hit.phrase_rank is not None:
         reasons.append(f"exact phrase: rank {hit.phrase_rank}")
     if hit.token_score is not None:

@@ -104,6 +104,7 @@ def _take_text(search: Search, columns: Sequence[str]) -> None:
     text = search.found.get("text")
     long_texts = [] if "pair" in search.found else [column for column in columns if _is_text(search.rows, column)]
     if text is None or {*long_texts} - {text}:
+        search.check_header(search.rows.columns)
         raise search.refused(
             f"the columns of texts cannot be guessed, because texts are in {' and '.join(map(repr, long_texts))}"
             if long_texts

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+RECORD = "training.json"
+
 
 def trained_columns(folder: Path) -> Mapping[str, str]:
     """Returns the columns of the training data by role: `{"text": "sentence", "label": "label"}`.
@@ -36,7 +38,7 @@ def trained_hashes(folder: Path) -> frozenset[str]:
 
 def _trained(folder: Path, *keys: str) -> Mapping[str, str]:
     try:
-        values = json.loads((folder / "training.json").read_bytes())
+        values = json.loads((folder / RECORD).read_bytes())
         for key in keys:
             values = values[key]
         return {name: value for name, value in values.items() if isinstance(value, str)}

@@ -86,8 +86,13 @@ SentenceTransformer("NAME").encode(["A text.", "Another text."])"""
 _SECTION = "## Conversion\n\nConverted from "
 _END = "<!-- end of the conversion -->"  # the original text of the card may follow
 _OLD_NOTE = re.compile(rf"^{_SECTION}.*?^{_END}$", re.MULTILINE | re.DOTALL)
+_USAGE = re.compile(r"^How to use it:\n\n(?:```python\n.*?^```\n*)+", re.MULTILINE | re.DOTALL)  # see `examples`
+_OUR_USAGE = re.compile(
+    r'How to use it:\n\n```python\nimport mlxbert\n\nmodel = mlxbert\.load\("([^"]*)"\)\n.*?\n```\n', re.DOTALL
+)
+_ADAPTER = re.compile(r"^This is an adapter in PEFT's format, for .*: it needs that model\.\n*", re.MULTILINE)
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.MULTILINE | re.DOTALL)
-_LIBRARY = re.compile(r"^library_name:.*$", re.MULTILINE)
+_LIBRARY = re.compile(r"^library_name: *(.*)\n", re.MULTILINE)
 
 
 def library_of(*, own: bool, embeds: bool) -> str:
@@ -195,30 +200,43 @@ def read_from(source: Path) -> list[Path]:
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
-def write(source: Path, folder: Path, title: str, note: str, library: str, *, alone: bool) -> None:
+def write(source: Path, folder: Path, title: str, note: str, library: str, opener: str | None) -> None:
     """Writes the model card of a conversion: the source's card with a note added, or a new card with the note.
 
     Args:
-        source: The folder of the source.
+        source: The folder of the source; if an adapter was merged, that of the adapter.
         folder: The folder to write to.
-        title: The title, if the source has no card.
+        title: The name of the new folder.
         note: The section on the conversion, in Markdown.
         library: The library that opens the model.
-        alone: Whether no other library can open the model. If so, the note comes first, and the card names the library.
+        opener: The library that alone opens the model, if there is one. Then the note comes first, and the card names
+            the library.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
         text = old.read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n")
-        text = _OLD_NOTE.sub("", text)
+        text = _ADAPTER.sub("", _OLD_NOTE.sub("", text))
+        text = _USAGE.sub(lambda usage: _usage_of(usage[0], title, opener), text)
     match = _FRONT.match(text)
     front, text = (match[1], text[match.end() :].strip()) if match else ("", text.strip())
-    stale = [f"library_name: {name}" for name in ("mlx", "mlxbert") if name != library]
-    if alone or any(line in stale for line in _LIBRARY.findall(front)):
-        front = _LIBRARY.sub("", front).strip()
-        front += f"\nlibrary_name: {library}" if alone else ""
+    stated, named = _LIBRARY.search(front), f"library_name: {library}\n"
+    old = "" if stated is None else stated[1]
+    if stated is not None and (opener is not None or old in {"mlx", "mlxbert", "peft"} - {library}):
+        front = _LIBRARY.sub(named if opener is not None or old == "peft" else "", front)
+    elif opener is not None:
+        front += named
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
-    parts += [note, text] if alone else [text, note]
+    parts += [text, note] if opener is None else [note, text]
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _usage_of(usage: str, title: str, opener: str | None) -> str:
+    """Returns the examples of a card of ours for a converted model: with its name, and only those that still hold."""
+    ours = _OUR_USAGE.match(usage)
+    if ours is None:
+        return usage
+    kept = {None: usage, "mlx": f"{ours[0]}\n"}.get(opener, "")
+    return kept.replace(f'"{ours[1]}"', f'"{title}"')
 
 
 def trained(title: str, text: str, library: str, source: str, base: Path, scores: Scores) -> str:

@@ -158,7 +158,10 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
     inner = copied_files.place_of_encoder(folder, own=own)
     read = [*checkpoint.weights.files, checkpoint.config_json.path]
     read += copied_files.copy_files(folder, partial, inner, vectors=embeds or not folder.has_modules)
-    read += card.read_from(folder.path)
+    # An adapter makes another model of its base: what is known of the training is in its own folder.
+    described = folder.path if folder.adapter is None else folder.adapter
+    told = [*card.read_from(described), *([] if plan.export else copied_files.copy_record(described, partial))]
+    read += told if folder.adapter is None else []
     (partial / inner).mkdir(parents=True, exist_ok=True)
     if plan.export is not None:
         plan.export.write(partial / inner / ONNX)
@@ -181,7 +184,7 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
         opener = "onnx" if plan.export is not None else "mlx" if plan.quantization is not None else None
         note = card.describe(plan.name, sentences, opener)
         library = opener or card.library_of(own=own, embeds=embeds)
-        card.write(folder.path, partial, plan.target.name, note, library, alone=opener is not None)
+        card.write(described, partial, plan.target.name, note, library, opener)
         shutil.move(view / inner / config, partial / inner / config)  # not a rename if the view is on another volume
     return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers.normalizers import BertNormalizer
 
+from mlxbert.data.training_record import RECORD
 from mlxbert.errors import ConfigError
 from mlxbert.labels.labels import VECTOR_CLASSIFIER
 from mlxbert.weights import save
@@ -90,6 +91,14 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
         prompts = settings.get("prompts") or source.config_json.get("task_instructions", {})
         default_prompt = {"default_prompt_name": source.own_adapter} if source.own_adapter in prompts else {}
         save.write_json(folder / ST_SETTINGS, {**settings, "prompts": prompts, **default_prompt})
+
+
+def copy_record(source: Path, folder: Path) -> list[Path]:
+    """Copies the record of a training by mlxbert, which `evaluate` reads; returns a list with its path, if any."""
+    if (path := source / RECORD).is_file() and is_own(path, source):
+        shutil.copyfile(path, folder / RECORD)
+        return [path]
+    return []
 
 
 def _files_of_queries(folder: Path) -> tuple[str, ...]:

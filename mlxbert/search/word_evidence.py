@@ -128,6 +128,18 @@ def _is_form(term: str, word: str) -> bool:
     return shared > _STEM and shorter - shared <= _DROPPED and longer - shared <= _ADDED
 
 
+def other_forms(terms: Iterable[str], words: Iterable[str]) -> list[str]:
+    """Returns the words of a passage that count as forms of words of a query that the passage does not have.
+
+    Args:
+        terms: The folded words of the query.
+        words: The folded words of the passage.
+    """
+    distinct = dict.fromkeys(words)
+    missing = [term for term in terms if term not in distinct]
+    return [word for word in distinct if any(word[:_STEM] == term[:_STEM] and _is_form(term, word) for term in missing)]
+
+
 def _follows(words: Sequence[str], term: Sequence[str]) -> bool:
     """Whether words begin with the words of a phrase, whose last word may be the beginning of a word."""
     if len(words) < len(term) or any(a != b for a, b in zip(words[:-1], term[:-1], strict=True)):

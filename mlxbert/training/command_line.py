@@ -82,7 +82,7 @@ def _words(name: str, value: Any) -> Iterator[str]:
     if name == "sweep":
         return _option(name, *(f"{option}={','.join(map(str, values))}" for option, values in value.items()))
     if value is False:
-        return iter([f"--no-{name}"] if name == "normalize" else [])  # all other flags are off by default
+        return iter([f"--no-{name.replace('_', '-')}"])
     if value is True:
         return iter([_flag(name)])
     return _option(name, ",".join(map(str, value)) if isinstance(value, list | tuple) else value)

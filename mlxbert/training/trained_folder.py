@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlxbert.data.training_record import RECORD
 from mlxbert.folders import card
 from mlxbert.folders.card import Scores
 from mlxbert.folders.save import write_trained
@@ -84,7 +85,7 @@ def write_folder(
             lines += ["The command that repeats the training:", "", "```sh", _without_folders(line), "```", ""]
         text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
-        return {"training.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
+        return {RECORD: json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
 
     adapter = None if adapters is None else adapters.writer(content.model, base)
     write_trained(content.model, folder, describe, content.keys, content.embedder, adapter)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlxbert.data.training_record import RECORD
 from mlxbert.durable_files import acquire_lock, check_hash, read_record, remove_folder, to_path, write_record, writing
 from mlxbert.errors import ArgumentError
 from mlxbert.partial_folder import LOCK, MANIFEST, PartialFolder, comparable
@@ -102,7 +103,7 @@ def clean_up(output: str | Path) -> None:
         target = to_path(output, "output").resolve()
         folder = target.with_name(target.name + ".partial")
         manifest = read_record(folder / MANIFEST)
-        result = json.loads((target / "training.json").read_bytes())
+        result = json.loads((target / RECORD).read_bytes())
         finished = [(folder / "runs" / f"{run:03}" / _RESULT).is_file() for run in range(len(manifest["variants"]))]
         all_moved = all(finished) and not (folder / "model").exists()
         if not all_moved or comparable({name: result[name] for name in manifest}) != comparable(manifest):

@@ -568,6 +568,16 @@ def test_relevance_is_a_share_and_repeated_passages_are_counted() -> None:
         assert "83%" in shown and "and 2 more like it" in shown and ("/c.md:7" in shown) == duplicates
 
 
+def test_words_that_count_as_other_forms_are_named() -> None:
+    from tests.cli.test_narrow import _shown
+
+    drawn = _passage()
+    drawn = replace(drawn, hit=replace(drawn.hit, query="lines texts"))
+    for mode in ("hybrid", "vectors"):
+        shown = " ".join(str(_shown(view.draw(drawn, view.QueryWords("x"), explain=mode))).split())
+        assert ("other forms of its words: line, text" in shown) == (mode == "hybrid")
+
+
 def _passage(**given: Any) -> view.DrawnPassage:
     from mlxbert.results.hit import Hit
 

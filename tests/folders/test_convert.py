@@ -334,7 +334,7 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
     for old, new in ("ab", "bc", "cd"):
         opener = "mlx" if new == "b" else None
         note = card.describe(old, ("weights",), opener)
-        card.write(tmp_path / old, tmp_path / new, new, note, opener or "transformers", alone=opener is not None)
+        card.write(tmp_path / old, tmp_path / new, new, note, opener or "transformers", opener)
         if new == "c":
             with (tmp_path / "c" / "README.md").open("a") as file:
                 file.write("\nMy last line.\n")
@@ -342,6 +342,26 @@ def test_no_line_of_a_card_is_lost(front: str, text: str, tmp_path: Path) -> Non
     assert found.count("by mlxbert ") == 1 and "Converted from c by mlxbert" in found
     assert found.startswith("---\nlicense: mit\n---\n") == bool(front)
     assert text.strip() in found and "My last line." in found
+
+
+@UNMEASURED
+@pytest.mark.parametrize(
+    ("opener", "ours", "theirs"), [(None, True, True), ("mlx", True, False), ("onnx", False, False)]
+)
+def test_the_examples_of_a_card_are_those_that_still_hold(
+    opener: str | None, ours: bool, theirs: bool, tmp_path: Path
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    lines = card.examples("classify", "a", "transformers")
+    front = "---\nlanguage: en\nlibrary_name: peft\nlicense: mit\n---"
+    note = "This is an adapter in PEFT's format, for x: it needs that model."
+    (tmp_path / "a" / "README.md").write_text("\n".join([front, "", "# a", "", note, "", *lines, "The end."]))
+    card.write(tmp_path / "a", tmp_path / "b", "b", "NOTE", opener or "transformers", opener)
+    found = (tmp_path / "b" / "README.md").read_text()
+    assert ('mlxbert.load("b")' in found, 'model="b"' in found, '"a"' in found) == (ours, theirs, False)
+    assert f"language: en\nlibrary_name: {opener or 'transformers'}\nlicense: mit\n---\n" in found
+    assert "NOTE" in found and "The end." in found and "PEFT" not in found
 
 
 @MEASURED

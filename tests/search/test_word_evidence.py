@@ -3,7 +3,7 @@
 import pytest
 
 from mlxbert.search.folding import folded
-from mlxbert.search.word_evidence import BOUNDARY, SPAN, WordMatch, WordMatcher
+from mlxbert.search.word_evidence import BOUNDARY, SPAN, WordMatch, WordMatcher, other_forms
 from mlxbert.search.word_search import phrases, word_weights
 
 NONE = WordMatch(0.0, 0.0, False)
@@ -88,6 +88,10 @@ def test_another_form_of_a_word_counts_for_a_part(word: str, form: str) -> None:
 )  # fmt: skip
 def test_other_words_do_not_count(word: str, other: str) -> None:
     assert match(word, other) == NONE == match(other, word)
+
+
+def test_the_forms_that_count_are_named() -> None:
+    assert other_forms(["billing", "policy"], ["billed", "police", "policy", "bills", "billed"]) == ["billed", "bills"]
 
 
 def test_the_words_of_a_phrase_have_to_follow_each_other() -> None:

@@ -119,6 +119,11 @@ def test_the_command_of_a_model_card_can_be_typed(task: str) -> None:
     assert line is not None
     parsed = command.make_context("finetune", shlex.split(line)[3:]).params
     assert [*parsed["train"]] == given["train"] and [*parsed["sweep"]] == ["lr=1e-05,2e-05"] and parsed["seed"] == 3
+    chosen = {"classify": "few_shot", "embed": "normalize"}.get(task)  # by default neither true nor false
+    if chosen is not None:
+        line = FinetuneArguments(**given, options={chosen: False}).command_line(task)
+        assert line is not None
+        assert command.make_context("finetune", shlex.split(line)[3:]).params[chosen] is False
 
 
 def test_every_event_is_json(base: Path, train: Path, tmp_path: Path) -> None:

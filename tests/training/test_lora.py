@@ -117,6 +117,10 @@ def test_a_merged_folder_computes_the_same(base: Path, adapter: Path, tmp_path: 
     mlxbert.save(mlxbert.load(adapter, dtype="float32"), tmp_path / "saved")
     assert mlxbert.verify(adapter, tmp_path / "merged") and mlxbert.verify(tmp_path / "merged", tmp_path / "saved")
     assert not (tmp_path / "merged/adapter_config.json").exists()
+    assert (tmp_path / "merged/training.json").read_bytes() == (adapter / "training.json").read_bytes()
+    card = (tmp_path / "merged/README.md").read_text(encoding="utf-8")
+    assert "library_name: transformers\n" in card and "adapter in PEFT's format" not in card
+    assert "pipeline_tag: text-classification" in card and 'mlxbert.load("merged")' in card
     assert "sequence_classifier" in dict(mlxbert.inspect(adapter).parts)
 
 
