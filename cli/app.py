@@ -54,6 +54,10 @@ _GROUPS = {  # groups of commands; their modules define `COMMANDS`
 }
 
 
+# The name of a second argument in an error of the library.
+_OTHER = re.compile(r"((?:works only with|cannot be combined with|is given without|, but) )(\w+)(?=$|[,;.]| is given)")
+
+
 class _Program(CommandGroup):
     """The top-level command group."""
 
@@ -204,13 +208,17 @@ def _taskless(typed: list[str]) -> str | None:
 
 
 def _name_option(text: str, app: typer.Typer) -> str:
-    """Replaces the argument names at the start of a library's error, such as `group_size is 7`, by option names."""
+    """Replaces names of arguments in a library's error, such as `group_size is 7`, by names of options.
+
+    A name is one at the start, or one that another option needs or contradicts (see `_OTHER`).
+    """
     parameters = _parameters(typer.main.get_command(app))
     options = {parameter.name: parameter.opts[-1] for parameter in parameters if parameter.opts[-1].startswith("--")}
     if "chunk_tokens" in options:
         options["tokens"] = options["chunk_tokens"]  # the argument of `open_index`
     names = re.match(r"\w+(?: and \w+)+(?= cannot be combined)|\S*", text)[0]  # type: ignore[index]
-    return " and ".join(options.get(name, name) for name in names.split(" and ")) + text[len(names) :]
+    rest = _OTHER.sub(lambda match: f"{match[1]}{options.get(match[2], match[2])}", text[len(names) :])
+    return " and ".join(options.get(name, name) for name in names.split(" and ")) + rest
 
 
 def _parameters(command: Any) -> Iterator[Any]:

@@ -95,5 +95,5 @@ def convert(
             on_progress=fetched,
             on_written=written,
         )
-    remember(result.folder, "convert")
+    remember(result.folder, "convert" if to == "safetensors" else f"convert --to {to}")
     session.show_object(result.to_dict() | {"folder": str(result.folder)}, lambda: views.conversion(result), out)

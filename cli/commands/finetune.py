@@ -58,5 +58,5 @@ def _train(task: str, out: training_options.EventOptions, values: dict[str, Any]
         name = opened.enter_context(naming(sinks))
         update = opened.enter_context(progress.download(values["model"], before=lambda: name("")))
         events = finetune(task, **values, on_progress=update, on_phase=name)
-        with resumable(None if piped or dry else values["output"], opened):
+        with resumable(None if dry else values["output"], opened, piped=piped):
             send(events, sinks, lambda: name(""), f"finetune {task}")

@@ -136,7 +136,7 @@ def models_upload(
     ],
     public: Annotated[bool, Option("Let everybody read it. Asks first, unless --yes is given.")] = False,
     revision: Annotated[str | None, Option("Branch, by default main. It is created if it does not exist.")] = None,
-    message: Annotated[str | None, Option("Message of the commit.")] = None,
+    message: Annotated[str | None, Option("Message of the commit.", "TEXT")] = None,
     dry_run: Annotated[bool, Option("List what would be sent, and send nothing.")] = False,
     yes: Annotated[bool, Option("Make it public without asking.", short="-y")] = False,
 ) -> None:

@@ -95,14 +95,21 @@ def send(events: Iterator[Event], sinks: list[Sink], begun: Callable[[], None], 
 
 
 @contextmanager
-def resumable(output: Path | None, opened: ExitStack) -> Iterator[None]:
-    """On an interrupt, closes the live view. If there is an `output`, also prints how to resume the run."""
+def resumable(output: Path | None, opened: ExitStack, *, piped: bool = False) -> Iterator[None]:
+    """On an interrupt, closes the live view. If there is an `output`, also prints how to resume the run.
+
+    Args:
+        output: The folder that the run writes.
+        opened: What is open, such as the live view.
+        piped: Whether the run reads data from stdin.
+    """
     try:
         yield
     except KeyboardInterrupt:
         opened.close()
         if output is not None:
-            console.say("hint", f"{_saved(output)}the same command resumes:", shlex.join(command_line()))
+            how = "the same command resumes, with the same data from stdin:" if piped else "the same command resumes:"
+            console.say("hint", f"{_saved(output)}{how}", shlex.join(command_line()))
         raise
 
 

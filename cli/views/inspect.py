@@ -41,6 +41,7 @@ def _short_rows(model: "Inspection") -> _Rows:
         "size",
         f"{model.parameters['total']:,} parameters, {console.size(weights.bytes)} of {weights.format}{here}",
     )
+    yield from _adapter(model)
     commands, lacking = _commands(model)
     yield "can", _as_text(commands)
     if lacking:
@@ -194,10 +195,19 @@ def _summary(model: "Inspection") -> _Rows:
         yield "for vectors", f"{embedding.max_length} tokens, by its sentence-transformers files"
     where = "" if weights.here else ", on the hub, not downloaded"
     yield "weights", f"{weights.format}, {weights.storage}, {console.size(weights.bytes)} in {files}{where}"
+    yield from _adapter(model)
     if model.adapters:
         yield "adapters", _as_text(model.adapters)
     if model.labels or _finds_any(model):
         yield "labels", _ANY if _finds_any(model) else _as_text(model.labels)
+
+
+def _adapter(model: "Inspection") -> _Rows:
+    if (adapter := model.adapter) is not None:
+        changes = f"changes {console.counted(adapter.changed, 'matrix', 'matrices')}"
+        changes += f" and replaces {console.counted(adapter.replaced, 'tensor')}" * bool(adapter.replaced)
+        name, base = console.visible(adapter.folder.name), console.visible(str(adapter.base))
+        yield "adapter", f"{name}, {console.size(adapter.bytes)}, {changes} of {base}"
 
 
 def _as_text(value: object) -> object:

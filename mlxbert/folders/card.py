@@ -220,9 +220,9 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, opene
     match = _FRONT.match(text)
     front, text = (match[1], text[match.end() :].strip()) if match else ("", text.strip())
     stated, named = _LIBRARY.search(front), f"library_name: {library}\n"
-    old = "" if stated is None else stated[1]
-    if stated is not None and (opener is not None or old in {"mlx", "mlxbert", "peft"} - {library}):
-        front = _LIBRARY.sub(named if opener is not None or old == "peft" else "", front)
+    library_before = "" if stated is None else stated[1]
+    if stated is not None and (opener is not None or library_before in {"mlx", "mlxbert", "peft"} - {library}):
+        front = _LIBRARY.sub(named if opener is not None or library_before == "peft" else "", front)
     elif opener is not None:
         front += named
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []

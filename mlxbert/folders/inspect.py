@@ -9,6 +9,7 @@ from mlxbert.config import EncoderConfig
 from mlxbert.errors import MlxbertError
 from mlxbert.folders import inventory
 from mlxbert.folders.inspection import (
+    AdapterFacts,
     EmbeddingFacts,
     Inspection,
     LengthLimits,
@@ -100,12 +101,21 @@ def inspect(
         tokenizer=tokenizer,
         embedding=embedding,
         token_vectors=token_vectors,
+        adapter=_adapter(folder, checkpoint),
         adapters=own_adapters(checkpoint.config_json),
         labels=frozen(_labels(checkpoint)),
         tasks=(*(task for task in TASKS if task not in lacking), *_other_vectors(folder, parts, token_vectors)),
         lacking=lacking,
         tensors=inventory.tensors(checkpoint),
     )
+
+
+def _adapter(folder: ModelFolder, checkpoint: Checkpoint) -> AdapterFacts | None:
+    adapter = checkpoint.adapter
+    if folder.adapter is None or adapter is None:
+        return None
+    size = sum(file.stat().st_size for file in adapter.weights.files)
+    return AdapterFacts(folder.adapter, folder.path, len(adapter.updates), len(adapter.replaced), size)
 
 
 def _labels(checkpoint: Checkpoint) -> Any:

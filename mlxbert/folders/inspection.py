@@ -54,6 +54,25 @@ class UnusedTensor(Shown):
 
 
 @dataclass(frozen=True)
+class AdapterFacts(Shown):
+    """An adapter in a folder of its own, which is merged into the weights of its base.
+
+    Attributes:
+        folder: The folder of the adapter.
+        base: The folder of the base.
+        changed: The number of matrices of the base that it changes.
+        replaced: The number of tensors of the base that it replaces, or adds, such as those of a head.
+        bytes: The size of its weights.
+    """
+
+    folder: Path
+    base: Path
+    changed: int
+    replaced: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class SkippedEntries(Shown):
     """The number of entries in weight files that are not tensors of a model, and the name of one of them.
 
@@ -249,6 +268,7 @@ class Inspection(Shown):
         embedding: How the model makes vectors, or the reason why it does not.
         token_vectors: How the model makes vectors of tokens, or the reason why it cannot; `None` if its files do not
             state such vectors.
+        adapter: The adapter, if the folder holds one in PEFT's format.
         adapters: The names of the model's own adapters for tasks (see `mlxbert.load`).
         labels: The labels by number, as in `config.json`.
         tasks: The tasks that the model can be used for.
@@ -274,6 +294,7 @@ class Inspection(Shown):
     tokenizer: TokenizerFacts
     embedding: EmbeddingFacts | NoEmbedding
     token_vectors: TokenVectorFacts | NoEmbedding | None
+    adapter: AdapterFacts | None
     adapters: tuple[str, ...]
     labels: Any
     tasks: tuple[str, ...]

@@ -204,6 +204,8 @@ def _rows(values: Sequence[Ids], length: int, fill: int) -> Ids:
 
 def read_terms(text: str) -> dict[str, float]:
     """Parses an objective, such as `mlm:1,nsp:0.5`; returns the weight of each term by name."""
+    if not isinstance(text, str):
+        raise ArgumentError(f"objective is {text!r:.60}, expected a text such as 'mlm' or 'mlm:1,nsp:0.5'")
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, colon, weight = (piece.strip() for piece in part.partition(":"))

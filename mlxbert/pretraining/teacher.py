@@ -36,7 +36,10 @@ def load_teacher(source: BaseModel, terms: Sequence[str], student: Model) -> Tea
     """Loads the teacher; raises an error if the loss terms or the student cannot use it."""
     heads = ["masked_lm"] if "soft" in terms else []
     if heads and "masked_lm" not in source.checkpoint.parts:
-        raise ArgumentError(f"{source.name}: has no masked-LM head, which the loss soft needs")
+        raise ArgumentError(
+            f"{source.name}: the teacher has no masked-LM head, which the loss soft needs",
+            hint="objective='vectors' learns the vectors of a teacher without this head",
+        )
     model = source.load(heads=heads)
     if model.tokenizer.files.tokenizer.to_str() != student.tokenizer.files.tokenizer.to_str():
         raise ArgumentError(

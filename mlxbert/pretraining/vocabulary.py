@@ -100,7 +100,7 @@ class Vocabulary(Shown):
 
 
 def vocabulary(
-    files: Sequence[str | Path],
+    files: str | Path | Sequence[str | Path],
     output: str | Path,
     *,
     kind: str = "wordpiece",

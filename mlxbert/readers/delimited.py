@@ -253,6 +253,6 @@ def _broken(first: int, last: int, format: str, problem: str) -> InputError:
     if last == first:
         return InputError(f"the row is not valid {format} ({problem})")
     return InputError(
-        f"the row is not valid {format} ({problem}), so lines {first} to {last} are skipped",
+        f"the row is not valid {format} ({problem}), so lines {first} to {last} cannot be read",
         hint=f"look for a missing quote in line {first}, and double each quote inside a quoted field",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxbert.data.validation_split import check_fraction
+from mlxbert.errors import ArgumentError
 from mlxbert.readers.text_lines import UTF8, check_encoding
 from mlxbert.training.options.loop_options import check_sweep
 from mlxbert.training.options.training_tasks import TASKS
@@ -40,6 +41,10 @@ class FinetuneArguments:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_fraction(self.valid, self.validation_fraction)
+        if not isinstance(self.sweep, Mapping | None):
+            raise ArgumentError(
+                f"sweep is {self.sweep!r:.60}, expected lists of values by option: {{'lr': [1e-5, 2e-5]}}"
+            )
 
     def ref(self) -> ModelRef:
         """Returns where to find the model that training starts from, with the dtype and the device."""

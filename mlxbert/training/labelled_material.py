@@ -1,10 +1,12 @@
 """Labelled data as training material: the records of a task, its objective and, optionally, a teacher."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxbert.data.training_record import trained_names
 from mlxbert.folders.card import Scores
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.machine.distributed import ProcessGroup
@@ -27,6 +29,8 @@ from mlxbert.training.trained_folder import FolderContent, metrics_table
 from mlxbert.training.training_call import Material, TrainingCall, usual_rate
 from mlxbert.training.training_plan import TrainingPlan
 from mlxbert.training.transformers_check import check as compare
+
+_LOG = logging.getLogger("mlxbert")
 
 _MIN_UPDATES, _MAX_EPOCHS = 300, 20  # limits for the default number of epochs
 
@@ -118,12 +122,26 @@ class LabelledMaterial(Material):
     def facts(self, call: TrainingCall, number: int, loop: Run) -> Mapping[str, Any]:
         """See `Material.facts`."""
         plan = self.plan
+        keeps_head = self.base.keeps(plan.heads)
+        if number == 0 and not keeps_head:
+            self._say_what_keeps_the_head()
         return {
             "examples": len(plan.train.examples),
             "epochs": loop.order.epochs(loop.steps) if call.options.minutes else call.chosen(number).epochs,
-            "new_head": not self.base.keeps(plan.heads) if plan.heads else None,
+            "new_head": not keeps_head if plan.heads else None,
             "report": plan.report if number == 0 else None,
         }  # fmt: skip
+
+    def _say_what_keeps_the_head(self) -> None:
+        """Logs a warning if the data have the labels that the model's own head was trained with under other names."""
+        renamed = trained_names(self.base.files.path)
+        for labels in self.plan.heads.values():
+            if labels is not None and renamed and {*labels.names} == {*renamed}:
+                _LOG.warning(
+                    "the head of %s is replaced, because it has other names for the labels of the data; to train it "
+                    "further: label_names='%s'",
+                    *(self.base.public_name, ",".join(renamed[name] for name in labels.names)),
+                )
 
     def content(self, call: TrainingCall, model: Model, results: Sequence[Mapping[str, Any]]) -> FolderContent:
         """See `Material.content`."""

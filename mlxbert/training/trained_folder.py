@@ -82,7 +82,9 @@ def write_folder(
         mask = content.model.tokenizer.mask_token
         lines += card.examples(content.scores.task, target.name, library, mask or "[MASK]")
         if line is not None:
-            lines += ["The command that repeats the training:", "", "```sh", _without_folders(line), "```", ""]
+            own = [Path(word).name for word in shlex.split(line) if _is_absolute(word)]
+            places = f" ({' and '.join(own)}: put your own path before the name)" if own else ""
+            lines += [f"The command that repeats the training{places}:", "", "```sh", _without_folders(line), "```", ""]
         text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}
         return {RECORD: json.dumps(record, indent=1, ensure_ascii=False) + "\n", "README.md": text}
@@ -94,7 +96,11 @@ def write_folder(
 
 def _without_folders(line: str) -> str:
     """Returns a command line in which absolute paths are file names: a published card must not show a home folder."""
-    return shlex.join(Path(word).name if word.startswith(("/", "~")) else word for word in shlex.split(line))
+    return shlex.join(Path(word).name if _is_absolute(word) else word for word in shlex.split(line))
+
+
+def _is_absolute(word: str) -> bool:
+    return word.startswith(("/", "~"))
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Iterable[str]:

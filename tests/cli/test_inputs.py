@@ -327,6 +327,15 @@ def test_hints_of_the_library_name_options(read: Tokenizing) -> None:
     read("in.jsonl", b'{"body": "the"}\n', "--strict").fails(1, "'text'", "body", "hint: ", "--field")
 
 
+def test_an_error_names_both_options(tmp_path: Path) -> None:
+    file = str(tmp_path / "x.gguf")
+    both = call("convert", "builtin", file, "--to", "gguf", "--dtype", "float16", "--quantize", "8")
+    both.fails(2, "--dtype is 'float16', but --quantize is given")
+    (tmp_path / "x.txt").write_text("the cat")
+    given = ["pretrain", str(tmp_path / "x.txt"), "--output", str(tmp_path / "x"), "--config", "x.json"]
+    call(*given).fails(2, "--config is given without --vocabulary")
+
+
 @pytest.mark.parametrize(
     ("hint", "shown"),
     [

@@ -525,8 +525,24 @@ def test_a_function_that_fails_ends_the_training_and_frees_its_folder(base: Path
 NAMES = {"animal": "1", "place": "0"}
 
 
+@pytest.mark.parametrize(
+    ("task", "given", "reason"),
+    [
+        ("classify", {"sweep": "lr=1e-5"}, "sweep is 'lr=1e-5'"),
+        ("classify", {"sweep": ["lr"]}, "sweep is "),
+        ("embed", {"dimensions": 64}, "dimensions is 64"),
+        ("embed", {"dimensions": "64,384"}, "dimensions is '64,384'"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(
+    base: Path, train: Path, tmp_path: Path, task: str, given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        run(task, train=train, model=base, output=tmp_path / "out", **given)
+
+
 @pytest.mark.parametrize("task", ["classify", "multilabel"])
-def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str) -> None:
+def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str, caplog: pytest.LogCaptureFixture) -> None:
     table = tmp_path / "train.csv"
     table.write_text("".join(f"{NAMES[label]},{text}\n" for text, label in rows(120)), encoding="utf-8")
     how: dict[str, Any] = {"no_header": True, "text_column": "2", "label_column": "1"}
@@ -544,6 +560,14 @@ def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str) -> N
     named = write(tmp_path / "named.csv", [(text, label) for text, label in rows(120)])
     by_name = mlxbert.evaluate(task, model, data=named, text_column="text", label_column="label")
     assert by_number.metrics == by_name.metrics and set(by_name.labels or ()) == set(by_number.labels or ())
+    caplog.clear()
+    for names, new_head in ((None, True), ("place,animal", False)):
+        started = one(
+            run(task, train=table, model=output, output=tmp_path / f"{names}", epochs=1, label_names=names, **how),
+            Started,
+        )
+        assert started.new_head == new_head == ("label_names='place,animal'" in caplog.text)
+        caplog.clear()
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ def test_a_merged_folder_computes_the_same(base: Path, adapter: Path, tmp_path: 
     assert "library_name: transformers\n" in card and "adapter in PEFT's format" not in card
     assert "pipeline_tag: text-classification" in card and 'mlxbert.load("merged")' in card
     assert "sequence_classifier" in dict(mlxbert.inspect(adapter).parts)
+    facts, size = mlxbert.inspect(adapter).adapter, (adapter / "adapter_model.safetensors").stat().st_size
+    assert facts is not None and (facts.folder, facts.base, facts.bytes) == (adapter, base, size)
+    assert facts.changed == 2 * CONFIG["num_hidden_layers"]  # the queries and values of each layer
+    assert mlxbert.inspect(tmp_path / "merged").adapter is None
 
 
 def test_finetune_goes_on_from_an_adapter_with_all_weights(adapter: Path, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def _check_target(file: str | Path, *, overwrite: bool) -> Path:
         raise ArgumentError(f"file is {file!r:.60}, expected the path of a file to write")
     target = to_path(file, "file")
     if target.suffix.lower() != GGUF:
-        raise ArgumentError(f"{target}: the name does not end in {GGUF}", hint=f"{target.name}{GGUF}")
+        raise ArgumentError(f"{target}: the name does not end in {GGUF}", hint=f"name it {target}{GGUF}")
     parent = next(path for path in target.absolute().parents if path.exists())
     if not parent.is_dir():
         raise ArgumentError(f"{target}: cannot be written, because {parent.name} is a file, expected a folder")

@@ -81,9 +81,10 @@ class _DocumentEnd:
 _Event = str | type[_LineEnd] | type[_DocumentEnd]
 
 
-def check_files(files: Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
+def check_files(files: str | Path | Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
     """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
-    if isinstance(files, str | Path) or not files:
+    files = [files] if isinstance(files, str | Path) else files
+    if not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of one or more file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)

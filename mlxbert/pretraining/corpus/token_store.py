@@ -168,9 +168,10 @@ def _open(
 ) -> Corpus:
     if state.longest < 2:
         names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
+        fields = "check field= and the vocabulary" if any(path.suffix != ".txt" for path in paths) else None
         raise InputError(
             f"{names}: no sentence has two tokens, expected text in the language of the vocabulary",
-            hint="check field= and the vocabulary",
+            hint=fields or "check the vocabulary, and that the files are not empty",
         )
     ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
     sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)

@@ -55,6 +55,8 @@ class Embed(TaskObjective[TextGroup], ContrastiveObjective[TextGroup]):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         learning = self.learning
+        if not isinstance(learning.dimensions, list | tuple | None):
+            raise ArgumentError(f"dimensions is {learning.dimensions!r:.60}, expected a list of sizes")
         self._loss = VectorLoss(
             learning.loss, temperature=self.temperature, dots=not self.compares_cosines,
             margin=learning.margin, symmetric=learning.symmetric,

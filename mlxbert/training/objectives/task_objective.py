@@ -279,7 +279,7 @@ class TaskObjective(Objective[AnyExample]):
             raise ArgumentError(
                 f"{name}: the teacher has the labels {_listed(theirs.names)}, but the training data has "
                 f"{_listed(self.labels.names)}",
-                hint="use a teacher with the same labels as the student",
+                hint="use a teacher with the same labels as the student, or rename those of the data: label_names=",
             )
         return [theirs.names.index(label) for label in self.labels.names]
 
