@@ -105,7 +105,7 @@ def cluster(
     if out.output is not None:
         write_rows(out.output, out.overwrite, collection, range(len(collection.texts)), {"cluster": topics.labels})
     _show(view.draw_topics(topics, collection), [_topic(topic, collection) for topic in topics.topics], out)
-    _advise(topics, chosen)
+    advise(topics, chosen)
     report(collection)
 
 
@@ -114,7 +114,7 @@ def _topic(topic: Any, collection: TextCollection) -> dict[str, Any]:
     return {**topic.to_dict(), "typical": typical}
 
 
-def _advise(topics: "Topics", chosen: ClusterOptions) -> None:
+def advise(topics: "Topics", chosen: ClusterOptions) -> None:
     """Prints how many texts are in no topic, and what to try if there is no topic or if one has most of the texts."""
     largest = topics.topics[0].size if topics.topics else 0
     as_asked = chosen.clusters is None or 1 < chosen.clusters == len(topics.topics)

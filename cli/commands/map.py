@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxbert.cli import session
+from mlxbert.cli.commands.explore import advise
 from mlxbert.cli.commands.indexes import find_file
 from mlxbert.cli.output.map import MOST, write_page
 from mlxbert.cli.output.row_files import check_rows, write_rows
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NAMED = 100  # groups that have a colour; a page has no room for more names
-_WORDS = 4  # of a topic, in its name
+_WORDS, _LETTERS = 4, 30  # of a topic, and of a word, in its name
 
 
 def map(
@@ -139,7 +140,8 @@ def _groups(
     if not collection.texts or missing_package(clusters) is not None:
         return [-1] * len(collection.texts), []
     topics = describe(collection.texts, vectors, find_clusters(vectors, clusters), clusters)
-    names = [", ".join(word.word for word in topic.words[:_WORDS]) for topic in topics.topics]
+    advise(topics, clusters)
+    names = [", ".join(console.line(word.word, _LETTERS) for word in topic.words[:_WORDS]) for topic in topics.topics]
     return topics.labels, [name or f"topic {number}" for number, name in enumerate(names)]
 
 

@@ -50,7 +50,7 @@ class IndexOptions:
         int | None,
         Option(
             "Maximum number of tokens per chunk.",
-            usual="256, or what fits into the model",
+            usual="256, or what fits",
             bounds=Bounds(16, 1_000_000),
         ),
     ] = None
