@@ -1,14 +1,15 @@
 """Measures how many planted doubles `dedupe` finds, and what else it takes for doubles.
 
-Run: python benchmarks/doubles.py TEXTS.jsonl VECTORS.npy [--threshold T]… [--all-pairs] [--show N]
+Run: python benchmarks/doubles.py TEXTS.jsonl VECTORS.npy|MODEL [--threshold T]… [--all-pairs] [--show N]
 
-TEXTS was written by `doubles_data.py`, VECTORS by `mlxbert embed`. For each threshold, in a process of its
-own, prints a line of JSON:
+TEXTS was written by `doubles_data.py`, VECTORS by `mlxbert embed`. With the folder of a MODEL, the texts are embedded
+in the measured time, and those with unknown tokens are treated as `dedupe` treats them. For each threshold, in a
+process of its own, prints a line of JSON:
 
 - `recall`: the share of the planted texts that are in one group with the text that they repeat, in all and by kind;
 - `precision`: the share of the dropped texts that are planted doubles of the text that is kept in their place. Doubles
   that the corpus has by itself count as wrong, so that this is a lower bound;
-- CPU seconds and wall seconds of `dedupe` with the given vectors, and the peak memory of the process, with the texts.
+- CPU seconds and wall seconds of `dedupe`, and the peak memory of the process, with the texts.
 
 `--show N` prints N random dropped texts that were not planted, with the kept ones.
 """
@@ -33,10 +34,12 @@ def measure(texts_path: Path, vectors_path: Path, threshold: float, *, all_pairs
 
     with texts_path.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    texts, vectors = [row["text"] for row in rows], np.load(vectors_path)
+    texts = [row["text"] for row in rows]
+    model = mlxbert.load(vectors_path) if vectors_path.is_dir() else None
+    vectors = np.load(vectors_path) if model is None else None
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
-    doubles = mlxbert.dedupe(None, texts, vectors=vectors, threshold=threshold, all_pairs=all_pairs)
+    doubles = mlxbert.dedupe(model, texts, vectors=vectors, threshold=threshold, all_pairs=all_pairs)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     source = [number if row["original"] is None else row["original"] for number, row in enumerate(rows)]
     kept = [*range(len(texts))]
