@@ -204,6 +204,7 @@ def test_inspect_accounts_for_every_tensor_and_parameter(small: str) -> None:
         "tokenizer",
         "embedding",
         "token_vectors",
+        "adapter",
         "adapters",
         "labels",
     ]
