@@ -94,6 +94,8 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     from mlxbert.search.index_locations import covers
 
     roots = index.about.roots
+    if not roots and not paths:  # it has only records that were added, which no file brings up to date
+        return 0
     if not index.store.writable and covers(index.about, paths) is not None:
         console.say("note", "the index is read-only, so its present state is searched")
         return 0

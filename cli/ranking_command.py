@@ -127,8 +127,9 @@ def _kept(record: Record) -> Mapping[str, Any]:
 def _query(source: RecordStream) -> str:
     """Returns the query, which is the first text."""
     for record in source:
-        if record.problem is not None:
-            problem = record.located(record.problem)
-            raise InputError(f"{problem.message} (this record is the query)", hint=problem.hint)
+        empty = InputError(f"the text is {record.text!r:.60}, expected one that is not empty")
+        if problem := record.problem or (None if record.text.strip() else empty):
+            located = record.located(problem)
+            raise InputError(f"{located.message} (this record is the query)", hint=located.hint)
         return record.text
     raise InputError(f"{source.name}: the input has no text")

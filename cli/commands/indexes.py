@@ -118,28 +118,39 @@ def indexes_move(
     out: OutputOptions,
     old: Name,
     new: Annotated[str, typer.Argument(metavar="NEW", help="The new name of the folder.", show_default=False)],
+    index: Annotated[str | None, Option("File of an index outside of your data folder.", "FILE")] = None,
 ) -> None:
     """Tell an index that its folder was renamed or moved. Nothing is embedded again.
 
-    Name the folder as it was called before, or the file of the index if it is not in your data folder.
+    Name the folder as it was called before or, if it is the only one that is missing, the file of the index.
 
     Example: mlxbert indexes move notes/ archive/notes/
     """
-    from mlxbert.search import index_locations
     from mlxbert.search.index import open_index
 
     if not os.path.exists(new):
         raise InputError(f"{new}: no such file or folder", hint="rename the folder first, then move the index")
-    file = _file_of_root(old)
+    file = _file_of_root(old) if index is None else find_file(index)
+    _check_single(file, new)
+    with open_index(file) as opened:
+        is_folder = index is not None or not _is_location(old, file)
+        opened.move(old if is_folder else _moved_root(old, opened.about.roots), new)
+    facts = _facts(file)
+    session.show_object(facts, lambda: view.draw_index(facts), out)
+
+
+def _check_single(file: str | Path, new: str) -> None:
+    """Raises InputError if a folder would get a second index in the user's data folder."""
+    from mlxbert.search import index_locations
+
     other = index_locations.find_index([new])
-    if other is not None and identity(other) != identity(file) and _is_root(new, _facts(other)["covers"]):
+    if other is None or Path(file) not in index_locations.list_indexes() or identity(other) == identity(file):
+        return
+    about = index_locations.about_of(other)
+    if about is not None and _is_root(new, about.roots):
         raise InputError(
             f"{new} has an index of its own", hint=f"remove it first: mlxbert indexes remove {shlex.quote(new)}"
         )
-    with open_index(file) as opened:
-        opened.move(_moved_root(old, opened.about.roots) if _is_location(old, file) else old, new)
-    facts = _facts(file)
-    session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
 def _is_location(name: str, file: str | Path) -> bool:
@@ -148,13 +159,16 @@ def _is_location(name: str, file: str | Path) -> bool:
 
 
 def _moved_root(name: str, roots: Sequence[str]) -> str:
-    """Returns the folder of an index that has moved: its only one, or the only one that is missing."""
+    """Returns the only folder of an index that is missing, and so has moved."""
     missing = [root for root in roots if not os.path.exists(root)]
-    (root,) = roots if len(roots) == 1 else missing if len(missing) == 1 else (None,)
-    if root is None:
-        covered = f"covers {', '.join(map(view.near, roots))}" if roots else "covers no folder"
-        raise ArgumentError(f"{name}: the index {covered}, so this does not say which folder has moved")
-    return root
+    if len(missing) != 1:
+        covered = ", ".join(map(view.near, missing or roots)) or "no folder"
+        problem = f"of the folders that the index covers, {covered} are missing" if missing else ""
+        raise ArgumentError(
+            f"{name}: {problem or f'the index covers {covered}, and none of these has moved'}",
+            hint=f"name the folder as it was before: mlxbert indexes move OLD NEW --index {shlex.quote(name)}",
+        )
+    return missing[0]
 
 
 def indexes_copy(

@@ -309,12 +309,12 @@ def _opened(paths: Sequence[str], chosen: IndexOptions, query: str = "") -> "Ite
         include=chosen.include or (), exclude=chosen.exclude or (),
         text=chosen.text_column, fields=chosen.field, encoding=chosen.encoding,
     ) as opened:  # fmt: skip
-        if not new:
+        if not opened.store.is_new:
             _check_same(opened.about, chosen)
         try:
             yield opened
         except InputError:  # nothing could be read
-            if new and not opened.stats().files:
+            if opened.store.is_new and not opened.stats().files:
                 opened.close()
                 index_stores.remove_store(opened.path)
             raise

@@ -158,7 +158,7 @@ def _reasons(hit: Hit, mode: str) -> str:
             continue
         value = f", {unit} {score:.3f}" if score is not None else ""
         reasons.append(f"{name}: {'not among the best' if rank is None else f'rank {rank}'}{value}")
-    forms = other_forms(words_of(hit.query), folded(f"{hit.title} {hit.text}").split()) if mode == "hybrid" else ()
+    forms = other_forms(hit.query, folded(f"{hit.title} {hit.text}").split()) if mode == "hybrid" else ()
     if forms:
         reasons.append(f"other forms of its words: {', '.join(forms)}")
     if hit.phrase_rank is not None:

@@ -200,7 +200,9 @@ def read_from(source: Path) -> list[Path]:
     return [path for path in [source / CARD] if path.is_file() and is_own(path, source)]
 
 
-def write(source: Path, folder: Path, title: str, note: str, library: str, opener: str | None) -> None:
+def write(
+    source: Path, folder: Path, title: str, note: str, library: str, opener: str | None, base: Path | None = None
+) -> None:
     """Writes the model card of a conversion: the source's card with a note added, or a new card with the note.
 
     Args:
@@ -211,6 +213,8 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, opene
         library: The library that opens the model.
         opener: The library that alone opens the model, if there is one. Then the note comes first, and the card names
             the library.
+        base: The folder of the model into which an adapter was merged, whose license and languages the card states
+            unless that of the adapter states others.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):
@@ -225,6 +229,8 @@ def write(source: Path, folder: Path, title: str, note: str, library: str, opene
         front = _LIBRARY.sub(named if opener is not None or library_before == "peft" else "", front)
     elif opener is not None:
         front += named
+    for name, value in ({} if base is None else stated_terms(base)).items():
+        front += "" if re.search(rf"^{name}:", front, re.MULTILINE) else f"{name}: {json.dumps(value)}\n"
     parts = [f"---\n{front.strip()}\n---"] if front.strip() else []
     parts += [text, note] if opener is None else [note, text]
     (folder / CARD).write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from mlxbert.folders.layer_inputs import LayerInputs
 from mlxbert.folders.verify import verify, verify_export
 from mlxbert.frozen_dict import FrozenDict
 from mlxbert.machine import device as devices
-from mlxbert.nn.heads import has_own
+from mlxbert.nn.heads import HEADS, has_own
 from mlxbert.other_libraries import not_one_of
 from mlxbert.progress import OnProgress
 from mlxbert.weights import save
@@ -183,8 +183,10 @@ def _write(plan: _ConversionPlan, partial: Path, shard_limit: int, on_written: O
         difference = _check_result(plan, view, view / inner / ONNX)
         opener = "onnx" if plan.export is not None else "mlx" if plan.quantization is not None else None
         note = card.describe(plan.name, sentences, opener)
-        library = opener or card.library_of(own=own, embeds=embeds)
-        card.write(described, partial, plan.target.name, note, library, opener)
+        classifies = any(part in HEADS and HEADS[part].labelled for part in checkpoint.parts)
+        library = opener or card.library_of(own=own, embeds=embeds and not classifies)
+        base = None if folder.adapter is None else folder.path
+        card.write(described, partial, plan.target.name, note, library, opener, base)
         shutil.move(view / inner / config, partial / inner / config)  # not a rename if the view is on another volume
     return _write_manifest(plan, partial, [*read, *(path for path, _ in modules)], sentences, difference)
 

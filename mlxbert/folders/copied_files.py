@@ -94,7 +94,7 @@ def copy_files(source: ModelFolder, folder: Path, inner: str, *, vectors: bool =
 
 
 def copy_record(source: Path, folder: Path) -> list[Path]:
-    """Copies the record of a training by mlxbert, which `evaluate` reads; returns a list with its path, if any."""
+    """Copies the file of a training's record, which `evaluate` reads; returns a list with its path, if any."""
     if (path := source / RECORD).is_file() and is_own(path, source):
         shutil.copyfile(path, folder / RECORD)
         return [path]

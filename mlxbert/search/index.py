@@ -2,9 +2,10 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -219,7 +220,7 @@ class Index:
             InputError: A record has no text or no `id`; the records before it are added.
             BusyError: Another process is updating the index.
         """
-        if isinstance(records, str | bytes | Mapping):
+        if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
             raise InputError(f"records is {records!r:.60}, expected a list of mappings")
         count, documents = 0, (_document(record, text) for record in records)
         with self._locked():
@@ -382,7 +383,8 @@ class Index:
             _LOG.warning("no document lies in paths=%s", ", ".join(only.under))
         elif only.where:
             matching, total = self.store.count(only), self.store.count(replace(only, where=()))
-            is_exact = not matching and any(condition.compare == "=" for condition in only.where)
+            values = [condition.value for condition in only.where if condition.compare == "="]
+            is_exact = not matching and any(not re.search(r"[*?[]", value) for value in values)
             exact = "; values must match exactly, including upper and lower case" * is_exact
             _LOG.warning("where= matches %s of %s documents%s", f"{matching:,}", f"{total:,}", exact)
 
@@ -656,7 +658,23 @@ def open_index(
         fields=None if fields is None else (*as_list(fields),),
         encoding=encoding,
     )
-    return Index(index_stores.open_store(path, about), embedder)
+    store = index_stores.open_store(path, about)
+    if not store.is_new:  # another process was faster
+        _check_same_settings(store, about)
+    return Index(store, embedder)
+
+
+def _check_same_settings(store: IndexStore, about: IndexSettings) -> None:
+    """Raises StoreError if an index has other settings than those with which it was to be created."""
+    not_chosen = ("roots", "created", "updated", "unrelated", "unrelated_tokens")
+    ours, theirs = asdict(about), asdict(store.about)
+    if other := [name for name in ours if name not in not_chosen and ours[name] != theirs[name]]:
+        store.close()
+        raise StoreError(
+            f"{store.path}: another process has created this index in this moment, with other settings "
+            f"({', '.join(other)})",
+            hint="run the same again, or choose another path for the index",
+        )
 
 
 def _check_texts(**given: str | Sequence[str]) -> None:

@@ -106,6 +106,7 @@ class LanceStore:
         uri = uri_of(location)
         self.path = uri if "://" in uri else f"{LANCE}{uri}"
         self.own_paths = () if "://" in uri else (uri,)
+        self.is_new = False
         self._changes: Transaction | None = None
         self._pinned = self._commits = 0
         self._hashes: NDArray[np.bytes_] | None = None  # of all texts with a vector, sorted
@@ -123,7 +124,7 @@ class LanceStore:
                 raise StoreError(f"{self.path}: is a file, expected a folder", hint="choose another place")
             if "://" not in uri and os.path.isdir(uri) and os.listdir(uri):
                 raise ArgumentError(f"{self.path}: the folder has other files", hint="choose a new folder")
-            create_table(uri, about.dimensions, json.dumps({**asdict(about), "next": 1}))
+            self.is_new = create_table(uri, about.dimensions, json.dumps({**asdict(about), "next": 1}))
         self._table = LanceTable(uri)
         check_version(self.path, self._table.dataset)
         self._read_about()

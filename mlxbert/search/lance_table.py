@@ -113,8 +113,8 @@ def open_table(uri: str) -> "lance.LanceDataset":
     return lance.dataset(uri, storage_options=lance_options(uri))
 
 
-def create_table(uri: str, dimensions: int, head: str) -> None:
-    """Creates a table, which appears with its first version. Does nothing if another process was faster."""
+def create_table(uri: str, dimensions: int, head: str) -> bool:
+    """Creates a table, which appears with its first version. Returns `False` if another process was faster."""
     import lance
 
     schema = schema_of(dimensions)
@@ -123,11 +123,12 @@ def create_table(uri: str, dimensions: int, head: str) -> None:
         made = lance.write_dataset(first, uri, schema=schema, storage_options=lance_options(uri))
     except OSError as problem:
         if "already exists" in str(problem):
-            return
+            return False
         raise
     for column in ("key", "number", "hash"):
         made.create_scalar_index(column, "BTREE", name=column)
     made.create_scalar_index("words", "INVERTED", name=WORD_INDEX, **_WORD_OPTIONS)
+    return True
 
 
 def _head(text: str) -> Row:

@@ -89,6 +89,7 @@ class SqliteStore:
         path: The file.
         about: The settings that the index was created with.
         writable: Whether the file can be changed.
+        is_new: Whether this object has created the file.
         is_older: Whether an older version made the file, which was not converted.
     """
 
@@ -96,7 +97,7 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, about: IndexSettings | None = None, *, convert: bool = True) -> None:
         self.path = os.fspath(path)
-        self.writable = True
+        self.writable, self.is_new = True, False
         self._free: Iterator[int] | None = None
         self._blocks: dict[int, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
         self._patterns = Patterns()
@@ -178,6 +179,7 @@ class SqliteStore:
         for ending in ("-wal", "-shm"):  # left by an index that was deleted by hand: SQLite would replay them
             Path(f"{self.path}{ending}").unlink(missing_ok=True)
         replace_file(unfinished, self.path)
+        self.is_new = True
 
     def _read_about(self) -> None:
         rows = self._connection.execute("SELECT name, value FROM about")

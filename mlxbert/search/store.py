@@ -227,6 +227,7 @@ class IndexStore(Protocol):
     path: str
     about: IndexSettings
     writable: bool
+    is_new: bool  # whether this object has created the index, rather than opened it
     seconds_per_transaction: float  # files are collected for so long before they are written together
 
     @property

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from mlxbert.search.word_search import terms_of
+
 SPAN = 12  # words: in an answer, the words of the query stand closer together than in a passage about the subject
 BOUNDARY = "\0"  # a word between parts of a passage, which no phrase crosses
 _FORM = 0.6  # of the weight of a word, for another form of it: "billed" in place of "billing"
@@ -128,15 +130,15 @@ def _is_form(term: str, word: str) -> bool:
     return shared > _STEM and shorter - shared <= _DROPPED and longer - shared <= _ADDED
 
 
-def other_forms(terms: Iterable[str], words: Iterable[str]) -> list[str]:
+def other_forms(query: str, words: Iterable[str]) -> list[str]:
     """Returns the words of a passage that count as forms of words of a query that the passage does not have.
 
     Args:
-        terms: The folded words of the query.
+        query: The query. Words of its phrases have no other forms.
         words: The folded words of the passage.
     """
     distinct = dict.fromkeys(words)
-    missing = [term for term in terms if term not in distinct]
+    missing = [term[0] for term in terms_of(query) if len(term) == 1 and term[0] not in distinct]
     return [word for word in distinct if any(word[:_STEM] == term[:_STEM] and _is_form(term, word) for term in missing)]
 
 

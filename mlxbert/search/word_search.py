@@ -28,7 +28,7 @@ def chosen_terms(query: str, frequency: Callable[[Sequence[str]], dict[str, int]
         frequency: Returns the number of chunks that contain each word. A word may end with `*`: then any word that
             begins so counts.
     """
-    terms = _terms(query)
+    terms = terms_of(query)
     counts = frequency(_words(terms))
     rows = {term: min(counts.get(word, 0) for word in term) for term in terms}
     kept: list[tuple[str, ...]] = []
@@ -58,7 +58,7 @@ def word_weights(
         frequency: Returns the number of chunks that contain each word, as for `any_word`.
         chunks: The number of chunks.
     """
-    terms = _terms(query)
+    terms = terms_of(query)
     counts = frequency(_words(terms))
     fewest = {term: min(counts.get(word, 0) for word in term) for term in terms}
     return {term: math.log1p((max(chunks - count, 0) + 0.5) / (count + 0.5)) for term, count in fewest.items()}
@@ -83,7 +83,7 @@ def every_phrase(query: str) -> str:
 
 def words_of(query: str) -> list[str]:
     """Returns the words of a query that the index has; a single character of a script without spaces begins one."""
-    return [word.rstrip("*") for word in _words(_terms(query))]
+    return [word.rstrip("*") for word in _words(terms_of(query))]
 
 
 def match_of(term: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def match_of(term: Sequence[str]) -> str:
     return f'"{text[:-1]}"*' if text.endswith("*") else f'"{text}"'
 
 
-def _terms(query: str) -> list[tuple[str, ...]]:
+def terms_of(query: str) -> list[tuple[str, ...]]:
     """Returns the quoted phrases and the words of a query, each as the words that must follow each other."""
     query = query.translate(_PLAIN_QUOTES)
     quoted = [_open_ended(folded(part).split()) for part in _QUOTED.findall(query)]

@@ -118,7 +118,7 @@ def with_query(query: str, texts: Iterable[str | InputError]) -> Iterator[tuple[
 
 
 def check_query(query: object, texts: object) -> None:
-    """Raises InputError if the query is not a text, or has no words."""
+    """Raises InputError if the query is not a text, or is empty."""
     if not isinstance(query, str):
         from mlxbert.tasks.argument_checks import OF_VECTORS, holds_numbers  # needs MLX, which a server's clients lack
 
@@ -126,7 +126,7 @@ def check_query(query: object, texts: object) -> None:
         hint = OF_VECTORS if holds_numbers(query) else hint
         raise InputError(f"the query is of type {type(query).__name__}, expected a text", hint=hint)
     if not query.strip():
-        raise InputError(f"the query is {query!r:.60}, expected a text with words")
+        raise InputError(f"the query is {query!r:.60}, expected a text that is not empty")
 
 
 def scores_of_pairs(similarity: str, first: "_Vectors", second: "_Vectors") -> "NDArray[np.float32]":

@@ -134,7 +134,7 @@ class LabelledMaterial(Material):
 
     def _say_what_keeps_the_head(self) -> None:
         """Logs a warning if the data have the labels that the model's own head was trained with under other names."""
-        renamed = trained_names(self.base.files.path)
+        renamed = trained_names(self.base.files.own)
         for labels in self.plan.heads.values():
             if labels is not None and renamed and {*labels.names} == {*renamed}:
                 _LOG.warning(

@@ -82,8 +82,8 @@ def write_folder(
         mask = content.model.tokenizer.mask_token
         lines += card.examples(content.scores.task, target.name, library, mask or "[MASK]")
         if line is not None:
-            own = [Path(word).name for word in shlex.split(line) if _is_absolute(word)]
-            places = f" ({' and '.join(own)}: put your own path before the name)" if own else ""
+            own = dict.fromkeys(Path(word).name for word in shlex.split(line) if _is_absolute(word))
+            places = f" (with your own paths of {', '.join(own)})" if own else ""
             lines += [f"The command that repeats the training{places}:", "", "```sh", _without_folders(line), "```", ""]
         text = card.trained(target.name, "\n".join(lines), library, base.name, base.files.path, content.scores)
         record = {**manifest, "python": sys.version.split()[0], **content.record, **facts}

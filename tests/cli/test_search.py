@@ -384,11 +384,35 @@ def test_a_folder_that_has_an_index_gets_no_other_one(run: Run, files: Path, tmp
 def test_an_index_outside_the_data_folder_is_moved_by_its_file(run: Run, files: Path, tmp_path: Path) -> None:
     at = tmp_path / "own.db"
     assert run("index", files / "c", files / "b.txt", "--index", at).status == 0
-    run("indexes", "move", at, tmp_path).fails(2, str(files / "c"), str(files / "b.txt"))  # which of the two?
+    before = at.read_bytes()
+    run("indexes", "move", at, at).fails(2, str(files / "c"), "hint: ", "--index")  # none of its folders is missing
+    assert at.read_bytes() == before
     moved = (files / "c").rename(tmp_path / "d")
     (now,) = run("indexes", "move", at, moved).lines
     assert now["index"] == str(at) and {*now["covers"]} == {str(moved), str(files / "b.txt")}
     assert run("index", moved, "--index", at).lines[0]["embedded"] == 0
+    again, file = moved.rename(tmp_path / "e"), (files / "b.txt").rename(tmp_path / "f.txt")
+    run("indexes", "move", at, again).fails(2, str(moved), str(files / "b.txt"), "hint: ")  # which of the two?
+    run("index", again)  # has an index in the data folder, too
+    for old, new in ((moved, again), (files / "b.txt", file)):
+        (now,) = run("indexes", "move", old, new, "--index", at).lines
+    assert {*now["covers"]} == {str(again), str(file)}
+
+
+def test_an_index_that_another_process_creates_meanwhile_is_not_removed(
+    run: Run, files: Path, tmp_path: Path, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(_: float) -> None:
+        lock.__exit__(None, None, None)
+        open_index(at, model=small, paths=[files]).close()
+
+    at, lock = tmp_path / "own.db", locked(str(tmp_path / "own.db"))
+    (tmp_path / "none").mkdir()
+    lock.__enter__()
+    with monkeypatch.context() as patched:
+        patched.setattr("time.sleep", other)
+        run("search", "x", tmp_path / "none", "--index", at).fails(1, "there are no files")
+    assert str(files) in run("indexes", "show", at).lines[0]["covers"]
 
 
 def test_several_indexes_are_removed_or_none(run: Run, files: Path) -> None:

@@ -227,9 +227,9 @@ def test_a_ranking_keeps_columns_and_leaves_out_empty_texts(similarity: Callable
 def test_an_empty_query_is_refused_and_not_replaced_by_the_next_text(
     similarity: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    similarity("", QUERY, "a dog").fails(1, "the query is ''")
+    similarity("", QUERY, "a dog").fails(1, "the text is ''", "query")
     (tmp_path / "in.txt").write_text(f"\n{QUERY}\na dog\n")
-    similarity("--input", str(tmp_path / "in.txt")).fails(1, "the query is ''")
+    similarity("--input", str(tmp_path / "in.txt")).fails(1, "in.txt, line 1", "the text is ''", "query")
     similarity(" ", "--input", str(tmp_path / "in.txt")).fails(1, "the query is ' '")
 
 

@@ -364,6 +364,15 @@ def test_the_examples_of_a_card_are_those_that_still_hold(
     assert "NOTE" in found and "The end." in found and "PEFT" not in found
 
 
+@UNMEASURED
+def test_the_card_of_a_merged_adapter_states_the_license_of_its_base(tmp_path: Path) -> None:
+    for name, front in (("a", "language: en"), ("b", "language: de\nlicense: mit\ndatasets: [x]"), ("c", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(f"---\n{front}\n---\n\n# {name}")
+    card.write(tmp_path / "a", tmp_path / "c", "c", "NOTE", "transformers", None, tmp_path / "b")
+    assert (tmp_path / "c" / "README.md").read_text().startswith('---\nlanguage: en\nlicense: "mit"\n---\n\n# a')
+
+
 @MEASURED
 def test_a_model_without_numbers_is_told(a: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change_weights(a, lambda tensors: tensors.update({BIAS: tensors[BIAS] * mx.nan}))

@@ -67,7 +67,7 @@ def test_an_argument_of_the_wrong_type_is_refused_before_a_file_is_made(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("records", ["abc", {"id": "1", "text": "b"}, ["abc"]])
+@pytest.mark.parametrize("records", ["abc", {"id": "1", "text": "b"}, ["abc"], 5])
 def test_records_that_are_no_mappings_are_refused(records: Any, index: Index) -> None:
     with pytest.raises(InputError, match="expected a"):
         index.add(records)
@@ -93,8 +93,19 @@ def test_an_index_that_another_process_is_creating_is_opened_when_it_is_there(
     lock.__enter__()
     monkeypatch.setattr("time.sleep", other)
     with open_index(path, model=model) as index:
-        assert index.stats().files == 0
+        assert index.stats().files == 0 and not index.store.is_new
     assert waits == 2
+
+
+def test_an_index_that_another_process_creates_with_other_settings_is_refused(
+    tmp_path: Path, model: mlxbert.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, absent = tmp_path / "new.db", iter([False])
+    with open_index(path, model=model, tokens=20) as index:
+        assert index.store.is_new
+    monkeypatch.setattr("mlxbert.search.index_stores.exists", lambda location: next(absent))
+    with pytest.raises(StoreError, match="titles, exclude"):
+        open_index(path, model=model, tokens=20, titles=False, exclude="b*")
 
 
 def write(path: Path, text: str | bytes, seconds: int = LONG_AGO) -> None:

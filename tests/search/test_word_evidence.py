@@ -91,7 +91,9 @@ def test_other_words_do_not_count(word: str, other: str) -> None:
 
 
 def test_the_forms_that_count_are_named() -> None:
-    assert other_forms(["billing", "policy"], ["billed", "police", "policy", "bills", "billed"]) == ["billed", "bills"]
+    words = ["billed", "police", "policy", "bills", "billed"]
+    assert other_forms("billing policy", words) == ["billed", "bills"]
+    assert other_forms('"the billing" policies', words) == ["police", "policy"]
 
 
 def test_the_words_of_a_phrase_have_to_follow_each_other() -> None:

@@ -132,11 +132,14 @@ def test_similarity_has_the_prompts_of_the_library(
 
 def test_a_file_name_that_is_not_text_is_shown(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "x\udcff.txt").write_text("the cat sat")
+    for name in "xy":
+        (tmp_path / "files" / f"{name}\udcff.txt").write_text("the cat sat")
     build(tmp_path / "x.db", tmp_path / "files", folders["embed"]).close()
     with serving({"embed": folders["embed"]}, {"x": tmp_path / "x.db"}) as service:
         (found,) = post(TestClient(make_app(service)), "search", query="the cat sat")["results"]
-    assert found["path"] == str(tmp_path / "files" / "x\ufffd.txt") and found["text"] == "the cat sat"
+    assert found["text"] == "the cat sat" and len(found["alike"]) == 1
+    paths = sorted(place["path"] for place in (found, *found["alike"]))
+    assert paths == [str(tmp_path / "files" / f"{name}\ufffd.txt") for name in "xy"]
 
 
 def test_search(client: TestClient, index: Path) -> None:

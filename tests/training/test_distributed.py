@@ -191,6 +191,17 @@ def test_a_signal_to_all_saves_once(by: signal.Signals, data: Path, tmp_path: Pa
     assert saved == losses_done(first)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("variable", "regular"), [("MLX_RANK", False), ("OMPI_COMM_WORLD_RANK", True)])
+def test_only_mpi_waits_for_a_regular_exit(variable: str, regular: bool) -> None:
+    prelude = "import atexit; atexit.register(print, 'ended'); "
+    found = subprocess.run(
+        [sys.executable, "-c", prelude + PROGRAM, "--version"], env=environment(**{variable: "0"}), capture_output=True,
+        check=True,
+    )  # fmt: skip
+    assert (b"ended" in found.stdout) == regular
+
+
 def losses_done(outcome: Outcome) -> int:
     return [line["step"] for line in outcome.lines if line["event"] == "step"][-1]
 

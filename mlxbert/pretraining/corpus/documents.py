@@ -84,7 +84,7 @@ _Event = str | type[_LineEnd] | type[_DocumentEnd]
 def check_files(files: str | Path | Sequence[str | Path], field: str, documents: str) -> tuple[Path, ...]:
     """Checks that all files of a corpus can be used, before any of them is read; returns their paths."""
     files = [files] if isinstance(files, str | Path) else files
-    if not files:
+    if not isinstance(files, Sequence) or not files:
         raise ArgumentError(f"files is {files!r:.60}, expected a list of one or more file names")
     if documents not in BOUNDARIES:
         raise not_one_of("documents", documents, BOUNDARIES)

@@ -26,7 +26,7 @@ from mlxbert.pretraining.corpus.token_writer import CommittedTokens, TokenWriter
 from mlxbert.progress import OnProgress
 from mlxbert.readers.formats import find_format
 from mlxbert.readers.input_files import Stamp, hashed
-from mlxbert.readers.text_lines import UTF8
+from mlxbert.readers.text_lines import UTF8, uncompressed_name
 from mlxbert.text.tokenizer import Tokenizer
 
 VERSION = 1  # of the format
@@ -168,10 +168,10 @@ def _open(
 ) -> Corpus:
     if state.longest < 2:
         names = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
-        fields = "check field= and the vocabulary" if any(path.suffix != ".txt" for path in paths) else None
+        in_fields = not all(uncompressed_name(path.name).endswith(".txt") for path in paths)
         raise InputError(
             f"{names}: no sentence has two tokens, expected text in the language of the vocabulary",
-            hint=fields or "check the vocabulary, and that the files are not empty",
+            hint=f"check {'field= and ' * in_fields}the vocabulary, and that the files are not empty",
         )
     ids = _stored(folder / "ids.bin", ids_dtype(tokenizer), state.tokens)
     sentences = _stored(folder / "sentences.bin", np.dtype("<i8"), state.sentences)

@@ -344,7 +344,9 @@ async def search(service: Service, body: SearchBody) -> Reply:
 def _shown_hit(hit: Hit) -> dict[str, Any]:
     """Returns a hit as it stands in the answer. The name of its file may have bytes that are not UTF-8."""
     shown: dict[str, Any] = plain(hit)
-    return shown if hit.path is None else {**shown, "path": storable(hit.path)}
+    for place in (shown, *shown["alike"]):
+        place["path"] = place["path"] and storable(place["path"])
+    return shown
 
 
 async def models(service: Service, path: Mapping[str, str]) -> Reply:

@@ -69,7 +69,11 @@ class Truncation(Struct, kw_only=True):
 
 
 class TruncatingBody(Truncation, kw_only=True):
-    """Texts for a model (see `OfModel`), which may be too long for it."""
+    """Texts for a model, which may be too long for it.
+
+    Attributes:
+        model: The name of the model; by default, the first one that can do the task.
+    """
 
     model: str | None = None
 
