@@ -28,7 +28,7 @@ READ = {
     *("input", "train", "valid", "data", "context_file", "vectors", "pairs", "files", "paths", "corpus"),
     *("adapter", "vocabulary", "api_key_file"),
 }
-READ_BY = {("serve", "index"), ("models upload", "folder"), ("verify", "against")}
+READ_BY = {("serve", "index"), ("indexes move", "index"), ("models upload", "folder"), ("verify", "against")}
 READ_BY |= {(command, "index") for command in ("dedupe", "cluster", "map")}
 WRITTEN = [
     (command, one, found.callback.written[one.name])
