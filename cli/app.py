@@ -175,7 +175,9 @@ def _run(arguments: list[str] | None) -> int:
         named = wrong_usage or isinstance(problem, DeviceError)  # errors that begin with an argument
         _say(problem, _name_option(problem.message, app) if named else problem.message)
         return 2 if wrong_usage else 1
-    except (OutputClosedError, BrokenPipeError):  # the reader of our output has closed it
+    except (OutputClosedError, BrokenPipeError, SystemExit) as problem:  # the reader of our output has closed it
+        if isinstance(problem, SystemExit) and not isinstance(problem.__context__, BrokenPipeError):
+            raise
         _drop_output()
         return signals.status(0)
     except OSError as problem:

@@ -119,6 +119,10 @@ def open_questions(
             "--context-file is stdin, so stdin cannot contain the question", hint="give the question as an argument"
         )
     text = context if context_file is None else _read_context(context_file, options.encoding)
+    if text is None and arguments and options.input:
+        raise ArgumentError(
+            "a question as an argument cannot be combined with --input", hint="omit the argument or --input"
+        )
     if text is None and arguments:
         raise ArgumentError(
             "the question has no context to answer from", hint="add --context TEXT or --context-file FILE"
@@ -287,13 +291,12 @@ def _guess_columns(
         rows = read_rows(record.values for record in islice(stream, _SAMPLE_ROWS) if record.problem is None)
         columns = find_columns(rows, labels=False)
         if text not in rows.columns and (pairs or columns.pair is None):
-            names = " and ".join(repr(column) for column in columns.to_dict().values())
+            named = [repr(column) for column in columns.to_dict().values()]
+            names = f"column{'s' if len(named) > 1 else ''} {' and '.join(named)}"
             has_header = format is not FormatName.parquet and not options.no_header
             is_text = has_header and any(len(column.split()) >= _SENTENCE for column in columns.to_dict().values())
             hint = "; if line 1 is a text and not a header, add --no-header" if is_text else ""
-            console.say(
-                "note", f"{source}: texts are read from column {names}; --text-column names another column{hint}"
-            )
+            console.say("note", f"{source}: texts are read from {names}; --text-column names another column{hint}")
             return columns.text, columns.pair
     return text, None
 

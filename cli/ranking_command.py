@@ -89,7 +89,7 @@ def write_ranking(
     if limit != top_k and count > SHOWN:
         console.say("note", f"only the {SHOWN} best of {count:,} texts are shown; --top-k N shows more")
     where = "their errors follow the results"
-    inputs = count + len(failures) if failures else usage.texts  # `usage` also counts a query that is embedded
+    inputs = count + blank + len(failures) if failures else usage.texts  # `usage` also counts a query that is embedded
     session.report(inputs, usage.truncated, usage.only_unknown, sink.failed, where, sink.hint)
 
 

@@ -394,8 +394,8 @@ def embed(
             progress bar.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
-            `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
+            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -498,8 +498,8 @@ def embed_stream(  # type: ignore[overload-overlap]
             and gets all of their vectors.
         kind: Use the model's own prompt. For models with a prompt for queries and another for documents. One of
             `query`, `document`.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
-            `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
+            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         overflow: Overlong texts. truncate drops the end; window averages the vectors of windows; error refuses the
             text. Default: `truncate`.
         pooling: How tokens become a vector. Join several with +: mean+max. Values: `cls`, `mean`, `max`,
@@ -564,8 +564,8 @@ def embed_tokens(
             Default: `truncate`.
         kind: Kind of the texts. Models for late interaction read queries and documents differently. One of `query`,
             `document`. Default: document.
-        output_dtype: Dtype of the vectors. binary is one bit per dimension. One of `float32`, `float16`, `int8`,
-            `binary`. Default: `float32`.
+        output_dtype: Dtype of the vectors. binary is one bit per dimension; float16 is only for vectors of tokens. One
+            of `float32`, `float16`, `int8`, `binary`. Default: `float32`.
         batch_tokens: Tokens per batch. Padding counts. By default 2048 on a CPU; 4096 on a Mac's GPU (8192 on Pro,
             16384 on Max and Ultra); 16384 on CUDA. From 1 to 10,000,000.
         usage: Counts tokens, padding and truncated inputs.

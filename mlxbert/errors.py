@@ -130,4 +130,4 @@ class DivergedError(MlxbertError):
 
 
 class ThreadError(MlxbertError):
-    """A model used on a thread other than its own (see `Model.adopt`)."""
+    """A model used on a thread other than its own (see `Model.adopt`), or in a forked process."""

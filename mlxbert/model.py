@@ -252,7 +252,9 @@ class Model(Brief):
 
         Raises:
             ThreadError: The calling thread is not the owner; MLX's streams and unevaluated arrays belong to one thread.
+                Or this process is a fork of the one that loaded the model.
         """
+        devices.check_not_forked()
         if threading.current_thread() is not self._owner.thread:
             raise ThreadError(
                 "the model belongs to another thread, which loaded or adopted it",

@@ -1,7 +1,10 @@
 """A reference to a model, and the thread that a model belongs to."""
 
 import dataclasses
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,6 +78,31 @@ def test_a_thread_adopts_a_model(tiny: mlxbert.Model, thread: ThreadPoolExecutor
     tiny.adopt()
     assert np.array_equal(mlxbert.embed(renamed, TEXTS), expected)
     assert isinstance(thread.submit(mlxbert.embed, tiny, TEXTS).exception(), mlxbert.ThreadError)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_refuses_in_place_of_waiting_for_ever() -> None:
+    code = """
+import os, sys, mlxbert
+if len(sys.argv) > 1:
+    model = mlxbert.load()
+    mlxbert.embed(model, "a")
+if (child := os.fork()) == 0:
+    status = 1
+    try:
+        print(mlxbert.embed(model if sys.argv[1:] == ["used"] else mlxbert.load(), "b").shape, flush=True)
+        status = 0
+    except mlxbert.ThreadError as problem:
+        status = 7 if "spawn" in problem.hint else 1
+    os._exit(status)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    for words, status in ((["used"], "7"), (["loaded again"], "7"), ([], "0")):  # before MLX is used, a fork may load
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout.splitlines()[-1] == status, done
 
 
 def test_a_model_outlives_the_thread_that_loaded_it(tiny_folder: Path) -> None:

@@ -92,12 +92,12 @@ def bench(
     parts: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         # Training comes first, so that the files of all libraries are in the page cache when the start is measured.
-        job, config = _prepare(ref, Path(folder) / "trained", train=True)
         try:
+            job, config = _prepare(ref, Path(folder) / "trained", train=True)
             parts["training"] = _training(job, sides, _shapes([UPDATE], config), rounds)
         except MlxbertError as problem:
             parts["training"] = {"problem": problem.message}
-        job, _ = _prepare(ref, Path(folder) / "encoded", train=False)
+        job, config = _prepare(ref, Path(folder) / "encoded", train=False)
         parts["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds)
     about = {"machine": None, "peer": None}
     for part in parts.values():
@@ -127,6 +127,8 @@ def _prepare(ref: ModelRef, folder: Path, *, train: bool) -> tuple[WorkerJob, En
         raise ArgumentError("dtype is 'int8', which cannot be measured", hint="see docs/speed.md for its speed")
     heads = {"sequence_classifier": _LABELS} if train else None
     loaded = load(replace(ref, dtype="float32"), new_heads=heads, quantized=False)
+    if loaded.config.is_static:
+        raise ArgumentError(f"{ref.source} is a static model, which has no layers to measure")
     save(loaded, folder)
     free_memory()  # a worker may need the memory that this process has cached
     dtype = devices.choose_dtype(ref.dtype, training=train, wide_range=loaded.config.wide_range)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from mlxbert.errors import ArgumentError, DeviceError
+from mlxbert.errors import ArgumentError, DeviceError, ThreadError
 from mlxbert.machine import kernel_cache, mac
 from mlxbert.machine.blas import load_blas
 from mlxbert.option_declarations import Device, DType, check_choice
@@ -104,6 +104,9 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     Returns:
         The device now in use.
     """
+    global _in_use
+    check_not_forked()
+    _in_use = True
     argument = "device"
     if device == "auto" and os.environ.get("MLXBERT_DEVICE"):
         argument, device = "MLXBERT_DEVICE", os.environ["MLXBERT_DEVICE"]
@@ -125,6 +128,26 @@ def use(device: str = "auto", *, fast_float32: bool = False) -> mx.Device:
     if gpu and on_cuda():
         _keep_kernels()
     return mx.default_device()
+
+
+_in_use = _is_fork = False
+
+
+def _forked() -> None:
+    global _is_fork
+    _is_fork = _in_use
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def check_not_forked() -> None:
+    """Raises ThreadError in a fork of a process that has used MLX, whose threads a fork does not have."""
+    if _is_fork:
+        raise ThreadError(
+            "this process was forked from one that has used MLX, and would wait for ever for its threads",
+            hint="start processes with multiprocessing.get_context('spawn')",
+        )
 
 
 @functools.cache

@@ -267,6 +267,8 @@ class Encoder(nn.Module):
             )
         mask = None if attention_mask is None else real_tokens(attention_mask)[:, None, None, :]
         x = embedded = self.embeddings(input_ids, token_type_ids)
+        if mask is not None and self.config.is_static:  # a text without tokens has the vector 0, whatever the pooling
+            x = mx.where(mask[:, 0, 0, :, None], x, 0)
         context = self.positions(Context(mask, output_attentions), input_ids.shape[1], x.dtype)
         few = few_tokens
         if few is None:

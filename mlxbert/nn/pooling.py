@@ -52,6 +52,8 @@ def _attention(hidden: mx.array, real: mx.array, output: EncoderOutput) -> mx.ar
         raise ArgumentError(
             "pooling 'attention' needs the attention weights", hint="pass output_attentions=True to the network"
         )
+    if not output.attentions:
+        raise ArgumentError("pooling 'attention' needs layers with attention, which a static model does not have")
     weights = output.attentions[-1][:, :, 0].astype(mx.float32).mean(axis=1)
     return (hidden * weights[:, :, None] * real).sum(axis=1)
 

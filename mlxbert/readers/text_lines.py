@@ -22,6 +22,7 @@ _OTHER_FORMATS = {
     b"PK\x03\x04": ("a zip archive, such as a .docx or .xlsx", "save the document as .txt or .csv"),
     b"%PDF-": ("PDF", "convert the PDF to .txt"),
     b"\x1f\x8b": ("gzip", "give the file a name that ends with .gz, or unpack it with: gzip -dc"),
+    b"PAR1": ("a Parquet table", "name the format: format='parquet'"),
     b"\xfd7zXZ\0": ("xz", "give the file a name that ends with .xz, or unpack it with: xz -dc"),
 }
 

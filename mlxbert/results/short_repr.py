@@ -94,11 +94,11 @@ def _fields(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _atom(value: object) -> str:
+    if isinstance(value, str):  # before arrays, because a string of NumPy has a shape
+        return repr(f"{value[: _TEXT - 1]}…" if len(value) > _TEXT else str(value))
     if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array of any library
         return f"<{value.dtype} {' x '.join(map(str, value.shape)) or 'number'}>"
     if isinstance(value, float):
         return repr(float(f"{value:.4g}"))
-    if isinstance(value, str) and len(value) > _TEXT:
-        return repr(f"{value[: _TEXT - 1]}…")
     text = repr(value)
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"

@@ -55,6 +55,8 @@ def attention(
     if not isinstance(text, str):
         raise InputError(f"text is {text!r:.60}, expected a string")
     config = model.config
+    if config.is_static:
+        raise ArgumentError(f"{model.source} is a static model, which has no attention")
     layer_ids = _numbers("layers", layers, len(config.layer_schedule))
     head_ids = _numbers("heads", heads, config.num_attention_heads)
     if rollout and heads is not None:

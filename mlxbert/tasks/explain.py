@@ -114,11 +114,11 @@ def explain(model: Model, text: str, pair: str | None = None, *, options: Explai
         ArgumentError: An argument has an invalid value, or the model cannot do the task.
     """
     check_model(model, text)
-    for name, value in (("text", text), ("pair", pair)):
-        if not isinstance(value, str) and (name == "text" or value is not None):
-            raise InputError(f"{name} is {value!r:.60}, expected a text")
+    for name, value in (("the text", text), ("the second text", pair)):
+        if not isinstance(value, str) and (value is text or value is not None):
+            raise InputError(f"{name} is {value!r:.60}, expected a string")
         if isinstance(value, str) and not value.strip():
-            raise InputError(f"{name} is {value!r:.60}, expected a text with words")
+            raise InputError(f"{name} is {value!r:.60}, expected one that is not empty")
     name = _task_of(model, pair) if options.task is None else options.task
     _check_unused(name, pair, options)
     try:
@@ -154,6 +154,11 @@ def _task_of(model: Model, pair: str | None) -> str:
         return "rerank" if pair is not None and model.labels is not None and len(model.labels) == 1 else "classify"
     if pair is not None:
         return "similarity"
+    if "token_classifier" not in heads and "masked_lm" not in heads:
+        raise ArgumentError(
+            f"{model.source} has no head whose result could be explained, only vectors",
+            hint="give a second text, to explain how similar the two are",
+        )
     return "tag" if "token_classifier" in heads else "fill-mask"
 
 
@@ -218,6 +223,8 @@ def _find_tag(model: Model, text: str, pair: str | None, options: ExplainOptions
     if "token_classifier" not in model.network.heads or model.labels is None:
         raise ArgumentError("the model finds entities of any types, which cannot be explained")
     encoding, at = _one_input(model, text, None), options.at
+    if at is None:
+        raise ArgumentError("there is no word whose tag is explained", hint="add at='WORD', a word of the text")
     match = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", text) if at else None
     start = match.start() if match else text.find(at) if at else -1
     if start < 0:

@@ -106,8 +106,10 @@ class FillMaskTask(Task[str, MaskJob, list[Words], FillMask]):
         if not places:
             within = f" within the first {tokenizer.max_length} tokens" if encodings[0].truncated else ""
             names = mask if mask == COMMON_MASK else f"{mask} or {COMMON_MASK}"
+            put = f"put {COMMON_MASK} where a word is missing"
             raise InputError(
-                f"the text {_shortened(item)} has no {names}{within}", hint=f"put {COMMON_MASK} where a word is missing"
+                f"the text {_shortened(item)} has no {names}{within}",
+                hint=f"overflow='window' reads all of the text, or {put}" if within else put,
             )
         masks: list[list[MaskedPlace]] = [[] for _ in encodings]
         for number, token in places:

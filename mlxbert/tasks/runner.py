@@ -126,8 +126,12 @@ def _run(
         if WINDOW % sizes.size:
             on_window(sizes.size)
 
+    is_single = False  # whether there is one item, which an error need not number
+
     def started() -> Iterator[tuple[_Window[Job, Result], bool]]:
-        for prepared, more in _ahead(items, prepare, together, sizes):
+        nonlocal is_single
+        for number, (prepared, more) in enumerate(_ahead(items, prepare, together, sizes)):
+            is_single = number == 0 and len(prepared) == 1 and not more
             if on_error == "raise":  # no result after the first bad item is needed
                 errors = (place for place, job in enumerate(prepared) if isinstance(job, InputError))
                 prepared = prepared[: next(errors, len(prepared)) + 1]
@@ -135,12 +139,11 @@ def _run(
 
     index = 0
     for prepared, results in _one_behind(started(), at_once=sizes.grows):
-        alone = index == 0 and len(prepared) == 1
         for place, job in enumerate(prepared, index):
             if not isinstance(job, InputError):
                 yield next(results)
             elif on_error == "raise":
-                raise job if alone else InputError(f"input {place}: {job.message}", hint=job.hint)
+                raise job if is_single else InputError(f"input {place}: {job.message}", hint=job.hint)
             else:
                 yield Failure(place, job)
         index += len(prepared)

@@ -265,6 +265,18 @@ def test_a_closed_pipe_ends_the_program_quietly(small: str, tmp_path: Path) -> N
     assert running.wait(TIMEOUT) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["help", "embed"], ["inspect", "builtin", "--all", "--no-json"]])
+def test_a_closed_pipe_is_no_failure_of_help(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        command(*words), env=environment(), stdout=write, stderr=subprocess.PIPE, timeout=TIMEOUT, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("texts", [1, 300])
 @pytest.mark.slow

@@ -234,6 +234,24 @@ def test_a_bad_text_shifts_no_other_vector(tmp_path: Path) -> None:
         mlxbert.embed(model, broken, prompt="the ")
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last_token"])
+def test_a_text_without_tokens_has_the_vector_0(pooling: str, tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path))
+    vectors = mlxbert.embed(model, ["", "the cat"], pooling=pooling)
+    assert not vectors[0].any() and vectors[1].any()
+
+
+def test_a_static_model_has_no_attention(tmp_path: Path) -> None:
+    model = mlxbert.load(model2vec(tmp_path))
+    with pytest.raises(ArgumentError, match="attention"):
+        mlxbert.attention(model, "the cat")
+    with pytest.raises(ArgumentError, match="attention"):
+        mlxbert.embed(model, "the cat", pooling="attention")
+    with pytest.raises(ArgumentError, match="only vectors") as found:
+        mlxbert.explain(model, "the cat")
+    assert found.value.hint and "second text" in found.value.hint
+
+
 def test_windows_weigh_their_own_tokens(tmp_path: Path) -> None:
     short = mlxbert.load(model2vec(tmp_path / "short", max_length=4, normalize=False))
     whole = mlxbert.load(model2vec(tmp_path / "whole", max_length=None, normalize=False))
