@@ -144,7 +144,8 @@ def _paired(texts: Iterator[Any], vectors: Iterator[Any], name: str, path: Path)
         embedded = next(texts_of_vectors)
         if isinstance(text, str):
             check_text(path, number, embedded, text)
-        yield next((part for part in (text, vector) if isinstance(part, InputError)), (text, vector))
+        # The vector first: a failed text is stored as an empty one, but an empty text has a vector.
+        yield next((part for part in (vector, text) if isinstance(part, InputError)), (text, vector))
 
 
 def _pairs(

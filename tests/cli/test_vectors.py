@@ -126,6 +126,18 @@ def test_a_text_that_failed_has_no_score(ending: str, run: Callable[..., Outcome
     assert [line["index"] for line in found.lines][2] == 1 and "line 2" in found.lines[2]["error"]
 
 
+@pytest.mark.parametrize("ending", [".csv", ".sqlite", ".jsonl"])
+def test_a_failed_text_of_the_file_of_vectors_is_no_empty_text(
+    ending: str, run: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    texts, stored = tmp_path / "in.jsonl", tmp_path / f"e{ending}"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["a dog", 5, "mat"]))
+    run("embed", "-i", texts, "-o", stored).fails(1, "1 of 3")
+    found = run("similarity", QUERY, "--vectors", stored)
+    found.fails(1, "1 of 3 inputs failed", "hint: check whether embed failed")
+    assert "empty text" not in found.err
+
+
 def test_vectors_of_a_database_stay_in_the_order_of_their_texts(
     run: Callable[..., Outcome], texts: Path, tmp_path: Path
 ) -> None:
