@@ -22,6 +22,7 @@ from typing import Any, cast
 from mlxbert.errors import ArgumentError, DeviceError, ThreadError
 from mlxbert.machine import kernel_cache, mac
 from mlxbert.machine.blas import load_blas
+from mlxbert.machine.interrupts import held
 from mlxbert.option_declarations import Device, DType, check_choice
 
 _GIB = 2**30
@@ -59,8 +60,9 @@ if sys.platform == "linux":
     _keep_freed_memory()
 
 try:
-    import mlx.core as mx
-    import mlx.nn as nn
+    with held():  # an exception while MLX defines its classes aborts the process
+        import mlx.core as mx
+        import mlx.nn as nn
 except ImportError as problem:
     from mlxbert.machine import missing_mlx
 

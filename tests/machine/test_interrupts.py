@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -41,3 +43,22 @@ def test_another_thread_gets_no_signals() -> None:
     thread.start()
     thread.join()
     assert ran == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.mark.slow
+def test_an_interrupt_waits_until_mlx_is_imported() -> None:
+    code = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlx.core":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+try:
+    import mlxbert.machine.device
+except KeyboardInterrupt:
+    print("mlx.core" in sys.modules, "mlx.nn" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True True\n"
