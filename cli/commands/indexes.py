@@ -154,7 +154,7 @@ def _check_single(file: str | Path, new: str) -> None:
 
 
 def _is_location(name: str, file: str | Path) -> bool:
-    """Whether a name is that of the file of an index, and not of a folder."""
+    """Whether a name is the file of an index, and not a folder."""
     return name == file or identity(name) == identity(file)
 
 

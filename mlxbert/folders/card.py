@@ -206,7 +206,7 @@ def write(
     """Writes the model card of a conversion: the source's card with a note added, or a new card with the note.
 
     Args:
-        source: The folder of the source; if an adapter was merged, that of the adapter.
+        source: The folder of the source; if an adapter was merged, the folder of the adapter.
         folder: The folder to write to.
         title: The name of the new folder.
         note: The section on the conversion, in Markdown.
@@ -214,7 +214,7 @@ def write(
         opener: The library that alone opens the model, if there is one. Then the note comes first, and the card names
             the library.
         base: The folder of the model into which an adapter was merged, whose license and languages the card states
-            unless that of the adapter states others.
+            unless the card of the adapter states others.
     """
     text = f"---\nlibrary_name: {library}\n---\n\n# {title}"
     for old in read_from(source):

@@ -61,7 +61,7 @@ class AdapterFacts(Shown):
         folder: The folder of the adapter.
         base: The folder of the base.
         changed: The number of matrices of the base that it changes.
-        replaced: The number of tensors of the base that it replaces, or adds, such as those of a head.
+        replaced: The number of tensors of the base that it replaces, or adds, such as the tensors of a head.
         bytes: The size of its weights.
     """
 

@@ -671,8 +671,7 @@ def _check_same_settings(store: IndexStore, about: IndexSettings) -> None:
     if other := [name for name in ours if name not in not_chosen and ours[name] != theirs[name]]:
         store.close()
         raise StoreError(
-            f"{store.path}: another process has created this index in this moment, with other settings "
-            f"({', '.join(other)})",
+            f"{store.path}: another process has just created this index, with other settings ({', '.join(other)})",
             hint="run the same again, or choose another path for the index",
         )
 
