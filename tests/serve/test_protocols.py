@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 import mlxbert
 from mlxbert.labels.labels import Labels
 from mlxbert.serve.engine.serving_options import ServeOptions
-from mlxbert.serve.http.app import make_app
+from mlxbert.serve.http.app import PROTOCOLS, make_app
 from mlxbert.serve.json_stream import pieces
 from mlxbert.serve.protocol import Kind, RequestError
 from mlxbert.serve.protocols import tei
@@ -419,6 +420,21 @@ def test_fields_of_other_servers_are_ignored(client: TestClient) -> None:
     post(client, "/v1/embeddings", {"input": "a", **more})
     post(client, "/v2/rerank", {"query": "a", "documents": ["a"], "max_chunks_per_doc": 10, "api_version": 2, **more})
     post(client, "/embed", {"inputs": "a", **more})
+
+
+def test_every_route_requires_its_texts(client: TestClient, service: Service) -> None:
+    """No default stands for a text that a client has sent in a field of another route."""
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes if route.body is not None]
+    routes = [route for route in routes if route.path != "/api/show"]  # which needs a model alone
+    answered = {}
+    for route in routes:
+        for name in service.facts:
+            path = re.sub(r"\{\w+(:path)?\}", name, route.path)
+            status = client.post(path, json={"model": name, "field_of_another_route": "a"}).status_code
+            if status not in (400, 422):
+                answered[path] = status
+    assert len(routes) > 20
+    assert not answered
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class PromptBody(Struct):
     """
 
     shorten: ClassVar[str] = "/api/embed truncates it"
-    prompt: str = ""
+    prompt: str
     model: str | None = None
     options: dict[str, Any] | None = None
     keep_alive: Any = None
