@@ -23,14 +23,14 @@ class WalkedFile:
     Attributes:
         path: The absolute path; bytes that are not UTF-8 become lone surrogates, as in Python's `os`.
         size: The size in bytes.
-        mtime: The time of the last change, in nanoseconds.
+        changed: The time of the last change, in nanoseconds (see `change_time`).
         root: The walked folder that contains the file; below this folder, the path has no links. If the file itself was
             given, its own path.
     """
 
     path: str
     size: int
-    mtime: int
+    changed: int
     root: str
 
     def open(self) -> BufferedReader:
@@ -211,7 +211,16 @@ class _Walk:
         if state.st_size > self._max_bytes:
             return LeftOut(path, "too large")
         self._files.add(path)
-        return WalkedFile(path, state.st_size, state.st_mtime_ns, self._root)
+        return WalkedFile(path, state.st_size, change_time(state), self._root)
+
+
+def change_time(state: os.stat_result) -> int:
+    """Returns the time of the last change of a file, in nanoseconds.
+
+    The time of the content can be set (`touch -r`, `cp -p`), and a file that replaces another one brings its own. The
+    time of the inode cannot be set, but some network file systems never change it.
+    """
+    return max(state.st_mtime_ns, state.st_ctime_ns)
 
 
 def reason_to_skip(path: str, state: os.stat_result) -> str | None:

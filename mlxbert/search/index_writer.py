@@ -24,7 +24,7 @@ from mlxbert.readers.documents.document import Document, ReadProblem, Unreadable
 from mlxbert.results.result import Failure
 from mlxbert.search import update_events
 from mlxbert.search.file_systems import FORBIDDEN, IN_THE_CLOUD
-from mlxbert.search.file_walk import WalkedFile, WalkOptions, walk
+from mlxbert.search.file_walk import WalkedFile, WalkOptions, change_time, walk
 from mlxbert.search.index_locations import is_under, spelled
 from mlxbert.search.index_problems import ProblemList
 from mlxbert.search.store import IndexProblem, IndexStore, StoredChunk, StoredDocument, StoredFile, now, storable
@@ -294,7 +294,7 @@ class IndexWriter:
                 continue
             count += 1
             stored = gone.pop(entry.path, None)
-            if stored is None or (stored.size, stored.mtime) != (entry.size, entry.mtime):
+            if stored is None or (stored.size, stored.changed) != (entry.size, entry.changed):
                 changed.append(entry)
             else:
                 yield from self._problem_events(stored)
@@ -331,7 +331,7 @@ class IndexWriter:
 
     def _read(self, entry: WalkedFile, stored: StoredFile | None) -> Pending | None:
         """Reads a file and splits it into chunks, or records its problem. Returns `None` if it is unchanged or gone."""
-        file = StoredFile(entry.path, entry.size, entry.mtime if time.time_ns() - entry.mtime > _SETTLED else -1)
+        file = StoredFile(entry.path, entry.size, entry.changed if time.time_ns() - entry.changed > _SETTLED else -1)
         try:
             with entry.open() as stream:
                 return self._read_stream(entry, stream, file, stored)
@@ -340,7 +340,7 @@ class IndexWriter:
         except (UnreadableError, InputError) as problem:
             return Pending(replace(file, problem=problem.message))
         except OSError as problem:  # for example no permission, which may be granted without a change of the file
-            return Pending(replace(file, mtime=-1, problem=problem.strerror or str(problem)))
+            return Pending(replace(file, changed=-1, problem=problem.strerror or str(problem)))
 
     def _read_stream(
         self, entry: WalkedFile, stream: BufferedReader, file: StoredFile, stored: StoredFile | None
@@ -363,8 +363,8 @@ class IndexWriter:
         columns = DocumentColumns(about.text, about.fields)
         documents = read_documents(entry.path, data, kind, columns, file=stream, encoding=about.encoding)
         pending = self.pending(file, documents)
-        if os.stat(entry.path).st_mtime_ns != entry.mtime:
-            file = replace(file, mtime=-1)  # changed while it was read: the next update reads it again
+        if change_time(os.stat(entry.path)) != entry.changed:
+            file = replace(file, changed=-1)  # changed while it was read: the next update reads it again
         return replace(pending, file=file)
 
     def _is_due(self) -> bool:
@@ -387,7 +387,7 @@ class IndexWriter:
         held = pending.held if pending.file.problem is None else ()
         if not all(self._has_vectors(document, pending) for document, _ in held):
             problem = "a text that this file shares with another one could not be embedded"
-            pending.file, held = replace(pending.file, problem=problem, hash=b"", mtime=-1), ()
+            pending.file, held = replace(pending.file, problem=problem, hash=b"", changed=-1), ()
         file, documents = pending.file, (document for document, _ in held)
         self._changed = True
         if not file.path:

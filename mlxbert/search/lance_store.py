@@ -340,7 +340,7 @@ class LanceStore:
         changes, key = self._written, _key(file.path)
         rows = self._latest().scan(["key", "text"], f"key = {quoted(key)} AND kind = {RowKind.FILE:d}").to_pylist()
         for before in map(_stored_file, rows):
-            after = StoredFile(before.path, file.size, file.mtime, before.hash, before.problem, before.left_out)
+            after = StoredFile(before.path, file.size, file.changed, before.hash, before.problem, before.left_out)
             changes.gone_files[key] = None
             changes.add(changes.begin(key), _file_row(after))
 
@@ -756,13 +756,13 @@ def _path(key: str) -> str:
 
 def _file_row(file: StoredFile) -> Row:
     problem = None if file.problem is None else storable(file.problem)
-    values = [file.size, file.mtime, file.hash.hex(), problem, file.left_out]
+    values = [file.size, file.changed, file.hash.hex(), problem, file.left_out]
     return {"kind": RowKind.FILE, "text": json.dumps(values)}
 
 
 def _stored_file(row: Row) -> StoredFile:
-    size, mtime, hash, problem, left_out = json.loads(row["text"])
-    return StoredFile(_path(row["key"]), size, mtime, bytes.fromhex(hash), problem, left_out)
+    size, changed, hash, problem, left_out = json.loads(row["text"])
+    return StoredFile(_path(row["key"]), size, changed, bytes.fromhex(hash), problem, left_out)
 
 
 def _problem_row(problem: IndexProblem) -> Row:

@@ -339,7 +339,7 @@ class SqliteStore:
 
     def _file(self, file: StoredFile) -> int:
         """Inserts or updates the row of a file; returns its number."""
-        values = (os.fsencode(file.path), file.size, file.mtime, file.hash)
+        values = (os.fsencode(file.path), file.size, file.changed, file.hash)
         problem = None if file.problem is None else storable(file.problem)
         row = self._connection.row(
             "INSERT INTO files (path, size, mtime, hash, problem, left_out) VALUES (?, ?, ?, ?, ?, ?) "
@@ -450,7 +450,7 @@ class SqliteStore:
     @guarded
     def touch(self, file: StoredFile) -> None:
         """See `IndexStore`."""
-        values = (file.size, file.mtime, os.fsencode(file.path))
+        values = (file.size, file.changed, os.fsencode(file.path))
         self._connection.execute("UPDATE files SET size = ?, mtime = ? WHERE path = ?", values)
 
     @guarded

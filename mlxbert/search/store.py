@@ -106,7 +106,7 @@ class StoredFile:
     Attributes:
         path: The path; empty for records that were added.
         size: The size in bytes.
-        mtime: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
+        changed: The time of the last change, in nanoseconds; -1 if the next change might have the same time.
         hash: The hash of the content.
         problem: The reason why the file could not be read, if there is one.
         left_out: Whether `problem` is a reason to leave the file out rather than a failure.
@@ -114,7 +114,7 @@ class StoredFile:
 
     path: str
     size: int = 0
-    mtime: int = -1
+    changed: int = -1
     hash: bytes = b""
     problem: str | None = None
     left_out: bool = False

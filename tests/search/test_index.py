@@ -19,7 +19,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.readers.documents.document import Document
 from mlxbert.readers.documents.document_kinds import read_documents
 from mlxbert.results.hit import Hit
-from mlxbert.search import index_writer, schema, update_events
+from mlxbert.search import file_walk, index_writer, schema, update_events
 from mlxbert.search.chunks import Chunk
 from mlxbert.search.database import connect
 from mlxbert.search.index import MODES, Index, Mode, open_index
@@ -205,21 +205,37 @@ def test_changed_moved_copied_and_removed_files(index: Index, folder: Path) -> N
 
 
 def test_a_file_that_was_touched_is_read_and_nothing_else(index: Index, folder: Path) -> None:
-    write(folder / "b.txt", "dog milk", LONG_AGO + 5)
+    write(folder / "b.txt", "dog milk")
     happened = run(index)
     assert counts(happened) == {}
     (scanned,) = (event for event in happened if isinstance(event, update_events.Scanned))
     assert [event.size for event in happened if isinstance(event, update_events.FileRead)] == [
         scanned.size
     ]  # for a bar
-    assert index.store.files()[str(folder / "b.txt")].mtime == (LONG_AGO + 5) * 10**9
+    assert not [event for event in run(index) if isinstance(event, update_events.FileRead)]
 
 
-def test_a_time_that_may_be_that_of_the_next_change_does_not_count(index: Index, folder: Path) -> None:
-    now = int(time.time())
-    write(folder / "b.txt", "dog cat", now)
+def test_other_content_with_the_size_and_the_time_of_before_is_read(index: Index, folder: Path) -> None:
+    write(folder / "b.txt", "man milk")  # as `touch -r` and `cp -p` do
+    write(folder / "d.txt", "two milk")
+    assert counts(run(index)) == {"FileIndexed": 2}
+    for before, after in (("b.txt", "e"), ("d.txt", "b.txt"), ("e", "d.txt")):
+        (folder / before).rename(folder / after)
+    assert counts(run(index)) == {"FileIndexed": 2}
+    hits = {Path(hit.path or "").name: hit.text for hit in index.search("milk")}
+    assert (hits["b.txt"], hits["d.txt"]) == ("two milk", "man milk")
+
+
+def test_a_time_that_may_be_that_of_the_next_change_does_not_count(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns()
+    monkeypatch.setattr(index_writer, "_SETTLED", 2 * 10**9)
+    for module in (index_writer, file_walk):
+        monkeypatch.setattr(module, "change_time", lambda _: now)
+    write(folder / "b.txt", "dog cat")
     run(index)
-    write(folder / "b.txt", "man cat", now)  # the same size and time
+    write(folder / "b.txt", "man cat")  # the same size and time
     assert counts(run(index)) == {"FileIndexed": 1}
     assert "man cat" in texts(index) and "dog cat" not in texts(index)
 

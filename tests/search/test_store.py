@@ -97,7 +97,7 @@ def nearest(store: IndexStore, seed: int, only: Filter = EVERYTHING, count: int 
 
 
 def test_what_is_put_is_found(store: IndexStore, opened: Open) -> None:
-    put(store, "/docs/a", document("one dog", "two cats here", year=2020, lang="de"), size=5, mtime=7, hash=b"h")
+    put(store, "/docs/a", document("one dog", "two cats here", year=2020, lang="de"), size=5, changed=7, hash=b"h")
     assert store.files() == {"/docs/a": StoredFile("/docs/a", 5, 7, b"h")}
     again = opened()
     assert again.about == ABOUT and again.files() == store.files()

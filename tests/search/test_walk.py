@@ -43,10 +43,11 @@ def left_out(path: Path, options: WalkOptions = ALL) -> dict[str, str]:
 
 def test_files_are_sorted_and_have_size_and_time(tmp_path: Path) -> None:
     tree(tmp_path, "b", "a/2", "a/10", "c/d/e", "empty/")
-    os.utime(tmp_path / "b", ns=(7, 1234567))
+    later = time.time_ns() + 10**12
+    os.utime(tmp_path / "b", ns=(7, later))
     files = [*walk([tmp_path])]
     assert [os.path.relpath(one.path, tmp_path) for one in files] == ["a/10", "a/2", "b", "c/d/e"]
-    assert files[2] == WalkedFile(str(tmp_path / "b"), 4, 1234567, str(tmp_path))
+    assert files[2] == WalkedFile(str(tmp_path / "b"), 4, later, str(tmp_path))
 
 
 def test_relative_paths_give_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
