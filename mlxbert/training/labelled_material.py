@@ -90,8 +90,7 @@ class LabelledMaterial(Material):
 
     def model(self, options: TrainingOptions) -> tuple[Model, Adapters | None]:
         """See `Material.model`."""
-        model = self.plan.models.take(options.seed)
-        self.plan.objective.bind(model)
+        model = self.plan.models.take(self.plan.objective, options.seed)
         if options.dropout is not None:
             dropout.set_rate(model.network, options.dropout)
         return model, adapt_model(model, options)

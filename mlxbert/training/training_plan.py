@@ -40,16 +40,26 @@ class FreshModels:
     def bind(self, objective: Objective[Any]) -> None:
         """Binds an objective to the first model, before a run takes the model."""
         assert self._first is not None
-        objective.bind(self._first)
+        _bind(objective, self._first, self._seed)
 
-    def take(self, seed: int) -> Model:
-        """Returns a model whose new weights were initialized with `seed`. The caller may modify the model."""
+    def take(self, objective: Objective[Any], seed: int) -> Model:
+        """Returns a model, bound to the objective, whose new weights were initialized with `seed`.
+
+        The caller may modify the model.
+        """
         model, self._first = self._first, None
         if model is None or seed != self._seed:
             del model  # frees its memory for the next one
             model = self._base.with_heads(self._heads, seed, self._needs)
         model.adopt()  # the events may be iterated over on a different thread than the call
+        _bind(objective, model, seed)
         return model
+
+
+def _bind(objective: Objective[Any], model: Model, seed: int) -> None:
+    if isinstance(objective, TaskObjective):
+        objective.seed = seed
+    objective.bind(model)
 
 
 @dataclass(frozen=True, kw_only=True)

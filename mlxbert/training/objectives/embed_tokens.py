@@ -102,8 +102,11 @@ class EmbedTokens(Embed):
             document=TokenSide(marker=document, length=longest, skipped=_PUNCTUATION, skips_unknown=True),
             similarity=MAXSIM,
         )
-        dense = Dense(self.config.hidden_size, self._size, bias=False, activation="linear")
-        return TokenEmbedder(config, self.config.hidden_size, [dense, Normalize()])
+        width = self.config.hidden_size
+        dense = Dense(width, self._size, bias=False, activation="linear")
+        bound = width**-0.5  # as in PyTorch
+        dense.linear.weight = mx.random.uniform(-bound, bound, (self._size, width), key=mx.random.key(self.seed))
+        return TokenEmbedder(config, width, [dense, Normalize()])
 
     def _encode(self, text: str, kind: str | None) -> Encoding:
         return self._inputs["query" if kind == "query" else "document"].encode(text)

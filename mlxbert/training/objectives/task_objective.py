@@ -86,6 +86,7 @@ class TaskObjective(Objective[AnyExample]):
         labels: The labels of the model; set by `bind`.
         baseline_heads: The heads that `baselines` needs.
         adds_layers: Whether layers are trained that are neither in the encoder nor in a head.
+        seed: The seed of the layers that `bind` adds to a model.
     """
 
     data: Any
@@ -94,6 +95,7 @@ class TaskObjective(Objective[AnyExample]):
     columns: TaskColumns | None = None
     labels: Labels
     adds_layers: ClassVar[bool] = False
+    seed: int = 0
     pure = True
     baseline_heads: ClassVar[tuple[str, ...]] = ()
     _columns: dict[str, str | None]  # the explicitly chosen columns, by option
