@@ -306,8 +306,10 @@ class TrainingCall:
                         self.times.add(EARLIER, workspace.result(number)["seconds"])
                 if not self.group.broadcast(finished):
                     yield from (event for event in call._train(number, workspace, models) if first)
-            if first:
-                yield call._finished(workspace, manifest, models)
+            with self.group.raise_together():  # no process loads the folder before it is complete
+                ended = call._finished(workspace, manifest, models) if first else None
+            if ended is not None:
+                yield ended
 
     def _train(self, number: int, workspace: Workspace, models: "RunModels") -> Iterator[Event]:
         """Trains one of the runs. Among several runs, a diverging run counts as the worst; the others continue."""

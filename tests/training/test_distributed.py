@@ -143,6 +143,18 @@ def test_two_processes_learn_the_same_of_a_teacher(data: Path, tmp_path: Path, t
 
 
 @pytest.mark.slow
+def test_run_returns_the_model_in_every_process(data: Path, tmp_path: Path) -> None:
+    given = {"train": str(data / "train.csv"), "model": str(data / "tiny"), "output": str(tmp_path / "two")}
+    program = (
+        f"import mlxbert, sys\nmodel = mlxbert.finetune('classify', epochs=1, **{given!r}).run()\n"
+        "print(mlxbert.classify(model, 'the cat').labels[0].label)\nsys.exit()\n"
+    )
+    first, second = both([], tmp_path, program)
+    assert (first.status, second.status) == (0, 0), second.err
+    assert first.out == second.out != ""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.sampled
 def test_a_lost_process_ends_the_other_and_two_resume_to_the_same_bits(data: Path, tmp_path: Path, lost: int) -> None:
