@@ -90,8 +90,9 @@ class BaseModel:
     def keeps(self, heads: Mapping[str, Labels | None]) -> bool:
         """Returns whether training keeps the model's own head instead of making new heads.
 
-        Training keeps this head if it is the only one to train and has the same labels. The result is also true if
-        vectors are trained, which need no head.
+        Training keeps this head if it is the only one to train and its labels include all labels of the data; few-shot
+        training, which computes the head from the data, needs the same labels. The result is also true if vectors are
+        trained, which need no head.
         """
         if not heads:
             return True
@@ -104,7 +105,8 @@ class BaseModel:
             return present is labels
         # The name of a regression target, or of the score of a cross-encoder, does not matter.
         single_numbers = present.problem_type == labels.problem_type and len(present) == len(labels) == 1
-        same_names = single_numbers or {*present.names} == {*labels.names}
+        missing, unknown = {*present.names} - {*labels.names}, {*labels.names} - {*present.names}
+        same_names = single_numbers or not (unknown or (missing and labels.head_pooling is not None))
         same_layers = all(getattr(present, layer.option) == getattr(labels, layer.option) for layer in OWN_LAYERS)
         return same_names and same_layers and present.problem_type in (None, labels.problem_type)
 

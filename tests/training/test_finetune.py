@@ -570,6 +570,16 @@ def test_numbers_of_labels_get_names(base: Path, tmp_path: Path, task: str, capl
         caplog.clear()
 
 
+def test_a_head_is_kept_if_the_data_lack_some_of_its_labels(base: Path, tmp_path: Path) -> None:
+    labelled = [(f"{text} {label}", f"{label}{number % 2}") for number, (text, label) in enumerate(rows(80))]
+    run("classify", train=write(tmp_path / "all.csv", labelled), model=base, output=tmp_path / "all", epochs=1)
+    names = mlxbert.load(tmp_path / "all").labels.names  # type: ignore[union-attr]
+    some = [row for row in labelled if row[1] != names[0]]
+    events = run("classify", train=write(tmp_path / "some.csv", some), model=tmp_path / "all", output=tmp_path / "some")
+    assert not one(events, Started).new_head and len(names) > 2
+    assert mlxbert.load(tmp_path / "some").labels.names == names  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("task", "names", "said"),
     [
