@@ -25,9 +25,25 @@ _DEVICE = re.compile(
 _MEMORY = re.compile(
     r"\[(?:metal::)?malloc\] |Insufficient Memory|failed: out of memory|cublas.* code: 3\b|ALLOC(?:ATION)?_FAILED"
 )
-_TOO_LONG = re.compile("kIOGPUCommandBufferCallbackError(?:Timeout|ImpactingInteractivity)")  # macOS limits the time
+# Work that macOS has stopped or discarded, by the names in its messages. Earlier systems have no name for 0000000e,
+# which means too much work at a time there (ml-explore/mlx#1231).
+_TOO_LONG = re.compile("CallbackErrorTimeout|0000000e:Internal Error")
+_DISPLAY, _VICTIM, _REFUSED = "CallbackErrorImpactingInteractivity", "CallbackErrorInnocentVictim", "SubmissionsIgnored"
 DEFAULT_HINT = "close other programs, or use a smaller model"
+# ml-explore/mlx#3267: only a display that sleeps helped on every Mac. dgrauet/ltx-2-mlx#78, atomantic/PortOS#1749: with
+# the variable alone, an M5 Max still failed. So we do not set it.
+_LET_SLEEP = (
+    "macOS stops long work of the GPU while the display is on: let the display sleep (caffeinate -i keeps the Mac "
+    "awake); if that is not enough, set AGX_RELAX_CDM_CTXSTORE_TIMEOUT=1, which is undocumented, does not help on "
+    "every Mac, and makes the screen less smooth"
+)
+_OTHER_WORK = "other work on this GPU has failed and stopped this one; if the command has ended, start it again"
+_START_AGAIN = "start the command again: macOS accepts no more work for the GPU from this process"
 _CHECK = "run `mlxbert doctor --check` to find out whether this device computes correctly"
+
+
+class StoppedError(DeviceError):
+    """macOS has stopped or discarded work of the GPU. The same work may succeed when it is repeated."""
 
 
 _seen = 0
@@ -55,17 +71,25 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
         if (mx := _on_gpu()) is not None:
             mx.synchronize() if wait else mx.async_eval(mx.arange(1))
     except Exception as raised:
-        # Undefined results of failed work can cause any other error.
+        # Undefined results of failed work can cause any other error. After one that is known, more of the work may have
+        # been discarded, but that is not the cause.
         problem = raised if is_of_device(raised) else _pending_error()
-        if problem is None:
+        if problem is None or isinstance(raised, DeviceError):
             raise
         _seen += 1
         text = _one_line(problem)
         traceback.clear_frames(raised.__traceback__)
         if _MEMORY.search(text):
             raise OutOfMemoryError(f"the device is out of memory: {text}", hint=smaller) from problem
-        hint = smaller if _TOO_LONG.search(text) else _CHECK
-        raise DeviceError(f"the device failed: {text}", hint=hint) from problem
+        message = f"the device failed: {text}"
+        if _TOO_LONG.search(text):
+            raise StoppedError(message, hint=smaller) from problem
+        if _DISPLAY in text:
+            raise StoppedError(message, hint=_LET_SLEEP) from problem
+        if _VICTIM in text:
+            raise StoppedError(message, hint=_OTHER_WORK) from problem
+        # A process whose work is refused stays refused (jundot/omlx#3706), so it is not worth another attempt.
+        raise DeviceError(message, hint=_START_AGAIN if _REFUSED in text else _CHECK) from problem
 
 
 def _on_gpu() -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from mlxbert.config import EncoderConfig
 from mlxbert.errors import DeviceError, InputError, OutOfMemoryError
 from mlxbert.machine.device import dispatch, hint_once, mx, nn, on_gpu, say_what_is_built
-from mlxbert.machine.device_errors import DEFAULT_HINT, device_errors, errors_seen, free_memory
+from mlxbert.machine.device_errors import DEFAULT_HINT, StoppedError, device_errors, errors_seen, free_memory
 from mlxbert.nn.encoder import Batch
 from mlxbert.other_libraries import not_one_of
 from mlxbert.readers.stream import windows
@@ -215,8 +215,17 @@ def _prepared(item: Item | InputError, prepare: Callable[[Item], Job]) -> Job | 
         return problem
 
 
-def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]) -> list[Output]:
+def in_halves(
+    items: Sequence[Item], compute: Callable[[Sequence[Item]], Output], *, again: bool = True
+) -> list[Output]:
     """Calls `compute` with all items. If the device runs out of memory, computes each half separately, recursively.
+
+    If macOS stops the work, each half is computed once more; a single item, too.
+
+    Args:
+        items: The items.
+        compute: Returns the output of some of the items.
+        again: Whether work that macOS stops is computed once more.
 
     Returns:
         The outputs in order: one for all items, or one for each part that is computed separately.
@@ -225,13 +234,18 @@ def in_halves(items: Sequence[Item], compute: Callable[[Sequence[Item]], Output]
     try:
         with device_errors(_SMALLER if several else DEFAULT_HINT):
             return [compute(items)]
-    except OutOfMemoryError:
-        if not several:
+    except (OutOfMemoryError, StoppedError) as problem:
+        stopped, hint = isinstance(problem, StoppedError), problem.hint
+        if not (again if stopped else several):
             raise
     free_memory()  # outside the handler: the exception may hold arrays of the failed batch
-    hint_once(f"the device had too little memory for a batch, so it is computed in parts; {_SMALLER}")
+    if stopped:
+        hint_once(f"macOS stopped the work on a batch, so it is computed again, in parts; {hint}")
+    else:
+        hint_once(f"the device had too little memory for a batch, so it is computed in parts; {_SMALLER}")
     middle = len(items) // 2
-    return [*in_halves(items[:middle], compute), *in_halves(items[middle:], compute)]
+    parts = [items[:middle], items[middle:]] if several else [items]
+    return [output for part in parts for output in in_halves(part, compute, again=again and not stopped)]
 
 
 def run_batches(
@@ -248,7 +262,8 @@ def run_batches(
     """Computes batches of encodings; yields the outputs in the order of the encodings, each as soon as it is known.
 
     A GPU gets the first batch at once, and each further batch before the outputs of the previous one are read. A batch
-    that does not fit into memory is computed in halves. On a GPU, batches may have more rows than encodings.
+    that does not fit into memory, or that macOS stops, is computed in halves. On a GPU, batches may have more rows than
+    encodings.
 
     Args:
         encodings: The inputs of the model.
@@ -332,7 +347,7 @@ class _BatchOrder(Generic[Arrays, Output]):
                     dispatch(self._ahead[number])
         except Exception as problem:
             # After another device error, even earlier results could be wrong. Other failures are retried in their turn.
-            if isinstance(problem, DeviceError) and not isinstance(problem, OutOfMemoryError):
+            if isinstance(problem, DeviceError) and not isinstance(problem, OutOfMemoryError | StoppedError):
                 self._broken = problem
 
     def _is_well(self) -> bool:
@@ -356,7 +371,7 @@ class _BatchOrder(Generic[Arrays, Output]):
         started = self._ahead.pop(number, None)
         if started is not None:
             if self._is_well():
-                with suppress(OutOfMemoryError), device_errors(_SMALLER, wait=False):
+                with suppress(OutOfMemoryError, StoppedError), device_errors(_SMALLER, wait=False):
                     return self._finished(started, group)
             started = None
             free_memory()  # the batch started after this one may use the memory, or be the one that failed

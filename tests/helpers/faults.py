@@ -23,7 +23,14 @@ MEMORY = (
 )
 TOO_LONG = (
     f"{_BUFFER}Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout).",
-    f"{_BUFFER}Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity).",
+    f"{_BUFFER}Internal Error (0000000e:Internal Error).",
+)
+DISPLAY = f"{_BUFFER}Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)."
+VICTIM = f"{_BUFFER}Discarded (victim of GPU error/recovery) (00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)."
+STOPPED = (*TOO_LONG, DISPLAY, VICTIM)  # may succeed when they are repeated
+REFUSED = (
+    f"{_BUFFER}Ignored (for causing prior/excessive GPU errors) "
+    "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)."
 )
 OTHER = (
     f"{_BUFFER}Invalid Resource (00000009:kIOGPUCommandBufferCallbackErrorInvalidResource).",
@@ -39,13 +46,18 @@ NO_FAULTS = (  # of MLX, too, but not errors of the device
 )
 
 
-def small_memory(monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEMORY[0]) -> list[int]:
-    """Makes encoders fail for more than `rows` rows; returns a list that collects the number of rows of each call."""
-    usual, tried = Encoder.__call__, list[int]()
+def small_memory(
+    monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEMORY[0], times: int | None = None
+) -> list[int]:
+    """Makes encoders fail for more than `rows` rows, at most `times` times.
+
+    Returns a list that collects the number of rows of each call.
+    """
+    usual, tried, left = Encoder.__call__, list[int](), itertools.repeat(0) if times is None else iter(range(times))
 
     def limited(self: Encoder, ids: mx.array, *more: Any, **options: Any) -> Any:
         tried.append(len(ids))
-        if len(ids) > rows:
+        if len(ids) > rows and next(left, None) is not None:
             raise RuntimeError(sentence)
         return usual(self, ids, *more, **options)
 
@@ -53,12 +65,15 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, rows: int, sentence: str = MEM
     return tried
 
 
-def failing_eval(patch: pytest.MonkeyPatch, number: int | None, sentence: str = MEMORY[0]) -> "itertools.count[int]":
-    """Makes one call of `mx.eval` fail; `number` is its index. Returns the counter of the calls."""
+def failing_eval(
+    patch: pytest.MonkeyPatch, number: int | None, sentence: str = MEMORY[0], *, always: bool = False
+) -> "itertools.count[int]":
+    """Makes one call of `mx.eval` fail, or all from this one on; `number` is its index. Counts the calls."""
     usual, calls = mx.eval, itertools.count()
 
     def failing(*arrays: Any) -> None:
-        if next(calls) == number:
+        call = next(calls)
+        if call == number or (always and number is not None and call > number):
             raise RuntimeError(sentence)
         usual(*arrays)
 

@@ -6,19 +6,38 @@ import pytest
 
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.machine.device import mx
-from mlxbert.machine.device_errors import DEFAULT_HINT, device_errors, errors_seen
+from mlxbert.machine.device_errors import DEFAULT_HINT, StoppedError, device_errors, errors_seen
 from mlxbert.machine.distributed import ProcessGroup
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, failing_eval
+from tests.helpers.faults import (
+    DISPLAY,
+    MEMORY,
+    NO_FAULTS,
+    OTHER,
+    REFUSED,
+    STOPPED,
+    TOO_LONG,
+    VICTIM,
+    LateDevice,
+    failing_eval,
+)
+
+ADVICE = {  # a part of the hint that the other hints do not have
+    **dict.fromkeys([*MEMORY, *TOO_LONG], "batch_tokens"),
+    DISPLAY: "AGX_RELAX_CDM_CTXSTORE_TIMEOUT=1",
+    VICTIM: "start it again",
+    REFUSED: "start the command again",
+    **dict.fromkeys(OTHER, "mlxbert doctor --check"),
+}
 
 
-@pytest.mark.parametrize("sentence", [*MEMORY, *TOO_LONG, *OTHER])
+@pytest.mark.parametrize("sentence", ADVICE)
 def test_an_error_of_the_device(sentence: str) -> None:
     with pytest.raises(DeviceError) as found, device_errors("a smaller batch_tokens="):
         raise RuntimeError(sentence)
     assert isinstance(found.value, OutOfMemoryError) == (sentence in MEMORY)
+    assert isinstance(found.value, StoppedError) == (sentence in STOPPED)
     assert "\n" not in found.value.message and " ".join(sentence.split()) in found.value.message
-    assert ("batch_tokens" in str(found.value.hint)) == (sentence not in OTHER)
-    assert ("mlxbert doctor --check" in str(found.value.hint)) == (sentence in OTHER)
+    assert {part for part in ADVICE.values() if part in str(found.value.hint)} == {ADVICE[sentence]}
 
 
 @pytest.mark.parametrize("sentence", NO_FAULTS)
@@ -65,6 +84,13 @@ def test_an_error_that_comes_late_is_that_of_what_was_done(
     assert errors_seen() == seen + 1
     with device_errors(wait=wait):
         pass
+
+
+def test_work_that_is_discarded_after_an_error_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = LateDevice(monkeypatch, sentence=VICTIM)
+    with pytest.raises(StoppedError, match="ImpactingInteractivity"), device_errors(), device_errors():
+        device.fail()
+        raise RuntimeError(DISPLAY)
 
 
 def test_where_the_device_is_well_another_error_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import mlxbert
 from mlxbert.errors import DeviceError, OutOfMemoryError
 from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import hint_once, mx
+from mlxbert.machine.device_errors import StoppedError
 from mlxbert.machine.distributed import ProcessGroup, Turns
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import TASKS
 from mlxbert.tasks.runner import run, run_batches
 from mlxbert.text.usage import Usage
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, TOO_LONG, LateDevice, small_memory
+from tests.helpers.faults import DISPLAY, MEMORY, NO_FAULTS, OTHER, REFUSED, STOPPED, LateDevice, small_memory
 from tests.tasks.test_runner import of_lengths
 from tests.text.test_batch import CONFIG
 
@@ -80,7 +82,7 @@ def test_memory_that_does_not_suffice_for_one_input(sentence: str) -> None:
     assert sentence in problem.value.message and problem.value.hint and "batch_tokens" not in problem.value.hint
 
 
-@pytest.mark.parametrize("sentence", [*TOO_LONG, *OTHER, *NO_FAULTS])
+@pytest.mark.parametrize("sentence", [REFUSED, *OTHER, *NO_FAULTS])
 def test_other_errors_end_the_run_at_once(sentence: str) -> None:
     calls = 0
 
@@ -92,6 +94,28 @@ def test_other_errors_end_the_run_at_once(sentence: str) -> None:
     with pytest.raises(RuntimeError if sentence in NO_FAULTS else DeviceError):
         batches(compute)
     assert calls == 1
+
+
+@pytest.mark.parametrize("most", [10_000, 1])  # one batch, or one for each input
+@pytest.mark.parametrize("sentence", STOPPED)
+def test_a_batch_that_is_stopped_is_computed_once_more(
+    sentence: str, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[int] = []
+
+    def compute(batch: Batch, group: list[int], times: int) -> list[int]:
+        tried.append(len(group))
+        if len(tried) <= times:
+            raise RuntimeError(sentence)
+        return group
+
+    assert batches(partial(compute, times=1), most) == [*range(11)]
+    assert tried == ([11, 5, 6] if most > 1 else [1] * 12)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    tried.clear()
+    with pytest.raises(StoppedError):
+        batches(partial(compute, times=99), most)
+    assert tried == ([11, 5] if most > 1 else [1, 1])
 
 
 def test_the_arrays_of_what_failed_are_gone_before_the_next_attempt() -> None:
@@ -134,16 +158,16 @@ CALLS: dict[str, Callable[[mlxbert.Model, list[str]], Any]] = {
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("rows", "sentence"), [(1, MEMORY[0]), (3, MEMORY[0]), (0, DISPLAY)])
 @pytest.mark.parametrize("name", CALLS)
-def test_results_are_those_of_a_device_with_more_memory(
-    name: str, rows: int, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_are_those_of_a_device_that_does_not_fail(
+    name: str, rows: int, sentence: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = {"classify": Labels(("a", "b")), "tag": Labels(("O", "B-x")), "answer": None}
     heads = {str(TASKS[name]): labels[name]} if name in labels else None
     model = mlxbert.load(tiny_folder, dtype="float32", new_heads=heads)
     expected = CALLS[name](model, TEXTS * 4)
-    tried = small_memory(monkeypatch, rows)
+    tried = small_memory(monkeypatch, rows, sentence, times=None if sentence in MEMORY else 1)
     found = CALLS[name](model, TEXTS * 4)
     assert max(tried) > rows
     assert len(found) == len(expected) == 20
@@ -196,9 +220,12 @@ def test_an_input_that_failed_with_another_one_is_computed_alone(
     assert len(work.groups) <= 8
 
 
+@pytest.mark.parametrize("sentence", [MEMORY[0], DISPLAY])
 @pytest.mark.parametrize("failing", [[0, 1], [1, 2], [2, 4], [0, 1, 2, 3, 4, 5]])
-def test_what_a_gpu_did_not_compute_is_computed_again(failing: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Late(monkeypatch, *failing)
+def test_what_a_gpu_did_not_compute_is_computed_again(
+    failing: list[int], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Late(monkeypatch, *failing, sentence=sentence)
     assert work.run(2) == [*range(6)] and not work.failing
     assert len(work.groups) <= 9
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,25 @@ import pytest
 
 import mlxbert
 from mlxbert.errors import DeviceError, MlxbertError, OutOfMemoryError
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device_errors import StoppedError
+from mlxbert.machine.distributed import ProcessGroup
 from mlxbert.training.loop.events import Evaluated, Started, Step
 from mlxbert.training.loop.gpu_updater import DeviceStep
 from mlxbert.training.loop.gradients import Differentiator
 from mlxbert.training.loop.saved_run import RunState
 from mlxbert.training.loop.training_run import Run
 from tests.helpers.cases import fast
-from tests.helpers.faults import MEMORY, NO_FAULTS, OTHER, LateDevice, failing_eval, small_memory
+from tests.helpers.faults import (
+    DISPLAY,
+    MEMORY,
+    NO_FAULTS,
+    OTHER,
+    REFUSED,
+    LateDevice,
+    failing_eval,
+    small_memory,
+)
 from tests.pretraining.files import model_folder, text_file
 from tests.training import test_finetune
 from tests.training.runs import digest, make_run
@@ -34,7 +46,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, work: Any) -> int:
         return next(calls)
 
 
-@pytest.mark.parametrize("sentence", fast([MEMORY[0], OTHER[0]], MEMORY[0]))
+@pytest.mark.parametrize("sentence", fast([MEMORY[0], OTHER[0], REFUSED], MEMORY[0]))
 def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
     sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +72,96 @@ def test_wherever_an_update_fails_the_run_resumes_to_the_same_bits(
             assert digest(resumed) == digest(whole)
         steps.add(step)
     assert len(steps) == 2
+
+
+def saved(folder: Path) -> dict[str, dict[str, Any]]:
+    """The tensors of all files of a saved state; their order in a file is another one after a run was resumed."""
+    files: dict[str, Any] = {path.name: mx.load(str(path)) for path in folder.glob("*.safetensors")}
+    return {name: {key: array.tolist() for key, array in arrays.items()} for name, arrays in files.items()}
+
+
+def test_wherever_an_update_is_stopped_it_is_repeated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"epochs": 1, "data": 32, "save_every": 2}
+    whole = make_run(tmp_path / "whole", **options)
+    losses = [event.loss for event in whole.events() if isinstance(event, Step)]
+    expected, resumed_at = saved(tmp_path / "whole"), set()
+    count = calls_of(monkeypatch, make_run(**options).events)
+    of_update = range(count // 2, count // 2 + count // whole.steps + 1, 4)
+    for number in (0, *of_update, count - 1):  # the last is of an evaluation
+        caplog.clear()
+        run = make_run(tmp_path / f"once {number}", **options)
+        with monkeypatch.context() as patched:
+            failing_eval(patched, number, DISPLAY)
+            assert [event.loss for event in run.events() if isinstance(event, Step)] == losses
+        assert digest(run) == digest(whole) and saved(tmp_path / f"once {number}") == expected
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+    for number in of_update:
+        folder = tmp_path / f"always {number}"
+        with monkeypatch.context() as patched:
+            failing_eval(patched, number, DISPLAY, always=True)
+            with pytest.raises(StoppedError, match="is saved"):
+                [*make_run(folder, **options).events()]
+        resumed = make_run(folder, **options)
+        resumed_at.add(resumed.state.progress.step)
+        [*resumed.events()]
+        assert digest(resumed) == digest(whole) and saved(folder) == expected
+    assert len(resumed_at) == 2
+
+
+@pytest.mark.parametrize("options", fast([{}, {"save_every": 1}, {"evaluate": None}], {}))
+@pytest.mark.parametrize("started", fast([1, 2, 3, 4, 8], 3, 4))
+def test_updates_that_a_gpu_computed_in_vain_are_repeated(
+    started: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error comes late: when the results, which are 0 here, are read, and the next update is started on them."""
+    with a_gpu(monkeypatch):
+        whole = make_run(tmp_path / "whole", data=32, **options)
+        expected = [event.loss for event in whole.events() if isinstance(event, Step)]
+    kept = saved(tmp_path / "whole")
+    for always in (False, True):
+        folder = tmp_path / f"always {always}"
+        with monkeypatch.context() as patched:
+            stopped_updates(patched, started, always=always)
+            run, found = make_run(folder, data=32, **options), list[float]()
+            with pytest.raises(StoppedError) if always else nullcontext():
+                found += (event.loss for event in run.events() if isinstance(event, Step))
+        step = run.state.progress.step
+        assert started - 2 <= step < started if always else step == whole.steps
+        with a_gpu(monkeypatch):
+            resumed = make_run(folder, data=32, **options)
+            assert resumed.state.progress.step == step
+            found += (event.loss for event in resumed.events() if isinstance(event, Step))
+        assert found == expected or always
+        assert digest(resumed) == digest(whole) and saved(folder) == kept
+
+
+def stopped_updates(patch: pytest.MonkeyPatch, number: int, *, always: bool) -> None:
+    """A GPU does not compute one of the updates, counted from 1, or none from this one on."""
+    usual, calls, lost = DeviceStep.__call__, itertools.count(1), list[mx.array]()
+    LateDevice(patch, lambda arrays: any(one is array for one in lost for array in arrays), DISPLAY)
+
+    def stopped(step: DeviceStep, *given: Any) -> Any:
+        numbers, parameters, optimizer, counters = usual(step, *given)
+        call = next(calls)
+        if call == number or (always and call > number):
+            numbers, parameters, counters, means, squares = nn.utils.tree_map(
+                mx.zeros_like, (numbers, parameters, counters, optimizer.means, optimizer.squares)
+            )
+            optimizer = replace(optimizer, means=means, squares=squares)
+            lost.append(numbers)
+        return numbers, parameters, optimizer, counters
+
+    patch.setattr(DeviceStep, "__call__", stopped)
+
+
+def test_one_of_several_processes_repeats_nothing_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path, evaluate=None)
+    run.training = replace(run.training, group=ProcessGroup(0, 2))
+    failing_eval(monkeypatch, 60, DISPLAY)
+    with pytest.raises(StoppedError, match="is saved"):
+        [*run.events()]
 
 
 def test_a_first_update_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +238,9 @@ def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatc
         model_folder(tmp_path / "tiny")
     count = calls_of(monkeypatch, lambda: start("whole"))
     with monkeypatch.context() as patched:
+        failing_eval(patched, count // 3, DISPLAY)
+        [*start("stopped")]
+    with monkeypatch.context() as patched:
         failing_eval(patched, count // 3)  # half of them follow the updates
         with pytest.raises(OutOfMemoryError, match="is saved"):
             [*start("parts")]
@@ -144,8 +249,9 @@ def test_the_same_call_resumes(kind: str, base: Path, tmp_path: Path, monkeypatc
     assert isinstance(started, Started) and started.first_step > 0
     assert [step for step, _ in started.losses] == [*range(1, started.first_step + 1)]
     assert all(one.step <= started.first_step for one in started.evaluations)
-    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
-    assert whole == parts and not (tmp_path / "parts.partial").exists()
+    names = "whole", "stopped", "parts"
+    whole, *others = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
+    assert others == [whole, whole] and not (tmp_path / "parts.partial").exists()
 
 
 def test_a_model_that_cannot_be_loaded_or_kept_for_want_of_memory(

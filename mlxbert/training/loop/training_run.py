@@ -5,17 +5,18 @@ whole state: on a CPU, a resumed run computes the same bits as a run that was ne
 """
 
 import contextlib
+import logging
 import math
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from mlxbert.errors import DeviceError, DivergedError, MlxbertError
 from mlxbert.machine import interrupts, kernel_cache
 from mlxbert.machine.device import fit_cache, mx, on_gpu, reset_cache, say_what_is_built
-from mlxbert.machine.device_errors import device_errors, free_memory
+from mlxbert.machine.device_errors import StoppedError, device_errors, free_memory
 from mlxbert.machine.distributed import LostError
 from mlxbert.nn.encoder import Encoder
 from mlxbert.training.loop import phase_times
@@ -29,6 +30,7 @@ from mlxbert.training.loop.trained_parameters import split_parameters
 from mlxbert.training.loop.training_inputs import Training
 from mlxbert.training.loop.updater import Updater, less_memory
 
+_LOG = logging.getLogger("mlxbert")
 _SAVE_EVERY = 200
 _RATE_WINDOW = 20  # number of updates from which the speed is computed
 _PATIENCE_AT_BEST = 3  # number of evaluations after a perfect score
@@ -59,7 +61,7 @@ class Run:
         with training.group.raise_together():
             stored = store.load(parameters) if store is not None and training.group.rank == 0 else None
         state = _shared(training, stored or _first_state(training, parameters))
-        self._saved = stored is not None
+        self._saved, self._repeated = stored is not None, -1  # the step from which an update was repeated last
         self.updater: Updater = (GpuUpdater if on_gpu() else CpuUpdater)(training, self._trained, state)
         if state.progress.steps is not None:
             self.order.end_after(state.progress.steps)
@@ -106,9 +108,25 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Trains to the end, and yields the events of the run.
 
-        After an interruption, or a failure of a device or process, the state is saved before the error is raised.
+        After an interruption, or a failure of a device or process, the state is saved before the error is raised. An
+        update that macOS stops is repeated once.
         """
         self._pace.begin(self.state.progress)
+        try:
+            while (problem := (yield from self._until_failure())) is not None and self._repeats(problem):
+                pass
+        except (KeyboardInterrupt, GeneratorExit, LostError):
+            self._save_started()
+            raise
+        finally:
+            reset_cache()
+        if problem is not None:
+            raise self._failed(problem) from problem
+        if not self._saved:
+            yield from self._save()
+
+    def _until_failure(self) -> Generator[Event, None, DeviceError | None]:
+        """Trains to the end, or until the device fails; returns its error."""
         try:
             with device_errors(less_memory(self.training)):
                 while True:
@@ -118,19 +136,27 @@ class Run:
                         yield from self._save()
                     progress = self.state.progress
                     if progress.step >= self.steps or progress.stopped:
-                        break
+                        return None
                     yield self._step()
                     if self._save_due(self.state.progress.step):
                         yield from self._save()
         except DeviceError as problem:
-            raise self._failed(problem) from problem
-        except (KeyboardInterrupt, GeneratorExit, LostError):
-            self._save_started()
-            raise
-        finally:
-            reset_cache()
-        if not self._saved:
-            yield from self._save()
+            return problem
+
+    def _repeats(self, problem: DeviceError) -> bool:
+        """Whether training goes on from the last finished update after a failure; once from the same update.
+
+        Several processes must compute the same updates at the same time, so none of them repeats one alone.
+        """
+        step = self.state.progress.step
+        if not isinstance(problem, StoppedError) or step == self._repeated or self.training.group.size > 1:
+            return False
+        self._repeated, self._saved = step, False  # the device may have failed while the state was saved
+        with interrupts.held():
+            self.updater.drop()
+        free_memory()
+        _LOG.warning("macOS stopped the work after step %d, so it is repeated from there; %s", step, problem.hint)
+        return True
 
     def _save_started(self) -> None:
         # Errors are suppressed: the resumed run computes the same updates and raises them again.

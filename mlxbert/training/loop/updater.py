@@ -108,4 +108,4 @@ def less_memory(training: Training) -> str:
     batches = (
         "chunk=" if isinstance(training.objective, ContrastiveObjective) else "batch_size= with gradient_accumulation="
     )
-    return f"to save memory, use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
+    return f"use a smaller {batches}, or checkpointing=True, and overwrite=True to start over"
