@@ -74,9 +74,9 @@ def device_errors(smaller: str = DEFAULT_HINT, *, wait: bool = True) -> Iterator
         # Undefined results of failed work can cause any other error. After one that is known, more of the work may have
         # been discarded, but that is not the cause.
         problem = raised if is_of_device(raised) else _pending_error()
+        _seen += problem is not None
         if problem is None or isinstance(raised, DeviceError):
             raise
-        _seen += 1
         text = _one_line(problem)
         traceback.clear_frames(raised.__traceback__)
         if _MEMORY.search(text):

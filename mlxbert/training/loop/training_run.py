@@ -126,7 +126,7 @@ class Run:
             yield from self._save()
 
     def _until_failure(self) -> Generator[Event, None, DeviceError | None]:
-        """Trains to the end, or until the device fails; returns its error."""
+        """Trains to the end, or until the device fails: then drops the started updates, and returns the error."""
         try:
             with device_errors(less_memory(self.training)):
                 while True:
@@ -141,10 +141,12 @@ class Run:
                     if self._save_due(self.state.progress.step):
                         yield from self._save()
         except DeviceError as problem:
+            with interrupts.held():
+                self.updater.drop()
             return problem
 
     def _repeats(self, problem: DeviceError) -> bool:
-        """Whether training goes on from the last finished update after a failure; once from the same update.
+        """Whether training continues from the last finished update after a failure; once from the same update.
 
         Several processes must compute the same updates at the same time, so none of them repeats one alone.
         """
@@ -152,8 +154,6 @@ class Run:
         if not isinstance(problem, StoppedError) or step == self._repeated or self.training.group.size > 1:
             return False
         self._repeated, self._saved = step, False  # the device may have failed while the state was saved
-        with interrupts.held():
-            self.updater.drop()
         free_memory()
         _LOG.warning("macOS stopped the work after step %d, so it is repeated from there; %s", step, problem.hint)
         return True
@@ -196,7 +196,6 @@ class Run:
         Returns the error, whose message also says whether the state was saved.
         """
         note = ""
-        self.updater.drop()
         if self._store is not None and self.state.progress.step > 0:
             free_memory()
             try:
