@@ -1,6 +1,6 @@
 """Builds networks with their weights, from an opened checkpoint or from a configuration alone."""
 
-from collections.abc import Iterable, Mapping, Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import replace
 
 from mlxbert.config import EncoderConfig
@@ -16,6 +16,8 @@ from mlxbert.weights.checkpoint import Checkpoint, network_shapes, part_of
 from mlxbert.weights.families import keymap
 from mlxbert.weights.families.registry import Architecture
 from mlxbert.weights.formats.quantized import Quantization, quantizable, quantize_modules
+
+_GROUP = 8 * 2**20  # bytes of weights that are evaluated together
 
 
 def check_tied(checkpoint: Checkpoint) -> None:
@@ -101,6 +103,7 @@ def build_network(
         network.encoder["layers"] = [_StreamedLayer(checkpoint, number, dtype) for number in layers]
     _load_weights(network, checkpoint, dtype, packed=packed, fresh=fresh)
     mx.eval(network.parameters())
+    mx.clear_cache()  # a GPU keeps freed buffers, but passes have other sizes than weights in the dtype of the files
     return network
 
 
@@ -120,7 +123,7 @@ def new_network(architecture: Architecture, heads: NewHeads, dtype: mx.Dtype = m
     network = Network(config, heads)
     initialize(network, config, parameters(network), seed, dtype)
     network.eval()
-    mx.eval(network.parameters())
+    _evaluated({name: array} for name, array in parameters(network).items())
     return network
 
 
@@ -202,7 +205,7 @@ def _load_weights(
     packed: bool = False,
     fresh: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Loads the weights of a module, lazily.
+    """Loads the weights of a module.
 
     Args:
         module: The network, or a layer of it.
@@ -217,19 +220,40 @@ def _load_weights(
     arrays = checkpoint.arrays(dtype)
     suited: set[str] = quantizable(module) - fresh if quantization else set()
     quantized: dict[str, Quantization] = {}
-    loaded: dict[str, mx.array] = {}
-    for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(names)):
-        how = _packing(checkpoint, quantization, entry) if suited.issuperset(entry.ours) else None
-        if how is not None:
-            quantized |= dict.fromkeys(entry.ours, how)
-            loaded |= _packed(checkpoint, entry, how, dtype)
-        else:
-            loaded |= {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
+
+    def read() -> Iterator[dict[str, mx.array]]:
+        for entry in keymap.pairs(checkpoint.table, checkpoint.config, dict.fromkeys(names)):
+            how = _packing(checkpoint, quantization, entry) if suited.issuperset(entry.ours) else None
+            if how is not None:
+                quantized.update(dict.fromkeys(entry.ours, how))
+                yield _packed(checkpoint, entry, how, dtype)
+            else:
+                yield {name: array.astype(dtype) for name, array in keymap.load(entry, arrays).items()}
+
+    loaded = _evaluated(read())
     if quantization is not None:
         quantize_modules(module, quantized)
     kept = {name: array for name, array in parameters(module).items() if within + name in fresh}
     module.load_weights([*((name.removeprefix(within), array) for name, array in loaded.items()), *kept.items()])
     module.eval()
+
+
+def _evaluated(entries: Iterable[dict[str, mx.array]]) -> dict[str, mx.array]:
+    """Evaluates the arrays of each entry, a group of entries at a time; returns all of them.
+
+    One evaluation of all arrays would allocate what is read and what is computed from it before it frees anything:
+    three times the weights, if float32 becomes float16.
+    """
+    evaluated: dict[str, mx.array] = {}
+    group: list[mx.array] = []
+    for arrays in entries:
+        evaluated |= arrays
+        group += arrays.values()
+        if sum(array.nbytes for array in group) >= _GROUP:
+            mx.eval(group)
+            group.clear()
+    mx.eval(group)
+    return evaluated
 
 
 def _packing(checkpoint: Checkpoint, storage: Quantization | None, entry: keymap.TensorName) -> Quantization | None:

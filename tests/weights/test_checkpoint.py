@@ -9,10 +9,12 @@ import pytest
 from mlxbert.errors import CheckpointError, ConfigError
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.heads import Network
+from mlxbert.weights import build
 from mlxbert.weights.build import build_network
 from mlxbert.weights.checkpoint import open_checkpoint
 from mlxbert.weights.formats import int8_rows
 from tests.helpers.tiny import CONFIG, random_network, save, tensors_of, tiny_config, to_theirs
+from tests.helpers.torch_files import saved
 
 NETWORK = random_network(tiny_config())
 TENSORS = tensors_of(NETWORK)
@@ -36,6 +38,26 @@ def assert_same(found: Mapping[str, mx.array], wanted: Mapping[str, mx.array]) -
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         assert found[name].dtype == array.dtype and mx.array_equal(found[name], array).item(), name
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch"])
+def test_weights_in_another_dtype_take_little_more_memory_while_they_are_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_GROUP", 2**17, raising=False)
+    sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512, "num_hidden_layers": 12}
+    own = {"embedding_size": 128, "layer_schedule": tuple(range(12))}
+    facts = {name: size for name, size in sizes.items() if name != "num_hidden_layers"}
+    tensors = tensors_of(random_network(tiny_config(**facts, **own), ()))
+    save(tmp_path, tensors, {**CONFIG, **sizes})
+    if kind == "torch":
+        (tmp_path / "model.safetensors").unlink()
+        (tmp_path / "pytorch_model.bin").write_bytes(saved(tensors))
+    del tensors
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    weights = sum(array.nbytes for array in arrays_of(load(tmp_path, mx.float16)).values())
+    assert weights > 4_500_000 and mx.get_peak_memory() - before < 1.3 * weights
 
 
 def without(*beginnings: str) -> Arrays:

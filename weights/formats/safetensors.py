@@ -1,7 +1,7 @@
 """Reads safetensors files, both single and sharded.
 
-MLX maps the data into memory. The header is parsed here first, so that errors name the problem and no data of a
-damaged file is used. Format: https://huggingface.co/docs/safetensors.
+MLX copies the data of a tensor into memory when the tensor is evaluated. The header is parsed here first, so that
+errors name the problem and no data of a damaged file is used. Format: https://huggingface.co/docs/safetensors.
 """
 
 import math
