@@ -10,8 +10,8 @@ import math
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 import mlxbert
+from mlxbert import memory_estimate
 from mlxbert.bench.device_check import golden_outputs
 from mlxbert.errors import DivergedError
+from mlxbert.machine import device
 from mlxbert.machine.device import mx, scalar
 from mlxbert.nn.heads import Network
 from mlxbert.text.batch import padded_length
@@ -301,6 +303,47 @@ def test_the_parts_of_batches_have_few_shapes(seed: int, monkeypatch: pytest.Mon
     assert {rows for rows, _ in shapes} <= {16, 32, 48, 64, 11, 22, 33, *last} and len(
         shapes
     ) <= compiled_functions.MAX_SHAPES
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpointing": True}, {"freeze": 1}])
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_batch_that_does_not_fit_is_divided_and_has_the_same_gradients(
+    streams: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, or on two cores."""
+    run = make_run(rate=0.0, data=32, **options)
+    trained, kept = sum(array.size for array in run.state.parameters.values()), 1 if options else 2
+
+    def needed(texts: int, length: int) -> int:
+        part = memory_estimate.of_part(run.training.network.encoder.config, texts, length, kept, mx.float32)
+        return memory_estimate.of_trained(trained, run.parameters - trained) + streams * part
+
+    def computed(memory: int | None) -> tuple[list[tuple[int, int]], Gradients]:
+        """The numbers of texts and tokens of each part of a batch, and the gradients."""
+        monkeypatch.setattr(device, "available_memory", lambda: memory)
+        run, parts = make_run(rate=0.0, data=32, streams=streams, **options), []
+        objective, collate = run.training.objective, run.training.objective.collate
+
+        def recorded(examples: Sequence[Any], rng: random.Random) -> Any:
+            parts.append((len(examples), padded_length(max(map(len, examples)), 32)))
+            return collate(examples, rng)
+
+        monkeypatch.setattr(objective, "collate", recorded)
+        return parts, run.updater.gradients(run.state.parameters, [[*range(32)]], 0, 1.0)
+
+    with a_gpu(monkeypatch) if streams == 1 else nullcontext():
+        limit = needed(5, padded_length(11, 32))
+        (whole, wanted), (divided, found) = computed(None), computed(limit)
+        assert computed(max(needed(*part) for part in whole))[0] == whole
+        assert [texts for texts, _ in computed(0)[0]] == [1] * 32
+        assert max(needed(*part) for part in whole) > limit >= max(needed(*part) for part in divided)
+    assert sum(texts for texts, _ in divided) == 32 and found.weight == wanted.weight
+    assert_near({"loss": wanted.loss, **wanted.arrays}, {"loss": found.loss, **found.arrays})
+
+
+def assert_near(wanted: dict[str, mx.array], found: dict[str, mx.array]) -> None:
+    for name, array in wanted.items():
+        assert scalar(mx.abs(array - found[name]).max()) <= 1e-6 * max(scalar(mx.abs(array).max()), 1), name
 
 
 def test_an_update_is_started_before_the_one_before_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from mlxbert import memory_estimate
+from mlxbert.machine import device as devices
 from mlxbert.machine.device import mx
-from mlxbert.text.batch import make_batch
+from mlxbert.text.batch import make_batch, padded_length
 from mlxbert.text.encoding import Encoding
 from mlxbert.training.loop import data_order
 from mlxbert.training.loop.adamw import Arrays, Scalar
@@ -30,7 +32,8 @@ class BatchGradients:
     """
 
     def __init__(self, training: Training, trained: TrainedParameters) -> None:
-        self._training, self._rows = training, trained.rows
+        self._training, self._rows, self._count = training, trained.rows, trained.count
+        self._memory: int | None = training.group.broadcast(devices.available_memory())  # for equal parts everywhere
         self.differentiate = Differentiator(training.network, training.objective, training.dtype)
         self.differentiate.freeze(trained.frozen)
         self._compare = functools.partial(_compare, training.objective)  # a single object: a GPU compiles it once
@@ -53,7 +56,10 @@ class BatchGradients:
             return gradients if group.size == 1 else replace(gradients, arrays=group.sum(gradients.arrays))
         examples = [[training.examples[number] for number in batch] for batch in batches]
         totals = training.objective.totals([example for batch in examples for example in batch])
-        parts = [part for number, batch in enumerate(examples) for part in self._parts(number, batch, step, totals)]
+        fits = functools.partial(self._fits, sum(array.size for array in parameters.values()))
+        parts = [
+            part for number, batch in enumerate(examples) for part in self._parts(number, batch, step, totals, fits)
+        ]
         gradients = self.differentiate(parameters, parts, scale)
         return gradients if group.size == 1 else self._summed(gradients)
 
@@ -66,10 +72,30 @@ class BatchGradients:
         loss, weight = sums.pop("loss"), sums.pop("weight")
         return Gradients(loss, weight, sums, {name: sums.pop(f"term {name}") for name in gradients.terms})
 
-    def _parts(self, number: int, batch: Sequence[Any], step: int, totals: Any) -> Iterator[MicroBatch]:
+    def _fits(self, trained: int, texts: int, length: int) -> bool:
+        """Whether the device has the memory for parts of this size: as many as are computed at the same time.
+
+        What other programs leave of the memory does not count, because it differs from run to run, and the last digits
+        of the gradients depend on the parts.
+        """
+        training, options = self._training, self._training.options
+        config = training.network.encoder.config
+        layers = sum(layer >= options.freeze for layer in config.layer_schedule)
+        kept = min(layers, 1) if options.checkpointing else layers
+        length = padded_length(length, config.max_length)
+        part = memory_estimate.of_part(config, texts, length, kept, training.dtype)
+        needed = memory_estimate.of_trained(trained, self._count - trained) + training.streams * part
+        if self._memory is None or needed <= self._memory:
+            return True
+        devices.hint_once("the device has too little memory for a batch, so training computes it in smaller parts")
+        return False
+
+    def _parts(
+        self, number: int, batch: Sequence[Any], step: int, totals: Any, fits: data_order.Fits
+    ) -> Iterator[MicroBatch]:
         """Yields the parts of a batch that this process computes."""
         training, group = self._training, self._training.group
-        parts = data_order.parts([len(example) for example in batch], training.streams * group.size)
+        parts = data_order.parts([len(example) for example in batch], training.streams * group.size, fits)
         for part, members in enumerate(parts):
             if part % group.size == group.rank:
                 place = (training.options.seed, step, number, part)

@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Protocol
 
 from mlxbert.machine.device import on_gpu
@@ -107,13 +107,19 @@ class Epochs:
         return sum(self._lengths[number] for number in numbers)
 
 
-def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
+Fits = Callable[
+    [int, int], bool
+]  # (number of examples, tokens of the longest) → whether a part of them fits into memory
+
+
+def parts(lengths: Sequence[int], at_once: int, fits: Fits = lambda count, length: True) -> list[list[int]]:
     """Divides examples into `at_once` parts, or into a multiple of `at_once` parts if this saves padding.
 
     Args:
         lengths: The number of tokens of each example.
         at_once: The number of parts that are computed at the same time. Such parts hold similar numbers of examples,
             and the examples have similar lengths.
+        fits: A part is halved until it fits, or has one example.
 
     Returns:
         The indices of the examples in each part, the shortest example first. Each example is in exactly one part. The
@@ -122,8 +128,16 @@ def parts(lengths: Sequence[int], at_once: int) -> list[list[int]]:
     ordered = sorted(range(len(lengths)), key=lambda number: lengths[number])
     cost, step = (_PART_COST_ON_GPU, -(-len(ordered) // _SIZES_ON_GPU)) if on_gpu() else (_PART_COST, 1)
     groups = _groups(ordered, lengths, at_once * cost, step)
-    result = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
+    usual = [part for group in groups for worker in range(at_once) if (part := group[worker::at_once])]
+    result = [half for part in usual for half in _halved(part, lengths, fits)]
     return sorted(result, key=lambda part: -len(part) * lengths[part[-1]])
+
+
+def _halved(part: list[int], lengths: Sequence[int], fits: Fits) -> list[list[int]]:
+    half = len(part) // 2  # a GPU compiles each shape, and halves have few sizes
+    if not half or fits(len(part), lengths[part[-1]]):
+        return [part]
+    return _halved(part[:half], lengths, fits) + _halved(part[half:], lengths, fits)
 
 
 def _groups(ordered: list[int], lengths: Sequence[int], cost: int, step: int) -> list[list[int]]:
