@@ -67,15 +67,15 @@ def _of_activations(config: EncoderConfig, texts: int, length: int, layers: int,
 
 
 def warn_unless_it_fits(what: str, needed: int) -> None:
-    """Warns once if something needs more memory than the device has; raises no error, because that is only estimated.
+    """Warns once if something needs more memory than is free; raises no error, because that is only estimated.
 
     Args:
         what: The beginning of the message, up to the number: `my-model: needs about`.
         needed: The memory needed, in bytes.
     """
-    available = devices.available_memory()
-    if available is not None and needed > available:
-        amounts = f"{needed / 1e9:.1f} GB of memory, but only {available / 1e9:.1f} GB are available"
+    available, unused = devices.available_memory(), devices.unused_memory()
+    if available is not None and unused is not None and needed > unused:
+        amounts = f"{needed / 1e9:.1f} GB of memory, but of {available / 1e9:.1f} GB only {unused / 1e9:.1f} are free"
         devices.hint_once(f"{what} {amounts}, so the system may become very slow or kill this process")
 
 

@@ -22,6 +22,7 @@ BESIDE = (Column(), Column(wraps=True))  # a name or numbers, next to a text
 LESS_MEMORY = (
     "--lora, --checkpointing, a smaller --max-length, or a smaller --batch-size with --gradient-accumulation takes less"
 )
+CLOSE = "close other programs to free memory"
 _SHOWN = 300  # characters of a text
 _MAX_NOTE = 4000  # characters of a line on stderr, which may repeat a name of any length
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -299,6 +300,11 @@ def portion(count: int, whole: int) -> str:
     number, there = size(count), size(whole)
     amount, unit = number.split(" ")
     return f"{amount if there.endswith(f' {unit}') else number} of {there}"
+
+
+def and_free(free: int | None) -> str:
+    """Formats the bytes of a memory that nothing holds, to follow its size: `, 9.1 GB free`; empty if unknown."""
+    return "" if free is None else f", {size(free)} free"
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:

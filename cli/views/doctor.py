@@ -15,7 +15,7 @@ _MAX_CONSEQUENCES = 5  # names shown
 # The facts of a public report: nothing that identifies the owner, the host or a folder.
 _PUBLIC_FACTS = (
     "chip", "system", "macos", "mlxbert", "wheel_for", "python", "device", "dtype", "float32_products",
-    "attention_gradient", "cores", "memory_gib", "memory_limit_gib", "batch_tokens",
+    "attention_gradient", "cores", "memory_gib", "memory_free_gib", "memory_limit_gib", "batch_tokens",
 )  # fmt: skip
 
 Fault = dict[str, Any]

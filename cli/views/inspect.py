@@ -92,11 +92,19 @@ def _fit(fit: "Fit") -> str:
     needed = f"about {console.size(fit.weights + fit.batch)} to run, {longest}{console.size(fit.finetuning)} to train"
     if fit.available is None:
         return needed
-    both = "all fit" if longest else "both fit"
-    verdict = both if fit.finetuning_fits else f"training does not fit; {console.LESS_MEMORY}"
-    if fit.longest_fits is False:
+    free = fit.available if fit.free is None else fit.free
+    verdict = "all fit" if longest else "both fit"
+    if not fit.fits:
+        verdict = "it does not fit"
+    elif fit.longest_fits is False:
         verdict = f"a text of {fit.longest_tokens:,} tokens does not fit"
-    return f"{needed}, of {console.size(fit.available)}: {verdict if fit.fits else 'it does not fit'}"
+    elif fit.weights + fit.batch > free:
+        verdict = f"it fits without other programs; {console.CLOSE}"
+    elif not fit.finetuning_fits:
+        verdict = f"training does not fit; {console.LESS_MEMORY}"
+    elif fit.finetuning > free:
+        verdict = f"training fits without other programs; {console.CLOSE}"
+    return f"{needed}, of {console.size(fit.available)}{console.and_free(fit.free)}: {verdict}"
 
 
 def _longest(fit: "Fit") -> str:
@@ -111,17 +119,19 @@ def _fit_rows(fit: "Fit") -> _Rows:
     from mlxbert.memory_estimate import TEXT, TEXTS
 
     parts = f"{console.size(fit.weights)} of weights in {fit.dtype}, {console.size(fit.batch)} for a batch"
-    yield "memory", f"{_fits(fit.weights + fit.batch, fit.available)} ({parts} of {fit.batch_tokens:,} tokens)"
-    yield "longest text", f"{_fits(fit.weights + fit.longest, fit.available)} ({fit.longest_tokens:,} tokens)"
+    yield "memory", f"{_fits(fit.weights + fit.batch, fit)} ({parts} of {fit.batch_tokens:,} tokens)"
+    yield "longest text", f"{_fits(fit.weights + fit.longest, fit)} ({fit.longest_tokens:,} tokens)"
     less = f"; {console.LESS_MEMORY}" if fit.finetuning_fits is False else ""
-    yield "to train", f"{_fits(fit.finetuning, fit.available)} (all weights, {TEXTS} texts of {TEXT} tokens){less}"
+    yield "to train", f"{_fits(fit.finetuning, fit)} (all weights, {TEXTS} texts of {TEXT} tokens){less}"
 
 
-def _fits(needed: int, available: int | None) -> str:
-    if available is None:
+def _fits(needed: int, fit: "Fit") -> str:
+    if fit.available is None:
         return f"takes about {console.size(needed)}"
-    verdict = "fits" if needed <= available else "does not fit"
-    return f"{verdict}: about {console.portion(needed, available)}"
+    verdict = "fits" if needed <= fit.available else "does not fit"
+    if fit.free is not None and fit.free < needed <= fit.available:
+        verdict = "fits without other programs"
+    return f"{verdict}: about {console.portion(needed, fit.available)}{console.and_free(fit.free)}"
 
 
 def _first(names: Iterable[object]) -> str:

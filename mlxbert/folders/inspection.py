@@ -218,10 +218,11 @@ class Fit(Shown):
         dtype: The dtype in which the device computes by default.
         available: The memory of the device; `None` if unknown. For a GPU, it is the memory of the GPU, or on a Mac the
             limit that the system recommends. For a CPU, it is the memory of the machine, or the limit of the container.
+        free: The part of this memory that neither other programs nor the arrays of this one hold; `None` if unknown.
         weights: The size of the weights in `dtype`.
         batch_tokens: The default number of tokens per batch.
         batch: The additional memory needed to compute such a batch, with texts of 512 tokens.
-        fits: Whether the weights and a batch fit; `None` if the available memory is unknown.
+        fits: Whether the weights and a batch fit into the available memory; `None` if that is unknown.
         longest_tokens: The maximum number of input tokens.
         longest: The additional memory needed to compute one text of that length.
         longest_fits: Whether the weights and such a text fit; `None` if the available memory is unknown.
@@ -233,6 +234,7 @@ class Fit(Shown):
     device: str
     dtype: str
     available: int | None
+    free: int | None
     weights: int
     batch_tokens: int
     batch: int

@@ -30,6 +30,7 @@ def fit(config: EncoderConfig, parameters: int, weights: Mapping[str, int], max_
         device="gpu" if devices.on_gpu() else "cpu",
         dtype=dtype,
         available=available,
+        free=devices.unused_memory(),
         weights=weights[dtype],
         batch_tokens=default_batch_tokens(),
         batch=batch,

@@ -29,7 +29,7 @@ _GIB = 2**30
 # By default MLX caches freed buffers up to about the memory of the device (mlx-lm and others were seen at ten times the
 # size of their weights); one batch of any encoder allocates less than a gibibyte.
 _CACHE = _GIB
-_CONTAINER = Path("/sys/fs/cgroup")
+_CONTAINER, _MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 _LOG = logging.getLogger("mlxbert")
 
 
@@ -92,6 +92,7 @@ __all__ = [
     "say_what_is_built",
     "scalar",
     "tf32",
+    "unused_memory",
     "use",
 ]
 
@@ -334,6 +335,7 @@ def describe() -> dict[str, object]:
         **({"attention_gradient": "fused" if fused_attention_gradient() else "unfused"} if on_metal else {}),
         "cores": os.cpu_count(),
         "memory_gib": None if (memory := available_memory()) is None else round(memory / _GIB, 1),
+        "memory_free_gib": None if (unused := unused_memory()) is None else round(unused / _GIB, 1),
         "memory_limit_gib": round(mx.get_memory_limit() / _GIB, 1),
         "cache_limit_gib": _CACHE / _GIB if mx.is_available(mx.gpu) else None,
         "blas": BLAS.name,
@@ -363,7 +365,8 @@ def measure_gflops(size: int = 1024, runs: int = 5, dtype: mx.Dtype = mx.float32
 def available_memory() -> int | None:
     """The memory for computing on the device in use, in bytes: the GPU's recommended limit, or the machine's memory.
 
-    In a container, only the container's share of the machine's memory counts.
+    In a container, only the container's share of the machine's memory counts. What programs hold of it counts, too (see
+    `unused_memory`).
     """
     memory = memory_limit() or mx.device_info().get("total_memory")
     if on_gpu() and isinstance(memory, int):
@@ -373,6 +376,29 @@ def available_memory() -> int | None:
     except (ValueError, OSError, AttributeError):
         return None
     return min([total, *_container_limits()])
+
+
+def unused_memory() -> int | None:
+    """The part of `available_memory` that neither other programs nor the arrays of this one hold, in bytes."""
+    available = available_memory()
+    if available is None:
+        return None
+    if on_cuda():
+        unused = mx.device_info().get("free_memory")
+    else:
+        unused = mac.unused_memory() if sys.platform == "darwin" else _linux_memory()
+    rest = (
+        available - mx.get_active_memory()
+    )  # what MLX keeps for new arrays is not free for others, but for this process
+    return max(min(rest, int(unused) + mx.get_cache_memory()) if unused is not None else rest, 0)
+
+
+def _linux_memory() -> int | None:
+    """The memory that new programs can get without swapping, in bytes, if the kernel states it."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"^MemAvailable:\s+(\d+) kB$", _MEMINFO.read_text(), re.MULTILINE)
+        return int(match[1]) * 1024 if match else None
+    return None
 
 
 def _container_limits() -> Iterator[int]:

@@ -4,6 +4,8 @@ Nothing here imports MLX, which is not available for Intel builds of Python.
 """
 
 import ctypes
+import functools
+import os
 import platform
 import re
 import sys
@@ -17,6 +19,7 @@ _UNITS = (26, 2)
 _FIRST_WITH_UNITS = 5  # M5
 _FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # the kernel versions of macOS 11 and 26
 _SMALL = 8 * 2**30  # bytes of memory
+_HOST_VM_INFO64, _VM_WORDS = 4, 38  # Mach's number of `struct vm_statistics64`, and its size in words of 32 bits
 
 GpuSize = Literal["small", "medium", "large"]
 
@@ -65,6 +68,25 @@ def sysctl(name: str) -> bytes | None:
     if call(key, data, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return None
     return data.raw[: size.value]
+
+
+def unused_memory() -> int | None:
+    """Returns the bytes of memory that programs do not hold, or can be made to give back at once; `None` if unknown.
+
+    These are the free and the inactive pages, as psutil counts what is available. `struct vm_statistics64` (XNU,
+    osfmk/mach/vm_statistics.h) begins with the numbers of free, active and inactive pages. The free pages include the
+    speculative ones, and the other queues the purgeable ones, so neither are added.
+    """
+    words, count = (ctypes.c_uint32 * _VM_WORDS)(), ctypes.c_uint32(_VM_WORDS)
+    if ctypes.CDLL(None).host_statistics64(_host(), _HOST_VM_INFO64, words, ctypes.byref(count)):
+        return None
+    free, _, inactive = words[:3]
+    return (free + inactive) * os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache  # each call adds a reference to the port
+def _host() -> int:
+    return int(ctypes.CDLL(None).mach_host_self())
 
 
 def _text(name: str) -> str:

@@ -355,10 +355,10 @@ def test_answers_share_their_paragraph_and_no_number_is_broken(width: int, monke
 
 
 def test_facts_about_a_machine_have_names_for_people() -> None:
-    numbers = ("memory_gib", "memory_limit_gib", "cache_limit_gib", "batch_tokens", "gflops")
+    numbers = ("memory_gib", "memory_free_gib", "memory_limit_gib", "cache_limit_gib", "batch_tokens", "gflops")
     report = dict.fromkeys((*numbers, "float32_products", "blas", "blas_path", "python_path"), "x")
     shown = _shown(doctor.draw({**report, "packages": {}, "problems": []}))
-    assert "_" not in shown and "gib" not in shown and shown.count("GiB") == 3
+    assert "_" not in shown and "gib" not in shown and shown.count("GiB") == 4
 
 
 def test_one_tensor_is_not_an_example(tiny_folder: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_report_tells_every_number(width: int) -> None:
         assert re.search(rf"{label} \W*{count:,} {count // 10} {count / 4911:.1%}", text), label
     for piece in (
         *("4,911 491", "duplicates 58 5", "conflicting labels 4 0", "also in train 7", "10% of train.csv"),
-        *("column question (guessed)", "column coarse inputs", "fits: 3.1 of 16.0 GB, about 4 minutes"),
+        *("column question (guessed)", "column coarse inputs", "fits: 3.1 of 16.0 GB, 9.0 GB free, about 4 minutes"),
         *("22,715,526", "462 in 3 epochs of 4,911 examples"),
     ):
         assert piece in text, piece
@@ -86,9 +86,15 @@ def test_reports_on_windows_on_numbers_and_on_very_many_labels() -> None:
 
 
 @pytest.mark.parametrize(("estimate", "said"), [
-    (Estimate(seconds=7300, memory=20_100_000_000, available=16_000_000_000), "does not fit: 20.1 of 16.0 GB"),
-    (Estimate(seconds=7300, memory=500_000_000, available=16_000_000_000), "fits: 500.0 MB of 16.0 GB, about 2 h"),
-    (Estimate(seconds=40, memory=500_000_000, available=None), "takes 500.0 MB, about 40 seconds"),
+    (Estimate(seconds=7300, memory=20_100_000_000, available=16_000_000_000, free=9_000_000_000),
+     "does not fit: 20.1 of 16.0 GB, 9.0 GB free"),
+    (Estimate(seconds=7300, memory=500_000_000, available=16_000_000_000, free=9_000_000_000),
+     "fits: 500.0 MB of 16.0 GB, 9.0 GB free, about 2 h"),
+    (Estimate(seconds=7300, memory=9_100_000_000, available=16_000_000_000, free=9_000_000_000),
+     "fits without other programs: 9.1 of 16.0 GB, 9.0 GB free, about 2 h"),
+    (Estimate(seconds=7300, memory=500_000_000, available=16_000_000_000, free=None),
+     "fits: 500.0 MB of 16.0 GB, about 2 h"),
+    (Estimate(seconds=40, memory=500_000_000, available=None, free=None), "takes 500.0 MB, about 40 seconds"),
 ])  # fmt: skip
 def test_the_estimate_says_whether_training_fits(estimate: Estimate, said: str) -> None:
     assert said in reported(events.started(estimate=estimate))
@@ -99,7 +105,7 @@ def test_a_long_run_on_a_mac_says_what_keeps_it_awake(
     platform: str, seconds: float, said: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    started = events.started(estimate=Estimate(seconds=seconds, memory=1, available=2))
+    started = events.started(estimate=Estimate(seconds=seconds, memory=1, available=2, free=2))
     corpus_facts = {"files": ("a.txt",), "problems": (), "documents": 1, "sentences": 2, "unknown": 0, "tokens": 3}
     assert reported(started).count("caffeinate -i") == said
     assert told(corpus.before(started, corpus_facts | {"skipped": 0})).count("caffeinate -i") == said
@@ -107,7 +113,7 @@ def test_a_long_run_on_a_mac_says_what_keeps_it_awake(
     view.write(started)
     view.write(events.started(estimate=None, runs=2))  # the second run
     assert capsys.readouterr().err.count("caffeinate -i") == said
-    full = events.started(estimate=Estimate(seconds=seconds, memory=2, available=1))
+    full = events.started(estimate=Estimate(seconds=seconds, memory=2, available=1, free=1))
     assert "caffeinate" not in reported(full)  # it would not run for long
 
 

@@ -66,7 +66,7 @@ def started(**changes: object) -> Started:
         new_head=True,
         device="cpu, float32",
         report=report(),
-        estimate=Estimate(seconds=232.0, memory=3_100_000_000, available=16_000_000_000),
+        estimate=Estimate(seconds=232.0, memory=3_100_000_000, available=16_000_000_000, free=9_000_000_000),
     )
     return replace(first, **changes)  # type: ignore[arg-type]
 

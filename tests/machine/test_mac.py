@@ -54,6 +54,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
         monkeypatch.setattr(platform, "machine", lambda: python)
         monkeypatch.setattr(platform, "mac_ver", lambda: (values["kern.osproductversion"], ("", "", ""), python))
         monkeypatch.setattr(mac, "sysctl", lambda name: stored(values[name]) if name in values else None)
+        monkeypatch.setattr(mac, "unused_memory", lambda: None)
         monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
         found = mac.read_mac()
         assert found is not None
@@ -135,6 +136,23 @@ def test_values_of_the_kernel_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
     assert [mac.sysctl(name) for name in ("text", "number", "other")] == [known[b"text"], known[b"number"], None]
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, (1000 + 200_000) * os.sysconf("SC_PAGE_SIZE")), (5, None)])
+def test_free_and_inactive_pages_are_memory_that_no_program_holds(
+    monkeypatch: pytest.MonkeyPatch, status: int, expected: int | None
+) -> None:
+    pages = {"free": 1000, "active": 300_000, "inactive": 200_000, "wired": 150_000}  # as the structure begins
+
+    def host_statistics64(host: int, kind: int, words: Any, count: Any) -> int:
+        assert (host, kind, count._obj.value) == (0x1203, 4, 38)  # HOST_VM_INFO64, HOST_VM_INFO64_COUNT
+        words[: len(pages)] = list(pages.values())
+        return status
+
+    kernel = SimpleNamespace(host_statistics64=host_statistics64, mach_host_self=lambda: 0x1203)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: kernel)
+    monkeypatch.setattr(mac, "_host", mac._host.__wrapped__)
+    assert mac.unused_memory() == expected
 
 
 @pytest.mark.slow

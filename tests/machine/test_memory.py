@@ -71,10 +71,13 @@ def become(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Callable[..., Non
     def made(chip: str, memory: int, recommended: int | None = None) -> None:
         metal = recommended is not None
         more = {"memory_size": memory, "max_recommended_working_set_size": recommended}
-        info = {"device_name": chip, **(more if metal else {"total_memory": memory})}
+        info = {"device_name": chip, **(more if metal else {"total_memory": memory, "free_memory": memory - GIB})}
         described = mac.Mac(chip=chip, macos="26.2", python="arm64", translated=False, virtual=False, wheel=None)
         monkeypatch.setattr(sys, "platform", "darwin" if metal else "linux")
         monkeypatch.setattr(mac, "read_mac", lambda: described if metal else None)
+        monkeypatch.setattr(mac, "unused_memory", lambda: memory - GIB)
+        monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
+        monkeypatch.setattr(mx, "get_cache_memory", lambda: 0)
         monkeypatch.setattr(mx, "is_available", lambda kind: True)
         monkeypatch.setattr(mx.metal, "is_available", lambda: metal)
         monkeypatch.setattr(mx, "device_info", lambda kind=None: info)
@@ -94,6 +97,7 @@ def test_limits_and_batches_are_those_of_the_mac(
     assert default_batch_tokens() == tokens
     report = machine._report("auto")
     assert report["memory_limit_gib"] == report["memory_gib"] == round(recommended / GIB, 1)
+    assert report["memory_free_gib"] == round(min(recommended, memory - GIB) / GIB, 1)
     assert report["cache_limit_gib"] == 1 and report["batch_tokens"] == tokens
 
 
@@ -106,7 +110,7 @@ def test_cuda_keeps_its_limits_and_batches(become: Callable[..., None], limits: 
     device.use()
     device.fit_cache()
     assert limits == {"cache": GIB} and default_batch_tokens() == 16384
-    assert device.available_memory() == 80 * GIB
+    assert device.available_memory() == 80 * GIB and device.unused_memory() == 79 * GIB
     assert [device.choose_dtype(training=training) for training in (False, True)] == [mx.bfloat16] * 2
 
 
@@ -316,13 +320,14 @@ def test_what_does_not_fit_is_said_before_weights_are_read_and_loaded_all_the_sa
 ) -> None:
     about = inspect("builtin").fit
     for available, said in ((about.weights + about.batch, 0), (about.weights + about.batch // 8, 1)):
-        monkeypatch.setattr(device, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(device, "unused_memory", lambda available=available: available)
         assert load("builtin").network.heads and len(warnings) == said
     with monkeypatch.context() as patched, pytest.raises(InterruptedError):
         patched.setattr(loading, "build_network", _interrupted)
         load("builtin", task="embed")
     assert len(warnings) == 2 and "builtin" in warnings[1]
     monkeypatch.setattr(device, "available_memory", lambda: None)
+    monkeypatch.setattr(device, "unused_memory", lambda: None)
     load("builtin")
     assert len(warnings) == 2
 
@@ -337,12 +342,52 @@ def test_training_says_what_its_weights_take(warnings: list[str], monkeypatch: p
 
     def warned(available: int, **options: Any) -> bool:
         del warnings[:]
-        monkeypatch.setattr(device, "available_memory", lambda: available)
+        monkeypatch.setattr(device, "unused_memory", lambda: available)
         base.warn_unless_it_fits(TrainingOptions(**options))
         return bool(warnings)
 
     assert warned(4 * total) and not warned(16 * total)
     assert not warned(4 * total, lora=8) and not warned(4 * total, freeze=base.load().config.num_stored_layers)
+
+
+@pytest.mark.parametrize(
+    ("stated", "limit", "held", "kept", "expected"),
+    [
+        ("MemTotal: 8388608 kB\nMemFree: 9 kB\nMemAvailable:    1048576 kB\nCached: 9 kB\n", 8, 0, 0, 1),
+        ("MemAvailable:    1048576 kB\n", 8, 2, 3, 4),  # what MLX keeps for this process is free
+        ("MemAvailable:    9437184 kB\n", 8, 2, 3, 6),
+        ("MemAvailable:    9437184 kB\n", 1, 2, 0, 0),
+        ("MemTotal: 8388608 kB\n", 8, 2, 0, 6),
+        (None, 8, 2, 0, 6),
+    ],
+)
+def test_free_is_what_neither_other_programs_nor_this_one_hold(
+    stated: str | None, limit: int, held: int, kept: int, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All in GiB."""
+    if stated is not None:
+        (tmp_path / "meminfo").write_text(stated)
+    monkeypatch.setattr(device, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(device, "available_memory", lambda: limit * GIB)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(mx, "get_active_memory", lambda: held * GIB)
+    monkeypatch.setattr(mx, "get_cache_memory", lambda: kept * GIB)
+    assert device.unused_memory() == expected * GIB
+
+
+def test_memory_that_other_programs_hold_is_said(
+    become: Callable[..., None], warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(*MACS["M4, 16 GB"][:3])
+    monkeypatch.setattr(mac, "unused_memory", lambda: 300_000_000)
+    fit = call("inspect", "builtin").lines[0]["fit"]
+    assert (fit["free"], fit["fits"], fit["finetuning_fits"]) == (300_000_000, True, True)
+    _, shown = terminal("inspect", "builtin", COLUMNS="200")
+    assert "11.5 GB" in shown and "300.0 MB free" in shown and "other programs" in shown
+    memory_estimate.warn_unless_it_fits("model: needs", 300_000_000)
+    assert not warnings
+    memory_estimate.warn_unless_it_fits("model: needs", 310_000_000)
+    assert "0.3 GB" in warnings[0] and "11.5 GB" in warnings[0]
 
 
 def test_a_container_has_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

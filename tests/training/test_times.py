@@ -220,6 +220,6 @@ def test_evaluations_of_a_short_pre_training_are_counted() -> None:
     run = mock.Mock(order=order)
     type(run).every = property(lambda run: order.epoch_steps)
     for evaluation in (0.1, 5.0, 15.0):
-        steps = Costs(update=1.0, evaluation=evaluation, once=0.0, memory=0).updates(run, 200.0)
+        steps = Costs(update=1.0, evaluation=evaluation, once=0.0, memory=0, free=None).updates(run, 200.0)
         order.end_after(steps)
         assert 180 < steps + (steps - 1) // order.epoch_steps * evaluation <= 200

@@ -155,7 +155,11 @@ def _fits(expected: "Estimate") -> "rich.Text":
     if expected.available is None:
         return rich.Text.assemble(("  takes ", "dim"), f"{console.size(expected.memory)}, {time}")
     fits = expected.memory <= expected.available
-    used = console.portion(expected.memory, expected.available)
+    used = console.portion(expected.memory, expected.available) + console.and_free(expected.free)
+    if fits and expected.free is not None and expected.memory > expected.free:
+        return rich.Text.assemble(
+            ("  fits without other programs: ", "bold yellow"), f"{used}, {time}; {console.CLOSE}"
+        )
     if fits:
         return rich.Text.assemble(("  fits: ", "bold green"), f"{used}, {time}")
     return rich.Text.assemble(("  does not fit: ", "bold red"), f"{used}; {console.LESS_MEMORY}")

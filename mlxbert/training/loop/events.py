@@ -95,11 +95,13 @@ class Estimate(Brief):
         seconds: The remaining time in seconds for updates, evaluations, and everything after the updates.
         memory: The peak memory in bytes, which the largest batch needs.
         available: The memory of the device in bytes.
+        free: The part of this memory that other programs do not hold.
     """
 
     seconds: float
     memory: int
     available: int | None
+    free: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

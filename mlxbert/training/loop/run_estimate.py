@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlxbert.machine.device import available_memory, mx
+from mlxbert.machine import device as devices
+from mlxbert.machine.device import mx
 from mlxbert.training.loop import phase_times
 from mlxbert.training.loop.events import Estimate
 from mlxbert.training.loop.training_run import Run
@@ -24,12 +25,14 @@ class Costs:
         evaluation: The time of an evaluation in seconds.
         once: The time in seconds of everything that is computed only once: a teacher's scores and the final evaluation.
         memory: The peak memory in bytes.
+        free: The memory in bytes that other programs do not hold.
     """
 
     update: float
     evaluation: float
     once: float
     memory: int
+    free: int | None
 
     def estimate(self, run: Run, runs: int) -> Estimate:
         """Estimates the remaining time and the memory of all runs, which have the same number of updates.
@@ -40,7 +43,7 @@ class Costs:
         """
         updates = runs * run.steps - run.state.progress.step
         seconds = updates * self.cycle(run) + runs * self.evaluation + self.once
-        return Estimate(seconds=seconds, memory=self.memory, available=available_memory())
+        return Estimate(seconds=seconds, memory=self.memory, available=devices.available_memory(), free=self.free)
 
     def updates(self, run: Run, seconds: float) -> int:
         """Returns how many updates, with the evaluations between them, fit into a given time.
@@ -69,7 +72,7 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
         evaluated: The number of tokens in the validation data.
         after: The number of tokens that the final evaluation processes.
     """
-    order = run.order
+    order, unused, own = run.order, devices.unused_memory(), mx.get_active_memory()  # a CPU keeps what updates free
 
     def padded(batch: list[int]) -> int:
         return len(batch) * max(order.tokens([number]) for number in batch)
@@ -87,6 +90,7 @@ def measure(run: Run, evaluated: int, after: int) -> Costs:
     forward = seconds / timed * _FORWARD
     return Costs(
         update=tokens * seconds / timed, evaluation=evaluated * forward, memory=mx.get_peak_memory(),
+        free=None if unused is None else unused + own,
         once=after * forward + tokens * order.epoch_steps * teaching / timed,
     )  # fmt: skip
 
