@@ -168,6 +168,17 @@ def rounded_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mx, "addmm", lambda c, a, b, *more, **named: addmm(c, short(a), short(b), *more, **named))
 
 
+def miscompiled_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of 1,024 rows and more are wrong from the 1,025th column on, as those of M5 chips in mlx#3586."""
+    right = mx.array.__matmul__
+
+    def wrong(a: mx.array, b: mx.array) -> mx.array:
+        found = right(a, b)
+        return mx.where(mx.arange(found.shape[-1]) < 1024, found, -found) if len(found) >= 1024 else found
+
+    monkeypatch.setattr(mx.array, "__matmul__", wrong)
+
+
 def a_percent_off(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ops.activate
 
@@ -204,6 +215,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     dropped_bias_gradient: "gradient of linear layers",
     inverted_mask: "attention",
     rounded_products: "products",
+    miscompiled_products: "products",
     a_percent_off: "gradient of gelu",
     shifted_expert: "mixture of experts",
     same_masks: "dropout",

@@ -22,6 +22,7 @@ from mlxbert.bench.device_check.kernels import (
     NO_DROPOUT,
     NONE,
     RMS_WIDTHS,
+    WIDTH,
     WIDTHS,
     activation_inputs,
     is_odd,
@@ -29,6 +30,7 @@ from mlxbert.bench.device_check.kernels import (
     masked,
     mixture_inputs,
     positioned,
+    quantized,
     rotation_inputs,
     rows_of,
     score_factor,
@@ -70,6 +72,7 @@ def gradients() -> Iterator[CheckedOperation]:
         return CheckedOperation(f"gradient of {name}", "gradients", make, dtypes, frozenset({name, *uses}), quick)
 
     yield of("linear layers", _linear, "products", quick=_FLOAT32)
+    yield of("quantized products", _quantized)
     for name in formulas.ACTIVATIONS:
         always = name == "gelu"
         make, dtypes = partial(_activation, name), DTYPES if always else _FLOAT32
@@ -115,6 +118,15 @@ def _linear(inputs: RandomInputs) -> Iterator[ComputedOperation]:
                     f"gradient of linear layer {width} -> {size}, {rows} rows: {name}", gradient, expected,
                     odd=is_odd(width, size),
                 )  # fmt: skip
+
+
+def _quantized(inputs: RandomInputs) -> Iterator[ComputedOperation]:
+    """Checks the gradient that LoRA on quantized weights needs; Metal had it wrong once (ml-explore/mlx#4202)."""
+    (multiply, weight, factor), (x, _), (up, u) = quantized(inputs), inputs.draw(40, WIDTH), inputs.draw(40, WIDTH)
+    (gradient,) = _vjp(multiply, [x], up)
+    yield ComputedOperation(
+        f"gradient of product of (40, {WIDTH}) and 8-bit weights", gradient, u @ weight, factor=factor
+    )
 
 
 def _activation(name: str, inputs: RandomInputs) -> Iterator[ComputedOperation]:
