@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mlxbert.cli.views.console import to_options
-from mlxbert.optional_packages import install_command
+from mlxbert.optional_packages import required_packages
 from tests.helpers.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -175,7 +175,9 @@ class Place:
         """The texts that a call may return."""
         match call:
             case ast.Call(func=ast.Name(id="install_command"), args=[ast.Constant(value=str(extra))]):
-                return [install_command(extra)]
+                return [f"pip install {required_packages(extra)}"]
+            case ast.Call(func=ast.Name(id="pip_install"), args=[arguments]):
+                return [f"pip install {text}" for text in self.texts(arguments) or [ELSE]]
             case ast.Call(
                 func=ast.Attribute(attr="join"), args=[ast.Call(func=ast.Name(id="filter"), args=[_, parts])]
             ):

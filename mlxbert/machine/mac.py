@@ -9,14 +9,21 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+from mlxbert.optional_packages import pip_install
 
 _OLDEST = 14  # the oldest macOS that MLX has wheels for
 # MLX's wheel for macOS 26 is built for 26.2 and uses the matrix units of M5 chips. It does so on 26.0 and 26.1, too,
 # which do not support them (ml-explore/mlx#4525); MLX's wheels for older systems do not use them at all.
 _UNITS = (26, 2)
 _FIRST_WITH_UNITS = 5  # M5
+# How many times as fast float16 products are as float32 ones: at most about 1.2 on chips without matrix units, and 3 or
+# more with them, according to Apple and to reports; not measured by us.
+_LEAST_GAIN = 1.5
 _FIRST_DARWIN, _DARWIN_BY_YEAR = 20, 25  # the kernel versions of macOS 11 and 26
 _SMALL = 8 * 2**30  # bytes of memory
 _HOST_VM_INFO64, _VM_WORDS = 4, 38  # Mach's number of `struct vm_statistics64`, and its size in words of 32 bits
@@ -127,12 +134,13 @@ def _wheel() -> str | None:
     return tag[1] if tag else None
 
 
-def problems(mac: Mac, *, metal: bool) -> list[str]:
+def problems(mac: Mac, *, metal: bool, float16_gain: Callable[[], float] | None = None) -> list[str]:
     """The problems that keep MLX from running, or from running at full speed, each with advice.
 
     Args:
         mac: The Mac.
         metal: Whether MLX finds a GPU.
+        float16_gain: Measures how many times as fast products are in float16 as in float32; `None` not to measure.
     """
     if mac.translated:
         return [
@@ -148,7 +156,7 @@ def problems(mac: Mac, *, metal: bool) -> list[str]:
     if not metal:
         kind = "virtual machine without a GPU for Metal" if mac.virtual else "session without a GPU for Metal"
         messages.append(f"this is a {kind}, so mlxbert computes on the CPU, many times slower than on a GPU")
-    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _matrix_unit_advice(mac)):
+    if metal and _generation(mac.chip) >= _FIRST_WITH_UNITS and (advice := _matrix_unit_advice(mac, float16_gain)):
         messages.append(advice)
     return messages
 
@@ -169,25 +177,39 @@ def gpu_size(chip: str, memory: int) -> GpuSize:
     return "medium" if match[1] == "Pro" else "large"
 
 
-def _matrix_unit_advice(mac: Mac) -> str | None:
-    """Returns advice if MLX does not use the chip's matrix units, or if macOS is too old for them; otherwise `None`."""
+def _matrix_unit_advice(mac: Mac, float16_gain: Callable[[], float] | None) -> str | None:
+    """Returns advice if MLX does not use the chip's matrix units, or if macOS is too old for them; otherwise `None`.
+
+    An MLX that is not from a wheel, such as that of conda-forge, does not say what it was built for, so it is measured.
+    """
     new_wheel = mac.wheel is not None and _version(mac.wheel.removeprefix("macosx_").replace("_", ".")) >= _UNITS[:1]
     if _version(mac.macos) >= _UNITS:
-        if new_wheel or mac.wheel is None:
+        if new_wheel:
             return None
-        reported = platform.mac_ver()[0]
-        masked = f"this Python reports macOS {reported} to pip; " if _version(reported) < _UNITS[:1] else ""
-        return (
-            f"the installed MLX is for an older system ({mac.wheel}) and does not use the matrix units of {mac.chip}; "
-            f"{masked}`SYSTEM_VERSION_COMPAT=0 pip install --force-reinstall --no-deps mlx mlx-metal` installs the "
-            f"version for macOS {mac.macos}"
-        )
+        if mac.wheel is not None:
+            finding = f"the installed MLX is for an older system ({mac.wheel}) and does not use"
+        elif float16_gain is not None and (gain := float16_gain()) < _LEAST_GAIN:
+            finding = f"float16 products are only {gain:.1f} times as fast as float32 ones, so MLX seems not to use"
+        else:
+            return None
+        return f"{finding} the matrix units of {mac.chip}; {_reinstalling(mac)}"
     if new_wheel and _version(mac.macos) >= _UNITS[:1]:
         return (
             f"MLX's wheel for macOS 26 needs macOS 26.2 on {mac.chip}, but this is macOS {mac.macos}; update macOS, "
             "because results can be wrong"
         )
     return None
+
+
+def _reinstalling(mac: Mac) -> str:
+    """Returns advice on how to install MLX's wheel for this version of macOS."""
+    if "/Cellar/mlxbert/" in sys.prefix:
+        return f"`brew update && brew reinstall mlxbert` installs the version for macOS {mac.macos}"
+    reported = platform.mac_ver()[0]
+    masked = f"this Python reports macOS {reported} to pip; " if _version(reported) < _UNITS[:1] else ""
+    of_conda = any(Path(sys.prefix, "conda-meta").glob("mlx-[0-9]*.json"))
+    command = f"SYSTEM_VERSION_COMPAT=0 {pip_install('--force-reinstall --no-deps mlx mlx-metal')}"
+    return f"{masked}`{'conda remove --force mlx && ' * of_conda}{command}` installs the version for macOS {mac.macos}"
 
 
 def _version(text: str) -> tuple[int, ...]:

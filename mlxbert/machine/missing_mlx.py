@@ -6,9 +6,12 @@ import re
 import sys
 
 from mlxbert.machine import mac
+from mlxbert.optional_packages import pip_install
 
 SUPPORTED = "mlxbert runs on Apple silicon (macOS 14 or newer) and on Linux with glibc 2.35 or newer (x86-64, arm64)"
 LINUX_WHEELS = ("mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")  # the package `mlx` alone has no library on Linux
+_CPU = '"mlx[cpu]"'
+_CUDA = '"mlx[cuda13]"'
 _GLIBC, _MACHINES = (2, 35), ("x86_64", "aarch64")
 
 
@@ -17,9 +20,7 @@ def advice() -> str:
     if (this_mac := mac.read_mac()) is not None:
         return next(iter(mac.problems(this_mac, metal=True)), SUPPORTED)
     if _runs_on_this_linux() and not any(map(_is_installed, LINUX_WHEELS)):
-        return (
-            'install a backend of MLX with pip install "mlx[cpu]", or for an NVIDIA GPU with pip install "mlx[cuda13]"'
-        )
+        return f"install a backend of MLX with {pip_install(_CPU)}, or for an NVIDIA GPU with {pip_install(_CUDA)}"
     return SUPPORTED
 
 

@@ -7,8 +7,10 @@ from typing import Literal
 
 from mlxbert.machine.device import fused_attention_gradient, mx
 
-# The head sizes of Metal's attention kernels: mlx/backend/metal/scaled_dot_product_attention.cpp, `use_fallback` (the
-# same in MLX 0.32.1 and in commit 846d176 of 0.32.2). Otherwise, (B, H, L, L) scores are in memory.
+# The head sizes for which Metal computes attention in one kernel: `use_fallback` in
+# mlx/backend/metal/scaled_dot_product_attention.cpp (0.32.1, and commit 846d176 of 0.32.2). From 0.32.2 on there are
+# kernels for 192 and 256, too, which MLX does not choose for more than 8 queries, because they are slower (except for
+# 256 with a causal mask on M5 chips). Otherwise, (B, H, L, L) scores are in memory.
 _HEAD_SIZES = (64, 72, 80, 96, 128)
 _HEAD_SIZES_OF_FEW = (64, 96, 128, 256)
 _FEW = 8  # the maximum number of queries of the kernel for few queries

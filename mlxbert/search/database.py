@@ -18,6 +18,7 @@ import apsw
 import apsw.sqlite_extra
 
 from mlxbert.errors import MlxbertError
+from mlxbert.optional_packages import pip_install
 
 CHECKSUM = 8  # bytes at the end of a page
 _FLAGS = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -73,7 +74,7 @@ def _checking_vfs() -> str:
     except (apsw.sqlite_extra.NotAvailable, LookupError, OSError, apsw.Error) as problem:
         raise MlxbertError(
             f"the package apsw has no cksumvfs, which checks the pages of an index ({problem})",
-            hint="pip install --force-reinstall --only-binary apsw apsw",
+            hint=pip_install("--force-reinstall --only-binary apsw apsw"),
         ) from None
     apsw.set_default_vfs(default)  # the extension makes itself the default of this process
     return "cksmvfs"

@@ -14,6 +14,7 @@ from mlxbert.labels.labels import Labels
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import FINE_TUNED, HEADS, Network, has_own
+from mlxbert.optional_packages import pip_install
 from mlxbert.tasks.task import evaluation_mode
 from mlxbert.text.batch import make_batch
 from mlxbert.training.objectives.objective import Example
@@ -32,7 +33,7 @@ def require_packages() -> None:
     if missing:
         raise ArgumentError(
             f"check needs {' and '.join(_PACKAGES)}, but {' and '.join(missing)} cannot be found",
-            hint=f"pip install {' '.join(missing)}",
+            hint=pip_install(" ".join(missing)),
         )
 
 

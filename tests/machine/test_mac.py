@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import subprocess
@@ -19,7 +20,9 @@ from mlxbert.bench import reported_chips
 from mlxbert.cli.commands import machine
 from mlxbert.errors import ArgumentError
 from mlxbert.machine import device, mac
+from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
+from mlxbert.optional_packages import pip_install
 from tests.helpers.program import call
 
 M2 = {"machdep.cpu.brand_string": "Apple M2", "macos": "15.6", "kern.hv_vmm_present": "0"}
@@ -46,16 +49,25 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes this machine a Mac with some values of the kernel, seen by a Python that is built for an older system."""
 
     def made(
-        values: dict[str, str], *, python: str = "arm64", tag: str = "macosx_15_0_arm64", sdk: tuple[int, int] = OLD
+        values: dict[str, str],
+        *,
+        python: str = "arm64",
+        tag: str | None = "macosx_15_0_arm64",
+        sdk: tuple[int, int] = OLD,
     ) -> Mac:
         values = kernel(values, sdk)
-        wheel = SimpleNamespace(read_text=lambda name: f"Wheel-Version: 1.0\nTag: py3-none-{tag}\n")
+
+        def distribution(name: str) -> SimpleNamespace:
+            if tag is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return SimpleNamespace(read_text=lambda name: f"Wheel-Version: 1.0\nTag: py3-none-{tag}\n")
+
         monkeypatch.setattr(sys, "platform", "darwin")
         monkeypatch.setattr(platform, "machine", lambda: python)
         monkeypatch.setattr(platform, "mac_ver", lambda: (values["kern.osproductversion"], ("", "", ""), python))
         monkeypatch.setattr(mac, "sysctl", lambda name: stored(values[name]) if name in values else None)
         monkeypatch.setattr(mac, "unused_memory", lambda: None)
-        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
+        monkeypatch.setattr(importlib.metadata, "distribution", distribution)
         found = mac.read_mac()
         assert found is not None
         return found
@@ -90,6 +102,80 @@ def test_what_is_wrong_with_a_mac_is_said(
     found = problems(make(values, **others), metal=metal)
     assert len(found) == bool(expected)
     assert all(word in found[0] for word in expected)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str]:
+    """Makes an environment as a program makes it; returns its folder."""
+
+    def made(by: str) -> str:
+        folder = tmp_path / {"brew": "Cellar/mlxbert/1.0/libexec/venv", "pipx": "mlxbert"}.get(by, "env")
+        (folder / "conda-meta").mkdir(parents=True)
+        files = {
+            "pipx": ("pipx_metadata.json", "{}"), "uv": ("pyvenv.cfg", "home = /\nuv = 0.9.1\n"),
+            "brew": ("pyvenv.cfg", "home = /\n"), "pip": ("pyvenv.cfg", "home = /\n"),
+            "conda": ("conda-meta/mlx-0.32.0-py313.json", "{}"),
+        }  # fmt: skip
+        name, text = files[by]
+        (folder / name).write_text(text)
+        monkeypatch.setattr(sys, "prefix", str(folder))
+        monkeypatch.setattr(sys, "base_prefix", str(folder) if by == "conda" else "/usr")
+        monkeypatch.setattr(sys, "_base_executable", "/opt/homebrew/bin/python3.13")
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if by in ("uv", "brew") else ctypes)
+        return str(folder)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("by", "repair", "install"),
+    [
+        ("pip", "`SYSTEM_VERSION_COMPAT=0 pip install --force-reinstall", "pip install torch"),
+        ("pipx", "=0 pipx runpip mlxbert install --force", "pipx runpip mlxbert install torch"),
+        ("uv", "=0 uv pip install --python FOLDER --force", "uv pip install --python FOLDER torch"),
+        (
+            "brew", "`brew update && brew reinstall mlxbert`",
+            "/opt/homebrew/bin/python3.13 -m pip --python FOLDER install torch",
+        ),
+        ("conda", "`conda remove --force mlx && SYSTEM_VERSION_COMPAT=0 pip install --force", "pip install torch"),
+    ],
+)  # fmt: skip
+def test_advice_fits_how_the_environment_was_made(
+    make: Make, installed: Callable[[str], str], by: str, repair: str, install: str
+) -> None:
+    folder = installed(by)
+    (advice,) = problems(make(M5, tag=None), metal=True, float16_gain=lambda: 1.04)
+    assert repair.replace("FOLDER", folder) in advice and "1.0 times" in advice
+    assert repair.replace("FOLDER", folder) in problems(make(M5), metal=True)[0]
+    assert pip_install("torch") == install.replace("FOLDER", folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "tag", "gain"),
+    [
+        (M5, None, 3.1),
+        (M5, None, None),
+        (M5, "macosx_26_0_arm64", 1.0),
+        (M2, None, 1.0),
+        ({**M5, "macos": "26.1"}, None, 1.0),
+    ],
+)
+def test_matrix_units_that_work_or_are_not_there_are_no_problem(
+    make: Make, values: dict[str, str], tag: str | None, gain: float | None
+) -> None:
+    assert problems(make(values, tag=tag), metal=True, float16_gain=None if gain is None else lambda: gain) == []
+
+
+def test_products_are_compared_on_a_gpu_that_does_not_round_float32(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(M5, tag=None)
+    monkeypatch.setattr(device, "measure_gflops", lambda size, runs, dtype: 3900.0 if dtype == mx.float32 else 4100.0)
+    monkeypatch.setattr(mx, "is_available", lambda kind: True)
+    for on_gpu, tf32, count in ((True, "0", 1), (True, "1", 0), (False, "0", 0)):
+        monkeypatch.setattr(device, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+        monkeypatch.setenv("MLX_ENABLE_TF32", tf32)
+        assert ["1.1 times" in problem for problem in device.mac_problems()] == [True] * count
 
 
 @pytest.mark.parametrize(
