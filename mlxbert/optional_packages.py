@@ -20,7 +20,8 @@ def pip_install(arguments: str) -> str:
     here, settings = shlex.quote(sys.prefix), folder / "pyvenv.cfg"
     if settings.is_file() and re.search("^uv = ", settings.read_text(encoding="utf-8"), re.MULTILINE):
         return f"uv pip install --python {here} {arguments}"
-    return f"{shlex.quote(sys._base_executable)} -m pip --python {here} install {arguments}"
+    python = getattr(sys, "_base_executable", sys.executable)  # that of the Python which made the environment
+    return f"{shlex.quote(python)} -m pip --python {here} install {arguments}"
 
 
 def install_command(extra: str) -> str:

@@ -121,3 +121,23 @@ def test_without_an_address_or_uv_the_script_says_what_is_missing(tmp_path: Path
             script, env={"PATH": str(tmp_path), **variables}, capture_output=True, text=True, check=False
         )
         assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_extra_that_a_mac_cannot_install_from_wheels_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def uv(command: list[str], *, env: dict[str, str], **named: Any) -> subprocess.CompletedProcess[str]:
+        assert command[command.index("--only-binary") + 1] == ":all:"
+        python = command[command.index("--python-version") + 1]
+        asked.add((python, env["MACOSX_DEPLOYMENT_TARGET"]))
+        fails = python == "3.14" and ("--all-extras" in command or "lance" in command)
+        return subprocess.CompletedProcess(command, int(fails), "", "pylance has no wheels" * fails)
+
+    asked = set[tuple[str, str]]()
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.setattr(subprocess, "run", uv)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    failures = runpy.run_path(str(ROOT / "scripts" / "mac_wheels.py"))["main"]()
+    said = capsys.readouterr().out
+    assert failures == 2 and said.count("lance:\npylance has no wheels") == 2 and "onnx:" not in said
+    assert asked == {(f"3.{minor}", f"{macos}.0") for minor in range(11, 15) for macos in (14, 26)}

@@ -16,6 +16,7 @@ import mlxbert
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine.device import mx
 from mlxbert.nn.encoder import Batch
+from mlxbert.optional_packages import pip_install
 from mlxbert.training.loop.events import Finished
 from tests.helpers.classifiers import SENTIMENT, save_classifier
 
@@ -132,5 +133,5 @@ def test_missing_packages_are_told_before_training(tmp_path: Path, monkeypatch: 
     )
     with pytest.raises(ArgumentError, match="torch") as caught:
         train(tmp_path, check=True)
-    assert caught.value.hint is not None and "pip install torch transformers" in caught.value.hint
+    assert caught.value.hint is not None and pip_install("torch transformers") in caught.value.hint
     assert not [*tmp_path.glob("out*")]
