@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlxbert.bench.device_check import check_device as module, golden_outputs, tiny_classifier, updates
+from mlxbert.bench.device_check import (
+    check_device as module,
+    golden_outputs,
+    kernels as checked_kernels,
+    tiny_classifier,
+    updates,
+)
 from mlxbert.bench.device_check.check_device import check
 from mlxbert.bench.device_check.findings import Finding, summary
 from mlxbert.bench.device_check.gradients import gradients
@@ -289,6 +295,18 @@ def gpu_kind(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     monkeypatch.setenv("MLX_SDPA_VJP_FALLBACK", "0" if "fused" in kind else "1")
     monkeypatch.setenv("MLX_ENABLE_TF32", "0")
     return kind
+
+
+@pytest.mark.parametrize("gpu_kind", ["metal"], indirect=True)
+def test_a_gpu_multiplies_large_matrices_in_half_precision_too(gpu_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {(1024, 2048, 2048), (2048, 768, 3072)} <= {*checked_kernels._LARGE}
+    monkeypatch.setattr(checked_kernels, "_LARGE", ((3, 2, 5),))
+    for dtype in DTYPES:
+        assert {one.expected.shape for one in of_name("products").check(dtype)} >= {(3, 5), (3, 2), (2, 5)}
+    monkeypatch.setattr(checked_kernels, "on_gpu", lambda: False)
+    assert [dtype for dtype in DTYPES for one in of_name("products").check(dtype) if one.expected.shape == (3, 5)] == [
+        mx.float32
+    ]
 
 
 IN_TRAINING = "gradient of attention in training"
