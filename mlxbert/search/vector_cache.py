@@ -183,17 +183,22 @@ class VectorCache:
 
         from mlxbert.tasks.query_ranking import nearest
 
+        preselects = on_gpu() and self._about.similarity in ("cosine", "dot")
         if self._all is None:
-            numbers, vectors = self._vectors(None)
-            self._all = numbers, mx.array(vectors).astype(mx.float16) if on_gpu() else vectors
+            numbers, stored = self._stored(None)
+            self._all = numbers, mx.array(stored) if preselects else stored.astype(np.float32)
         numbers, every = self._all
-        chosen = np.arange(len(numbers)) if mask is None else np.flatnonzero(mask.vectors[numbers])
-        if on_gpu() and self._about.similarity in ("cosine", "dot"):  # only preselects; exact scores follow
-            products = np.array(mx.matmul(mx.array(every), mx.array(vector, mx.float16)), np.float32)[chosen]
-            chosen = chosen[np.argsort(-products, kind="stable")[: max(NEAREST, 2 * count)]]
-        rows = np.asarray(every[mx.array(chosen)] if on_gpu() else every[chosen], np.float32)
+        chosen = slice(None) if mask is None else np.flatnonzero(mask.vectors[numbers])
+        if isinstance(every, mx.array):  # the GPU only preselects; exact scores follow
+            # No product with a vector whose absolute values sum to 1 exceeds the values of float16.
+            query = mx.array(vector / (np.abs(vector).sum() or 1), mx.float16)
+            best = _highest(np.array(every @ query)[chosen], max(NEAREST, 2 * count))
+            chosen = best if isinstance(chosen, slice) else chosen[best]
+            rows = np.array(every[mx.array(chosen)]).astype(np.float32)
+        else:
+            rows = every[chosen]
         best, scores = nearest(self._about.similarity, vector[None], rows, len(rows))
-        return _best(numbers[chosen[best[0]]], scores[0], count)
+        return _best(numbers[chosen][best[0]], scores[0], count)
 
     def _loaded(self) -> Signs:
         """Returns the signs of all vectors, in the order of their numbers; reads them on first use."""
@@ -220,16 +225,27 @@ class VectorCache:
         """
         import numpy as np
 
+        numbers, vectors = self._stored(places)
+        return numbers, vectors.astype(np.float32)
+
+    def _stored(self, places: "NDArray[np.intp] | None") -> tuple["NDArray[np.int64]", "NDArray[np.float16]"]:
+        """Reads vectors as `_vectors` does, and returns them in the dtype of the file."""
+        import numpy as np
+
         chosen = "" if places is None else "WHERE id IN (SELECT value FROM json_each(?))"
         values = [] if places is None else [json.dumps(places.tolist())]
-        rows = self._connection.rows(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values)
         width = self._about.dimensions
-        if any(len(row[1]) != 2 * width for row in rows):
-            raise damaged(self._path, "a vector has the wrong size")
-        vectors = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, width).astype(np.float32)
+        numbers, data = list[int](), bytearray()
+        # Row by row, as a list of all rows would take as much memory as the vectors.
+        for number, vector in self._connection.execute(f"SELECT id, vector FROM vectors {chosen} ORDER BY id", values):
+            if len(vector) != 2 * width:
+                raise damaged(self._path, "a vector has the wrong size")
+            numbers.append(number)
+            data += vector
+        vectors = np.frombuffer(data, np.float16).reshape(-1, width)
         if not np.isfinite(vectors).all():
             raise damaged(self._path, "a vector has values that are not finite")
-        return np.array([row[0] for row in rows], np.int64), vectors
+        return np.array(numbers, np.int64), vectors
 
     def check(self) -> None:
         """Raises StoreError unless the stored signs match the vectors."""
@@ -260,3 +276,14 @@ def _best(numbers: "NDArray[np.int64]", scores: "NDArray[np.float32]", count: in
     """
     kept = scores >= scores[count - 1] if len(scores) > count else slice(None)
     return dict(zip(numbers[kept].tolist(), scores[kept].tolist(), strict=True))
+
+
+def _highest(scores: "NDArray[np.float16]", count: int) -> "NDArray[np.intp]":
+    """Returns the places, in ascending order, of the `count` highest scores (n,), or of all; the first ones of ties."""
+    import numpy as np
+
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    lowest = np.partition(scores, -count)[-count]
+    above, ties = np.flatnonzero(scores > lowest), np.flatnonzero(scores == lowest)
+    return np.sort(np.concatenate([above, ties[: count - len(above)]]))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.floating[Any]]
 
 _BLOCK = {False: 2**13, True: 2**16}  # tokens of documents that are scored together: on a CPU, and on a GPU
+_SMALL = 2**24  # products of numbers: for fewer, waiting for a GPU takes longer than computing them on a CPU
 
 
 def maxsim(query: "Vectors", documents: "Iterable[Vectors]", *, similarity: str = MAXSIM) -> "NDArray[np.float32]":
@@ -103,7 +104,7 @@ def _scores(query: "NDArray[np.float32]", block: "Sequence[Vectors]") -> "NDArra
         return scores
     tokens = np.concatenate(block, dtype=np.float32)
     starts = np.concatenate([[0], np.cumsum(lengths[filled])])
-    if on_gpu():
+    if on_gpu() and len(tokens) * query.size >= _SMALL:
         scores[filled] = _on_gpu(query, tokens, starts)
     else:
         # Reducing along the rows of (Q, T) is thirty times faster than along the columns of (T, Q).

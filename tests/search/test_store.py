@@ -4,6 +4,7 @@ import itertools
 import os
 import sqlite3
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 from mlxbert.errors import ArgumentError, BusyError, MlxbertError, StoreError
+from mlxbert.machine.device import mx
 from mlxbert.nn.vector_settings import SIMILARITIES
-from mlxbert.search import database, schema
+from mlxbert.search import database, schema, vector_cache
 from mlxbert.search.database import connect
 from mlxbert.search.filters import Filter, make_filter
 from mlxbert.search.index_stores import open_store
@@ -196,6 +198,61 @@ def test_every_similarity(opened: Open, monkeypatch: pytest.MonkeyPatch, similar
     assert [len(text) for text, _ in nearest(store, 99, only)] == [one + 1 for one in order if one >= 29][:9]
     put(store, "/docs/b", document("x" * 12))
     assert [len(text) for text, _ in nearest(store, 99, only)] == [12]
+    store.close()
+
+
+def filled(place: str, similarity: str, vectors: Any) -> IndexStore:
+    """A new index of vectors, one for each chunk."""
+    store = open_store(place, replace(ABOUT, similarity=similarity))
+    names = [str(number) for number in range(len(vectors))]
+    with store.writing():
+        store.put(StoredFile("/docs/a"), [document(*names)], dict(zip(map(str.encode, names), vectors, strict=True)))
+    return store
+
+
+@pytest.mark.parametrize("length", [1, 1000, 1e5])
+def test_a_gpu_finds_the_nearest_of_long_vectors(
+    place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, length: float
+) -> None:
+    monkeypatch.setattr(vector_cache, "NEAREST", 20)
+    vectors = length * np.stack([vector(seed) for seed in range(600)])
+    store, query, found = filled(place_of("sqlite"), "dot", vectors), length * vector(999), []
+    for gpu in (False, True):
+        monkeypatch.setattr(vector_cache, "on_gpu", lambda gpu=gpu: gpu)
+        for only in (EVERYTHING, make_filter(["path=*a"])):
+            found.append(store.nearest(query, 9, only))
+        store.refresh()
+        store._cache.forget()  # type: ignore[attr-defined]
+    assert len(found[0]) == 9 and found == found[:1] * 4
+    store.close()
+
+
+def test_of_equal_scores_the_first_are_the_highest() -> None:
+    scores = np.random.default_rng(0).integers(0, 9, 500).astype(np.float16)
+    for count in (1, 7, 60, 499, 500, 501):
+        expected = np.sort(np.argsort(-scores, kind="stable")[:count])
+        assert vector_cache._highest(scores, count).tolist() == expected.tolist()
+
+
+def test_a_gpu_gets_the_vectors_as_they_are_stored(
+    place_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_cache, "on_gpu", lambda: True)
+    count = 20_000
+    store = filled(place_of("sqlite"), "cosine", np.tile(vector(1), (count, 1)))
+    store.nearest(vector(2), 1, EVERYTHING)
+    store._cache.forget()  # type: ignore[attr-defined]
+    mx.synchronize()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    tracemalloc.start()
+    try:
+        store.nearest(vector(2), 1, EVERYTHING)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    stored = 2 * WIDTH * count
+    assert peak < 2.5 * stored and mx.get_peak_memory() - before < 1.5 * stored
     store.close()
 
 

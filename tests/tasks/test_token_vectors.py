@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,11 +39,23 @@ def test_maxsim_is_the_sum_of_the_best_products_in_blocks_of_any_size(
 ) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", {False: size, True: size})
     monkeypatch.setattr(blocks, "on_gpu", lambda: gpu)
+    monkeypatch.setattr(blocks, "_SMALL", 0)
     found = mlxbert.maxsim(QUERY, iter(DOCUMENTS))
     assert found.dtype == np.float32 and np.abs(found - EXPECTED).max() < 1e-4
     assert np.allclose(mlxbert.maxsim(QUERY, DOCUMENTS, similarity="meanmaxsim"), found / 4)
     half = mlxbert.maxsim(QUERY, [document.astype(np.float16) for document in DOCUMENTS])
     assert np.abs(half - EXPECTED).max() < 0.05
+
+
+def test_only_many_products_are_worth_waiting_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock(wraps=mx.array)
+    monkeypatch.setattr(blocks, "on_gpu", lambda: True)
+    monkeypatch.setattr(mx, "array", made)
+    query = RANDOM.normal(size=(32, 128)).astype(np.float32)
+    documents = [RANDOM.normal(size=(300, 128)).astype(np.float32)] * 20
+    scores = [float(mlxbert.maxsim(query, [document])[0]) for document in documents]
+    assert not made.called
+    assert np.allclose(mlxbert.maxsim(query, documents), scores, rtol=1e-5) and made.called
 
 
 def test_maxsim_refuses_other_shapes() -> None:
