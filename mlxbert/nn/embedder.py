@@ -24,11 +24,11 @@ class Dense(nn.Module):
 
     def __init__(self, width: int, out: int, *, bias: bool = True, activation: str = "tanh", residual: bool = False):
         super().__init__()
-        self.linear = nn.Linear(width, out, bias=bias)
+        self.linear = ops.Linear(width, out, bias=bias)
         self.activation = check_activation(activation)
         self.has_residual = residual
         if residual and width != out:
-            self.residual = nn.Linear(width, out, bias=False)
+            self.residual = ops.Linear(width, out, bias=False)
 
     def __call__(self, x: mx.array) -> mx.array:
         """(B, W) → (B, W')."""

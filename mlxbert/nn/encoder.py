@@ -143,7 +143,7 @@ class Embeddings(nn.Module):
         if config.type_vocab_size:
             self.token_type = nn.Embedding(config.type_vocab_size, width)
         if projection is not None:
-            self.projection = nn.Linear(width, config.hidden_size, bias=projection.bias)
+            self.projection = Linear(width, config.hidden_size, bias=projection.bias)
         self.projects_first = projection is not None and projection.before_norm
         if config.embedding_norm:
             self.norm = build_norm(config, config.hidden_size if self.projects_first else width)
@@ -195,7 +195,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
     def __call__(self, hidden: mx.array) -> mx.array:
         """(B, L, D) → (B, D)."""

@@ -117,7 +117,7 @@ class DenseTransform(nn.Module):
 
     def __init__(self, config: EncoderConfig, transform: Transform, width: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, width, bias=transform.bias)
+        self.dense = ops.Linear(config.hidden_size, width, bias=transform.bias)
         if transform.norm:
             self.norm = build_norm(config, width)
         self.activation = check_activation(transform.activation)
@@ -136,7 +136,7 @@ class TokenHead(nn.Module):
         if facts.transform is not None:
             self.transform = DenseTransform(config, facts.transform, config.hidden_size)
         self.dropout = KeyedDropout(facts.dropout)
-        self.out = nn.Linear(config.hidden_size, classes)
+        self.out = ops.Linear(config.hidden_size, classes)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Hidden states (…, D) → logits (…, classes)."""

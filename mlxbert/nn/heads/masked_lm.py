@@ -6,6 +6,7 @@ from mlxbert.config import EncoderConfig, HeadFacts, Transform
 from mlxbert.machine.device import mx, nn
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.heads.head import PRETRAINING, DenseTransform, HeadSpec
+from mlxbert.nn.ops import Linear
 
 _GELU = Transform("gelu", norm=True)
 
@@ -33,7 +34,7 @@ class MaskedLM(nn.Module):
         if facts.transform is not None:
             self.transform = DenseTransform(config, facts.transform, config.embedding_size)
         if not facts.tied:
-            self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=facts.bias)
+            self.decoder = Linear(config.embedding_size, config.vocab_size, bias=facts.bias)
         elif facts.bias:
             self.bias = mx.zeros(config.vocab_size)
 

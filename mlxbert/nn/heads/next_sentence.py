@@ -5,6 +5,7 @@ from mlxbert.machine.device import mx, nn
 from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.heads.head import PRETRAINING, HeadSpec, pooled
+from mlxbert.nn.ops import Linear
 
 
 class SentenceOrderHead(nn.Module):
@@ -12,7 +13,7 @@ class SentenceOrderHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, facts: HeadFacts) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, 2)
+        self.dense = Linear(config.hidden_size, 2)
         self.dropout = KeyedDropout(facts.dropout)
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:

@@ -9,6 +9,7 @@ from mlxbert.nn.dropout import KeyedDropout
 from mlxbert.nn.embedder import Embedder, EmbeddingConfig, parse_poolings
 from mlxbert.nn.encoder import Encoder, EncoderOutput
 from mlxbert.nn.heads.head import DenseTransform, Head, HeadSpec, OwnLayer, num_labels, pooled
+from mlxbert.nn.ops import Linear
 from mlxbert.nn.pooling import POOLINGS, pool
 
 
@@ -41,7 +42,7 @@ class SequenceClassifier(nn.Module):
             self.transform = DenseTransform(config, facts.transform, config.hidden_size)
             self.pooled_dropout = KeyedDropout(facts.pooled_dropout)
         self.dropout = KeyedDropout(facts.dropout)
-        self.out = nn.Linear(config.hidden_size, classes, bias=facts.bias)
+        self.out = Linear(config.hidden_size, classes, bias=facts.bias)
         self.pooling, self.late, self.skipped = facts.pooling, facts.late, facts.skipped
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
@@ -70,7 +71,7 @@ class VectorClassifier(nn.Module):
     def __init__(self, config: EncoderConfig, pooling: str) -> None:
         super().__init__()
         self.embedder = Embedder(EmbeddingConfig(parse_poolings(pooling)), config.hidden_size)
-        self.linear = nn.Linear(self.embedder.size, num_labels(config))
+        self.linear = Linear(self.embedder.size, num_labels(config))
 
     def __call__(self, output: EncoderOutput, encoder: Encoder) -> mx.array:
         """Logits (B, classes)."""
