@@ -329,6 +329,7 @@ def check_finite(values: Numbers, what: str = "scores") -> Numbers:
     if not finite:
         raise MlxbertError(
             f"the model computed {what} that are not finite (NaN or infinite)",
-            hint="load the model with dtype='float32', or check whether its weights are finite",
+            hint="if it was loaded in float16, load it with dtype='bfloat16', which takes as little memory and holds "
+            "numbers as large as float32 does; otherwise check whether its weights are finite",
         )
     return values

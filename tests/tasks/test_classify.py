@@ -212,7 +212,7 @@ def test_scores_that_are_not_finite_are_an_error(labels: Labels, value: float, t
     head.out.bias = head.out.bias + value
     with pytest.raises(MlxbertError, match="not finite") as caught:
         mlxbert.classify(model, TEXT)
-    assert "float32" in str(caught.value.hint)
+    assert "bfloat16" in str(caught.value.hint)
 
 
 def test_only_what_it_needs_is_loaded(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_weights_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
     model = mlxbert.load(save(tmp_path / "model", broken), dtype="float32")
     with pytest.raises(mlxbert.MlxbertError, match="vectors that are not finite") as caught:
         mlxbert.embed(model, "a")
-    assert "float32" in (caught.value.hint or "")
+    assert "bfloat16" in (caught.value.hint or "")
 
 
 def test_two_models_live_side_by_side(tiny: mlxbert.Model, tmp_path: Path) -> None:

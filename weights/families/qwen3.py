@@ -50,4 +50,5 @@ QWEN3 = Family(
     encoder=llama.encoder(llama.LAYER, llama.NORM_BEFORE_FEED_FORWARD, llama.QUERY_KEY_NORMS),
     parts=PARTS,
     ignored=llama.DECODER,
+    wide_range=True,  # QwenLM/Qwen3-Embedding#164: in float16 the 8B model gives NaN; smaller ones are not measured
 )
