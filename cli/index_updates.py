@@ -1,26 +1,31 @@
 """Brings an index up to date for a command, with progress and notes on what was left out; once, or until Ctrl-C."""
 
+import math
 import os
 import shlex
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mlxbert.cli import session
 from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import console, search as view, update_progress
 from mlxbert.durable_files import PRIVACY
 from mlxbert.errors import BusyError, InputError
+from mlxbert.machine.power import on_battery
 from mlxbert.search import file_systems
 
 if TYPE_CHECKING:
     from mlxbert.search.index import Index
     from mlxbert.search.update_events import Event, FileFailed, FileLeftOut, FileRead, IndexUpdated, Scanned
 
+When = Literal["always", "plugged-in"]
 _TICK = 500  # milliseconds between attempts at an update that another process blocks
+_POWER_SECONDS = 30.0  # between looks at the power supply
 _DOWNLOAD = "choose 'Download Now' in the Finder, then update the index again"
 _SHOWN = 3  # guessed columns, or reasons of problems, in a note
 
@@ -113,8 +118,35 @@ def bring_up_to_date(index: "Index", paths: Sequence[str], out: OutputOptions) -
     return done.finished.failed if done.finished is not None else 0
 
 
-def update_index(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
-    """Updates an index, with a progress bar if anything has changed. After an interrupt, prints what is kept."""
+class PowerWatch:
+    """Says, when it is called, whether an update has to wait because the machine runs on battery.
+
+    Args:
+        when: When to update: `plugged-in`, or `always`.
+    """
+
+    def __init__(self, when: When) -> None:
+        self._when = when
+        self._waits, self._next = False, -math.inf
+
+    def __call__(self) -> bool:
+        """Looks at the power supply now and then; prints a note when the update begins to wait."""
+        if self._when == "plugged-in" and time.monotonic() >= self._next:
+            waited, self._waits = self._waits, on_battery()
+            self._next = time.monotonic() + _POWER_SECONDS
+            if self._waits and not waited:
+                console.say("note", "this machine runs on battery, so the update waits until it is plugged in")
+        return self._waits
+
+
+def update_index(index: "Index", paths: Sequence[str] | None, waits: Callable[[], bool] = lambda: False) -> IndexUpdate:
+    """Updates an index, with a progress bar if anything has changed. After an interrupt, prints what is kept.
+
+    Args:
+        index: The index.
+        paths: What to update; `None` for everything that the index covers.
+        waits: Whether to end the update before it is finished; what it has done is kept.
+    """
     from mlxbert.search.index_locations import spelled
 
     roots = index.about.roots
@@ -128,6 +160,8 @@ def update_index(index: "Index", paths: Sequence[str] | None) -> IndexUpdate:
                     show = drawn.enter_context(update_progress.index_update(done.scanned))
                 if show is not None:
                     show(event)
+                if done.finished is None and waits():
+                    break
     except KeyboardInterrupt:
         if done.scanned is not None and done.scanned.changed:
             kept = f"{done.files:,} of {console.counted(done.scanned.changed, 'file')} and {done.embedded:,} vectors"
@@ -206,13 +240,13 @@ def summarize(index: "Index", done: IndexUpdate, out: OutputOptions) -> None:
     session.show_object(facts, lambda: view.draw_index(facts), out)
 
 
-def watch_files(index: "Index", paths: Sequence[str], out: OutputOptions) -> None:
+def watch_files(index: "Index", paths: Sequence[str], when: When, out: OutputOptions) -> None:
     """Updates an index whenever its files change. Watching starts before the first update, so no change is lost."""
     import watchfiles
 
     from mlxbert.search.index_locations import spelled
 
-    due, first = True, True
+    due, first, waits = True, True, PowerWatch(when)
     roots = [*dict.fromkeys([*index.about.roots, *spelled(paths, index.about.roots)])]
     watched = [*roots, *map(file_systems.real_path, roots)]  # a Mac reports real paths
     own_paths = tuple(name for path in index.store.own_paths for name in (path, file_systems.real_path(path)))
@@ -222,16 +256,17 @@ def watch_files(index: "Index", paths: Sequence[str], out: OutputOptions) -> Non
     )  # fmt: skip
     for changed in changes:
         due = due or bool(changed)
-        if not due:
+        if not due or waits():
             continue
         try:
-            done = update_index(index, roots)
+            done = update_index(index, roots, waits)
         except BusyError:  # try again at the next tick
             continue
         if done.changed or first:
             report(index, done, out)
             summarize(index, done, out)
-        due = first = False
+        due = done.finished is None
+        first = first and due
 
 
 def is_hidden(path: str, roots: Sequence[str]) -> bool:

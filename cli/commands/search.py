@@ -14,6 +14,7 @@ from mlxbert.cli import index_updates, session
 from mlxbert.cli.shared_options import INDEX_HELP, ComputingOptions, Offline, OutputOptions
 from mlxbert.cli.views import console, json_lines, search as view
 from mlxbert.errors import ArgumentError, InputError
+from mlxbert.machine.power import lower_priority
 from mlxbert.option_declarations import CANDIDATES, COUNT, Bounds, Device, Option, Written
 from mlxbert.results.json import plain, to_json
 from mlxbert.weights.model_source import BUILTIN
@@ -235,16 +236,24 @@ def index(
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
     watch: Annotated[bool, Option("Update the index whenever files change, until Ctrl-C.")] = False,
+    when: Annotated[
+        index_updates.When, Option("Let --watch update the index always, or not while the machine runs on battery.")
+    ] = "always",
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 
-    `mlxbert search` does this, too. With --watch the index is updated after every change.
+    `mlxbert search` does this, too. With --watch the index is updated after every change, at a low
+    priority, so that other programs go first.
 
     Example: mlxbert index docs/ --exclude '*.log'
     """
+    if when != "always" and not watch:
+        raise ArgumentError("--when works only with --watch")
+    if watch:
+        lower_priority()
     with _opened(paths, chosen) as target:
         if watch:
-            index_updates.watch_files(target, paths, out)
+            index_updates.watch_files(target, paths, when, out)
         else:
             done = index_updates.update_index(target, [*target.about.roots, *paths])
             index_updates.report(target, done, out)

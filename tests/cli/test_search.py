@@ -1,19 +1,23 @@
 """The command line of search: indexes that are found, made and kept up to date, and passages as they are shown."""
 
+import itertools
 import os
 import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlxbert.cli import index_updates
 from mlxbert.cli.index_updates import update_index
+from mlxbert.cli.shared_options import OutputOptions
 from mlxbert.cli.views import search as view
 from mlxbert.search.index import open_index
 from mlxbert.search.index_writer import IndexWriter
@@ -520,6 +524,9 @@ def test_watching_follows_changes_until_ctrl_c(
     )
     assert watching.stdout is not None
     assert '"files": 3' in watching.stdout.readline()
+    if sys.platform == "linux":
+        threads = Path(f"/proc/{watching.pid}/task").iterdir()
+        assert min(os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in threads) >= 10
     (files / "new.txt").write_text("w20 w21", encoding="utf-8")
     assert '"files": 4' in watching.stdout.readline()
     (files / ".hidden").write_text("w20 w21", encoding="utf-8")
@@ -529,6 +536,36 @@ def test_watching_follows_changes_until_ctrl_c(
     time.sleep(0.2)
     watching.send_signal(signal.SIGINT)
     assert watching.wait(30) == 130
+
+
+def test_watching_waits_on_battery_and_loses_no_change(
+    files: Path, small: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_battery = itertools.chain([True, True, False, False, True], itertools.repeat(False))
+    counts = list[int]()
+
+    def watch(*roots: str, **options: object) -> Iterator[set[str]]:
+        for _ in range(2):
+            yield set()
+            counts.append(index.stats().files)
+        (files / "new.txt").write_text("w20 w21", encoding="utf-8")
+        yield {"new.txt"}
+        counts.append(index.stats().files)
+        yield set()
+        counts.append(index.stats().files)
+
+    monkeypatch.setattr("watchfiles.watch", watch)
+    monkeypatch.setattr(index_updates, "_POWER_SECONDS", 0)
+    monkeypatch.setattr(index_updates, "on_battery", lambda: next(on_battery))
+    with open_index(files.parent / "i.db", model=small, paths=[files]) as index:
+        index_updates.watch_files(index, [str(files)], "plugged-in", OutputOptions())
+    captured = capsys.readouterr()
+    assert counts[:2] == [0, 0] and counts[2] < counts[3] == 4
+    assert captured.err.count("runs on battery") == 2 and captured.out.count('"files": 4') == 1
+
+
+def test_waiting_on_battery_needs_watching(run: Run, files: Path) -> None:
+    run("index", files, "--when", "plugged-in").fails(2, "--watch")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 from mlxbert import durable_files
 from mlxbert.bench import reported_chips
 from mlxbert.cli.commands import machine
-from mlxbert.errors import ArgumentError
-from mlxbert.machine import device, mac
+from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine import device, mac, power
 from mlxbert.machine.device import mx
 from mlxbert.machine.mac import Mac, problems
 from mlxbert.optional_packages import pip_install
@@ -356,3 +356,77 @@ def test_other_systems_are_not_asked(unreported: Path, monkeypatch: pytest.Monke
 def test_reports_are_complete_and_of_apple_chips() -> None:
     for one in reported_chips.reports():
         assert one.keys() == {*reported_chips.FIELDS} and one["chip"].startswith("Apple ")
+
+
+@pytest.mark.parametrize(("system", "before", "expected"), [("darwin", 0, 10), ("linux", 0, 10), ("linux", 15, 0)])
+def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, before: int, expected: int) -> None:
+    added, classes = list[int](), list[tuple[int, int]]()
+
+    def nice(more: int) -> int:
+        added.append(more)
+        return before
+
+    library = SimpleNamespace(pthread_set_qos_class_self_np=lambda *given: classes.append(given))
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(os, "nice", nice)
+    power.lower_priority()
+    assert added == [0, expected] and classes == [(0x11, 0)] * (system == "darwin")
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (
+            "Now drawing from 'AC Power'\n -InternalBattery-0 (id=1)\t95%; charging; 0:20 remaining\n",
+            False,
+        ),
+        ("Now drawing from 'AC Power'\n", False),
+        ("Now drawing from 'Battery Power'\n -InternalBattery-0 (id=1)\t95%; discharging; 5:12 remaining\n", True),
+        ("Now drawing from 'UPS Power'\n", True),
+        ("", None),
+        (FileNotFoundError(2, "no pmset"), None),
+        (subprocess.TimeoutExpired("pmset", 10), None),
+    ],
+)
+def test_where_a_mac_draws_its_power_from(
+    monkeypatch: pytest.MonkeyPatch, output: str | Exception, expected: bool | None
+) -> None:
+    def run(command: list[str], **options: object) -> SimpleNamespace:
+        assert command == ["/usr/bin/pmset", "-g", "batt"]
+        if isinstance(output, Exception):
+            raise output
+        return SimpleNamespace(stdout=output)
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", run)
+    if expected is None:
+        with pytest.raises(MlxbertError, match="pmset -g batt"):
+            power.on_battery()
+    else:
+        assert power.on_battery() == expected
+
+
+@pytest.mark.parametrize(
+    ("supplies", "expected"),
+    [
+        ([], False),
+        (["Battery System Discharging", "Mains - - 0"], True),
+        (["Battery - Discharging", "Mains - - 0", "USB - - 1"], False),
+        (["Battery - Discharging", "Battery - Unknown"], True),
+        (["Battery - Charging", "Mains - - 1"], False),
+        (["Battery - Full", "Mains - - 0"], False),
+        (["Battery Device Discharging"], False),
+        (["UPS - Discharging", "Mains - - 0"], True),
+    ],
+)
+def test_where_linux_draws_its_power_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, supplies: list[str], expected: bool
+) -> None:
+    monkeypatch.setattr(power, "_SUPPLIES", tmp_path)
+    for number, values in enumerate(supplies):
+        (tmp_path / f"{number}").mkdir()
+        for name, value in zip(("type", "scope", "status", "online"), values.split(), strict=False):
+            if value != "-":
+                (tmp_path / f"{number}" / name).write_text(f"{value}\n")
+    assert power.on_battery() == expected
