@@ -236,9 +236,7 @@ def index(
     out: OutputOptions,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files and folders.", show_default=False)],
     watch: Annotated[bool, Option("Update the index whenever files change, until Ctrl-C.")] = False,
-    when: Annotated[
-        index_updates.When, Option("Let --watch update the index always, or not while the machine runs on battery.")
-    ] = "always",
+    when: Annotated[index_updates.When, Option("When --watch updates the index.")] = "always",
 ) -> None:
     """Make an index of files and folders, or bring it up to date.
 
