@@ -280,6 +280,7 @@ class Model(Brief):
                 "the model cannot move to this thread, because some of the weights are not evaluated yet",
                 hint="call mx.eval(model.network.parameters()) on the thread that computed the weights",
             ) from None
+        devices.clear_when_thread_ends()
         self._owner.thread = threading.current_thread()
 
     @property

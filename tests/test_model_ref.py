@@ -17,6 +17,29 @@ import mlxbert
 from mlxbert.machine.device import mx
 
 TEXTS = ["the cat", "a dog", "the man sat"]
+ROOT = Path(__file__).parents[1]
+PROGRAMS = {  # what a thread does before it ends; on a Linux CPU, only `rotate` calls a compiled function
+    "loads": "on_a_thread(lambda: (mlxbert.load().embed('a'), rotate()))",
+    "adopts": "model = mlxbert.load(); on_a_thread(lambda: (model.adopt(), model.embed('a'), rotate()))",
+    "inspects": "on_a_thread(mlxbert.inspect)",
+    "trains": """
+rows = [{"text": text, "label": text} for text in "abab"]
+run = mlxbert.finetune("classify", train=rows, valid=rows, output=sys.argv[1], epochs=1)
+on_a_thread(lambda: (list(run), rotate()))
+""",
+    "engine": "with mlxbert.Engine() as engine: engine.call('builtin', rotate_and_say).result()",
+    "open engine": "engine = mlxbert.Engine(); engine.call('builtin', rotate_and_say).result()",
+    "actor": """
+import pyarrow
+from mlxbert.ray import Embedder
+class Actor(Embedder):
+    def _compute(self, *args):
+        rotate()
+        return super()._compute(*args)
+actor = Actor()
+on_a_thread(lambda: actor(pyarrow.table({"text": ["a"]})))
+""",
+}
 
 
 @pytest.fixture
@@ -78,6 +101,35 @@ def test_a_thread_adopts_a_model(tiny: mlxbert.Model, thread: ThreadPoolExecutor
     tiny.adopt()
     assert np.array_equal(mlxbert.embed(renamed, TEXTS), expected)
     assert isinstance(thread.submit(mlxbert.embed, tiny, TEXTS).exception(), mlxbert.ThreadError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [sys.executable, os.environ.get("MLXBERT_TEST_OLDEST_MLX")], ids=["this", "oldest"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_whose_thread_used_mlx_ends_without_an_abort(
+    program: str, python: str | None, tmp_path: Path
+) -> None:
+    """Left to itself, MLX frees Python objects of a thread while Python ends, and the process dies of SIGABRT."""
+    if python is None:
+        pytest.skip("MLXBERT_TEST_OLDEST_MLX is not set to a Python with the oldest MLX that mlxbert supports")
+    code = f"""
+import sys, threading, mlxbert
+from mlxbert.machine.device import mx
+from mlxbert.nn import ops
+def rotate():
+    x, y = mx.ones((1, 2, 3, 4)), mx.ones((3, 4))
+    mx.eval(ops._fused_rotate_halves()(x, x, y, y))
+def rotate_and_say(_):
+    print(rotate(), flush=True)
+def on_a_thread(work):
+    thread = threading.Thread(target=lambda: (work(), print(None, flush=True)))
+    thread.start()
+    thread.join()
+{program}
+"""
+    command = [python, "-c", code, str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,6 +74,7 @@ __all__ = [
     "BLAS",
     "available_memory",
     "choose_dtype",
+    "clear_when_thread_ends",
     "describe",
     "dispatch",
     "dtype_name",
@@ -86,6 +87,7 @@ __all__ = [
     "memory_limit",
     "mx",
     "nn",
+    "on_cpu",
     "on_cuda",
     "on_gpu",
     "reset_cache",
@@ -151,6 +153,40 @@ def check_not_forked() -> None:
             "this process was forked from one that has used MLX, and would wait for ever for its threads",
             hint="start processes with multiprocessing.get_context('spawn')",
         )
+
+
+class _ThreadState:
+    """Clears what MLX keeps for a thread, when Python frees this object at the end of the thread.
+
+    MLX keeps streams, random numbers and traces of compiled functions for each thread, and with them Python objects.
+    Its own destructors run after Python's part of the thread, and before Python 3.13 after `Thread.join`. They abort
+    the process if Python is ending by then, and with MLX 0.32.1 also before.
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    # Defaults, since Python may have emptied this module. At its end, and in a fork, it frees this on another thread.
+    def __del__(
+        self, this: Callable[[], int] = threading.get_ident, clear: Callable[[], None] = mx.clear_streams
+    ) -> None:
+        if this() == self._thread:
+            clear()
+
+
+_own = threading.local()  # Python frees a thread's values as the last act of the thread, before `Thread.join` returns
+
+
+def clear_when_thread_ends() -> None:
+    """Makes this thread clear what MLX keeps for it when it ends (see `_ThreadState`).
+
+    Does nothing on the main thread, which MLX itself clears, and on threads that Python has not started: there, values
+    of `threading.local` may end with each call of Python, and MLX computes nothing on a thread that was cleared.
+    """
+    thread = threading.current_thread()
+    started = not isinstance(thread, threading._DummyThread) and thread is not threading.main_thread()
+    if started and not hasattr(_own, "state"):
+        _own.state = _ThreadState()
 
 
 @functools.cache
@@ -229,6 +265,18 @@ def gpu_size() -> mac.GpuSize | None:
 
 
 _passes = threading.local()
+_on_cpu = threading.RLock()
+
+
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+    """Makes the CPU the default device within the `with` block.
+
+    MLX has one default device for the whole process. So such blocks of several threads run one after another: otherwise
+    they could restore the device in the wrong order. To other threads, `on_gpu` is false meanwhile.
+    """
+    with _on_cpu, mx.stream(mx.cpu):
+        yield
 
 
 @contextlib.contextmanager
@@ -238,7 +286,7 @@ def plain_graphs() -> Iterator[None]:
     Layers then choose the operations of a GPU, which are those of MLX, and MLX's CPU device replaces each of its fused
     functions by the operations that define it.
     """
-    with mx.stream(mx.cpu):
+    with on_cpu():
         outside, _passes.plain = in_plain_graphs(), True
         try:
             yield

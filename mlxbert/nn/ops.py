@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from mlxbert.machine import cores
 from mlxbert.machine.cores import cpu_streams, evaluating, in_parallel, inference, inferring
-from mlxbert.machine.device import in_plain_graphs, mx, nn, on_gpu
+from mlxbert.machine.device import in_plain_graphs, mx, nn, on_cpu, on_gpu
 from mlxbert.nn import fused_kernels, gpu_attention
 from mlxbert.nn.activations import ACTIVATIONS, Activation, gelu, linear, relu
 from mlxbert.nn.cpu import few_tokens, int8, mlx_kernels, numpy_attention, numpy_layers, window_attention
@@ -203,7 +203,7 @@ def step_by_step() -> AbstractContextManager[Any]:
 
     The GPU takes longer to start such an operation than to compute it, and both share the same memory.
     """
-    return mx.stream(mx.cpu) if on_gpu() and gpu_attention.on_metal() else contextlib.nullcontext()
+    return on_cpu() if on_gpu() and gpu_attention.on_metal() else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Classes for `ray.data.Dataset.map_batches`: each instance has a model, and adds columns with results to a batch.
 
-MLX belongs to the thread that loaded the model, but Ray creates an actor on one thread and calls it on another. So each
-call adopts the model.
+A model belongs to the thread that loaded it, but Ray creates an actor on one thread and calls it on another. Nor has
+Python started Ray's threads, so it cannot clear what MLX keeps for them. So each instance has a thread of its own.
 
 Shapes: D values of a vector.
 """
@@ -9,8 +9,8 @@ Shapes: D values of a vector.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlxbert.errors import ArgumentError, InputError, MlxbertError
@@ -50,7 +50,7 @@ class _TextColumns(ABC):
         require("pyarrow", type(self).__name__)
         self.texts = tuple(texts)
         self._options: Any = CATALOGUE[self.task].read_options(options)
-        self._lock = Lock()
+        self._thread = ThreadPoolExecutor(1, "mlxbert-ray")
         if (count := _assigned_cpus()) is not None:
             from mlxbert.machine.cores import limit_cores
 
@@ -59,11 +59,10 @@ class _TextColumns(ABC):
 
         entry = CATALOGUE[self.task]
         ref = model if isinstance(model, ModelRef) else ModelRef(model)
-        self.model = entry.load(ref, self._options)
-        self._task: Any = entry.make(self.model, self._options)
+        self.model = self._thread.submit(entry.load, ref, self._options).result()
+        self._task: Any = self._thread.submit(entry.make, self.model, self._options).result()
         fields = [*self._fields(self.model), ("truncated", pa.bool_()), ("error", pa.string())]
         self.schema = pa.schema(fields)
-        self.compute(pa.table({name: ["a"] for name in self.texts}))  # arrays that are not evaluated would stay here
 
     def __call__(self, batch: Any) -> Any:
         """Returns a batch as a table of pyarrow with further columns, those of `schema`.
@@ -95,9 +94,7 @@ class _TextColumns(ABC):
             first: The number of the first row in errors, from 1; `None` if errors name no rows.
             strict: Whether an unusable row is an error.
         """
-        with self._lock:
-            self.model.adopt()
-            return self._compute(table, file, first, strict)
+        return self._thread.submit(self._compute, table, file, first, strict).result()
 
     def _compute(self, table: Any, file: str, first: int | None, strict: bool) -> Any:
         import pyarrow as pa

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.labels.labels import Labels
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, on_cpu
 from mlxbert.nn.encoder import Batch
 from mlxbert.nn.heads import FINE_TUNED, HEADS, Network, has_own
 from mlxbert.optional_packages import pip_install
@@ -73,7 +73,7 @@ def check(folder: Path, network: Network, examples: Sequence[Example], head: str
         head: The head that was trained.
     """
     encodings = [example.encoding for example in examples[:_MAX_EXAMPLES]]
-    with evaluation_mode(network), mx.stream(mx.cpu):
+    with evaluation_mode(network), on_cpu():
         batches = [make_batch([encoding], network.encoder.config) for encoding in encodings]
         ours = [np.array(network.logits(head, batch)[0].astype(mx.float32)) for batch in batches]
     try:

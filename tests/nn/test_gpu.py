@@ -7,8 +7,10 @@ import contextlib
 import io
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from mlxbert.bench.device_check.golden_outputs import GOLDENS, load_network, out
 from mlxbert.bench.device_check.operations import RandomInputs, as_float64
 from mlxbert.config import Rotary
 from mlxbert.machine.cores import inference
-from mlxbert.machine.device import mx
+from mlxbert.machine.device import mx, plain_graphs
 from mlxbert.nn import attention, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.attention import SelfAttention
@@ -374,3 +376,18 @@ def test_a_crf_scans_on_the_cpu_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> Non
     found = mx.value_and_grad(loss)(emissions)
     assert used == [True] * (words - 1) + [False]
     assert mx.array_equal(found[0], value).item() and mx.array_equal(found[1], gradient).item()
+
+
+@pytest.mark.parametrize("other", [ops.step_by_step, plain_graphs])
+def test_blocks_on_the_cpu_of_two_threads_do_not_overlap(other: Callable[[], Any]) -> None:
+    """MLX has one default device for all threads. Blocks that overlap can restore it in the wrong order."""
+    both = threading.Barrier(2)
+
+    def meets(block: Callable[[], Any]) -> bool:
+        with block(), block(), contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+            return True
+        return False
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(meets, (ops.step_by_step, other))] == [False, False]

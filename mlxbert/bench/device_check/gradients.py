@@ -36,7 +36,7 @@ from mlxbert.bench.device_check.kernels import (
     score_factor,
 )
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, Make, RandomInputs
-from mlxbert.machine.device import mx, on_gpu
+from mlxbert.machine.device import mx, on_cpu, on_gpu
 from mlxbert.nn import dropout, gpu_attention, losses, ops
 from mlxbert.nn.ops import PositionedQK
 
@@ -298,7 +298,7 @@ def _rows(inputs: RandomInputs) -> Iterator[ComputedOperation]:
 def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     """Checks that dropout applies the same mask to the gradient as to the values."""
     (x, _), (up, u), layer, key = inputs.draw(40, 64), inputs.draw(40, 64), dropout.KeyedDropout(0.25), mx.random.key(3)
-    with mx.stream(mx.cpu), dropout.seeded(key):
+    with on_cpu(), dropout.seeded(key):
         bits = np.array(dropout.draw_mask((40, 64), 0.25)[0])
     with dropout.seeded(key):
         (gradient,) = _vjp(layer, [x], up)

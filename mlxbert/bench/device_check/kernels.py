@@ -19,7 +19,7 @@ from mlxbert.bench.device_check import formulas
 from mlxbert.bench.device_check.formulas import F64
 from mlxbert.bench.device_check.operations import DTYPES, CheckedOperation, ComputedOperation, RandomInputs, as_float64
 from mlxbert.machine.cores import inference
-from mlxbert.machine.device import mx, on_gpu
+from mlxbert.machine.device import mx, on_cpu, on_gpu
 from mlxbert.nn import dropout, gpu_attention, ops
 from mlxbert.nn.activations import ACTIVATIONS
 from mlxbert.nn.cpu import window_attention
@@ -379,7 +379,7 @@ def _dropout(inputs: RandomInputs) -> Iterator[ComputedOperation]:
     key = mx.random.key(7)
     with dropout.seeded(key):
         (here, factor), (next_one, _) = (dropout.draw_mask(_DRAWN, _RATE) for _ in range(2))
-    with mx.stream(mx.cpu), dropout.seeded(key):
+    with on_cpu(), dropout.seeded(key):
         bits = [np.array(dropout.draw_mask(_DRAWN, _RATE)[0]) for _ in range(2)]
     for place, (found, expected) in enumerate(zip((here, next_one), bits, strict=True), 1):
         yield ComputedOperation(f"bits of dropout, place {place}", found, expected, exact=True)

@@ -13,7 +13,7 @@ from typing import cast
 from mlxbert.config import EncoderConfig, Rotary
 from mlxbert.errors import ArgumentError, InputError
 from mlxbert.labels.labels import Labels
-from mlxbert.machine.device import mx, nn
+from mlxbert.machine.device import clear_when_thread_ends, mx, nn
 from mlxbert.nn import ops
 from mlxbert.nn.encoder import Batch, Encoder, EncoderOutput, check_rows
 from mlxbert.nn.heads import (
@@ -119,6 +119,7 @@ class Network(nn.Module):
 
     def __init__(self, config: EncoderConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
+        clear_when_thread_ends()  # MLX's layers begin with random numbers
         self.encoder = Encoder(config)
         self.heads: dict[str, Head] = {name: HEADS[name].module(config, config.heads[name]) for name in heads}
 

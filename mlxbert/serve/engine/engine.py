@@ -7,14 +7,12 @@ milliseconds of work. A longer item is computed in several batches, and shorter 
 
 import asyncio
 import json
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mlxbert.errors import ArgumentError, MlxbertError, OverloadedError
@@ -33,7 +31,6 @@ from mlxbert.weights.model_source import BUILTIN, ModelRef
 _T = TypeVar("_T")
 _DEFAULTS = EngineOptions()
 _MAX_OPTIONS = 262_144  # bytes of a request's options, which the engine keeps for recent tasks
-_MAX_JOIN, _MAC_JOIN = 1.0, 0.02  # seconds; a Mac does not list the threads of a process
 
 
 class Engine:
@@ -71,7 +68,7 @@ class Engine:
             threading.Thread(target=owner.run, name="mlxbert-engine", daemon=True),
             threading.Thread(target=prepare_all, args=(self._state,), name="mlxbert-engine-tokens", daemon=True),
         )
-        # A thread that has compiled functions of MLX must end before the interpreter does.
+        # A thread that has used MLX must end before the interpreter does (see `clear_when_thread_ends`).
         self._stop = weakref.finalize(self, _stop, self._state, threads)
         for thread in threads:
             thread.start()
@@ -238,18 +235,4 @@ def _stop(state: EngineState, threads: Sequence[threading.Thread]) -> None:
     if threading.current_thread() not in threads:  # a thread cannot join itself, nor can the threads join each other
         for thread in threads:
             if thread.ident is not None:  # a signal may arrive before the thread is started
-                _join(thread)
-
-
-def _join(thread: threading.Thread) -> None:
-    """Waits for the end of a thread, including the destructors of its thread-local data.
-
-    MLX's cache of compiled functions is thread-local. Its destructor takes Python's lock, which aborts the process if
-    Python is finalizing; before Python 3.13, `Thread.join` returns before this destructor runs.
-    """
-    thread.join()
-    if sys.version_info < (3, 13):
-        task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _MAX_JOIN
-        time.sleep(0 if task.parent.is_dir() else _MAC_JOIN)
-        while task.is_dir() and time.monotonic() < deadline:
-            time.sleep(0.001)
+                thread.join()

@@ -12,7 +12,7 @@ from mlxbert.errors import MissingHeadError, MlxbertError, ModelChangedError
 from mlxbert.folders.fingerprint import hash_model
 from mlxbert.folders.inspect import inspect
 from mlxbert.loading import load
-from mlxbert.machine.device import choose_dtype, dtype_name, use
+from mlxbert.machine.device import choose_dtype, clear_when_thread_ends, dtype_name, use
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.model import Model
 from mlxbert.serve.engine.request_queue import AnyTask, Key, QueuedItem, Request, choose
@@ -72,6 +72,7 @@ class ModelThread:
     def run(self) -> None:
         """Runs until the engine is closed and everything is computed."""
         state = self._state
+        clear_when_thread_ends()
         try:
             while self._wait():
                 self._step()
@@ -81,6 +82,8 @@ class ModelThread:
                 state.fail_all(MlxbertError("the engine has stopped"))  # if the thread itself fails
                 state.changed.notify_all()
                 state.tokens.notify_all()
+                state.tasks.clear()
+            self.loaded.clear()
 
     def _wait(self) -> bool:
         """Waits for work, and unloads idle models meanwhile. Returns whether there is work; false ends the thread."""
