@@ -39,6 +39,10 @@ class Actor(Embedder):
 actor = Actor()
 on_a_thread(lambda: actor(pyarrow.table({"text": ["a"]})))
 """,
+    "core": """
+from mlxbert.machine.cores import _worker
+print(_worker(0).submit(lambda: mx.eval([mx.random.normal((3,)) for _ in range(500)])).result(), flush=True)
+""",
 }
 
 

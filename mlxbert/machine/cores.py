@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from mlxbert.machine.device import BLAS, mx, on_gpu
+from mlxbert.machine.device import BLAS, clear_when_thread_ends, mx, on_gpu
 
 _MAX_STREAMS = 16
 _limit = _MAX_STREAMS
@@ -234,6 +234,7 @@ def is_worker() -> bool:
 def _own_stream() -> None:
     """Gives the calling thread a single stream for all its computations."""
     _passes.is_worker = True
+    clear_when_thread_ends()
     _streams.streams = [mx.new_stream(mx.cpu)]
     mx.set_default_device(mx.cpu)
     mx.set_default_stream(_streams.streams[0])

@@ -1,7 +1,8 @@
 """Classes for `ray.data.Dataset.map_batches`: each instance has a model, and adds columns with results to a batch.
 
-A model belongs to the thread that loaded it, but Ray creates an actor on one thread and calls it on another. Nor has
-Python started Ray's threads, so it cannot clear what MLX keeps for them. So each instance has a thread of its own.
+A model belongs to the thread that loaded it, but Ray creates an actor on one thread and calls it on another. So each
+instance has a thread of its own. Python starts it, unlike those of Ray, and so it ends without an abort (see
+`clear_when_thread_ends`).
 
 Shapes: D values of a vector.
 """
