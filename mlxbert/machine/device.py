@@ -180,8 +180,9 @@ _own = threading.local()  # Python frees a thread's values as the last act of th
 def clear_when_thread_ends() -> None:
     """Makes this thread clear what MLX keeps for it when it ends (see `_ThreadState`).
 
-    Does nothing on the main thread, which MLX itself clears (ml-explore/mlx#4373), and on threads Python has not started:
-    there, values of `threading.local` may end with each call of Python, and a cleared thread can no longer compute.
+    Does nothing on the main thread, which MLX itself clears (ml-explore/mlx#4373), and on threads that Python has
+    not started: there, values of `threading.local` may end with each call of Python, and a cleared thread can
+    no longer compute.
     """
     thread = threading.current_thread()
     started = not isinstance(thread, threading._DummyThread) and thread is not threading.main_thread()
