@@ -13,6 +13,7 @@ from mlxbert.cli import session
 from mlxbert.cli.shared_options import ComputingOptions, OutputOptions
 from mlxbert.cli.views import bench as bench_view, console, doctor as view, json_lines, progress
 from mlxbert.errors import ArgumentError, MlxbertError
+from mlxbert.machine import mac
 from mlxbert.machine.missing_mlx import LINUX_WHEELS
 from mlxbert.option_declarations import ROUNDS, Device, Option
 from mlxbert.version import __version__
@@ -21,6 +22,7 @@ _WHEELS = ("mlx-metal", *LINUX_WHEELS)
 _PACKAGES = ("mlx", *_WHEELS, "numpy", "tokenizers", "rich", "typer", "onnxruntime")
 _READ_AS_NUMBERS = ("MLX_ENABLE_TF32", "MLX_SDPA_VJP_FALLBACK")
 _CHECK_HINT = "--check tests its results"
+_ROUNDS = 3  # of the measurement for a report
 _SLOW = 10.0  # GFLOP/s: a core reaches 30 and more with a fast BLAS, at most 8 with the reference BLAS
 
 
@@ -37,14 +39,15 @@ def doctor(
         bool,
         Option(
             "A quick check of about ten seconds. It covers the operations that all models use, and the update of "
-            "training. With --check or --report it replaces the full check."
+            "training. With --check or --report it replaces the full check, and --report measures no speed."
         ),
     ] = False,
     report: Annotated[
         bool,
         Option(
-            "Check the device and print a report to paste into an issue. The check takes a minute; the "
-            "report names neither you nor your files."
+            "Check the device, measure its speed and print a report to paste into an issue. It takes two minutes, with "
+            "--quick ten seconds, and compares with torch if that is installed. The report names neither you nor your "
+            "files."
         ),
     ] = False,
 ) -> None:
@@ -61,6 +64,8 @@ def doctor(
     console.require_stdout()
     facts = _report(device)
     checks = check or quick or report
+    if checks:
+        facts |= mac.power_state()
     _show(facts, partial(_check, device, quick=quick) if checks else None, out, report=report)
     for problem in facts["problems"]:
         console.say("hint", problem)
@@ -87,10 +92,26 @@ def _show(
         facts["check"] = check()
     if report:
         json_lines.put_line(view.markdown(facts))
+        if not facts["check"]["quick"]:
+            json_lines.put_line(_measured(facts["device"]))
     elif not drawn:
         session.show_object(facts, tuple, out)
     elif check is not None:
         session.show_object(facts, lambda: view.draw_check(facts["check"]), out)
+
+
+def _measured(device: Device) -> str:
+    """Measures the built-in model for a report, next to torch if it is installed and computes on the same device."""
+    peers: list[Peer | None] = ["torch", None] if _version("torch") and _version("transformers") else [None]
+    problems = []
+    for against in peers:
+        try:
+            measured = _measure(ComputingOptions(device=device), against, _ROUNDS)
+        except MlxbertError as problem:
+            problems.append(("not measured" if against is None else f"not compared with {against}", problem.message))
+        else:
+            return view.measured([*bench_view.facts(measured), *problems], bench_view.figures(measured))
+    return view.measured(problems, [])
 
 
 def _check(name: str, *, quick: bool) -> dict[str, Any]:

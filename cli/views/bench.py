@@ -6,10 +6,11 @@ from typing import Any
 
 from mlxbert.bench.worker_job import OURS, PASSES, UPDATE
 from mlxbert.cli.views import console, rich
-from mlxbert.cli.views.doctor import named
+from mlxbert.cli.views.doctor import named, process_memory
 from mlxbert.cli.views.table import Column, PlainTable
 
 _MACHINE = ("chip", "device", "cores", "memory_gib", "blas", "mlx")
+_LONG = max(tokens for texts, tokens in PASSES if texts == 1)
 _UNITS = {"encoding": "texts", "training": "updates"}
 _NONE = "–"  # noqa: RUF001
 _NARROW = 7  # columns of a number, so that the row of a library fits 80 columns
@@ -34,7 +35,7 @@ class _Figure:
 def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     """Draws facts about the machine, a table with a row for each library, and the speeds in detail."""
     parts = _parts(report)
-    yield from console.facts("mlxbert bench", _facts(report, parts))
+    yield from console.facts("mlxbert bench", facts(report))
     batches = f"texts/s in batches of {PASSES[0][0]} texts; updates with {UPDATE[0]} of {UPDATE[1]} tokens"
     yield rich.Text(batches, "dim")
     yield _compared(report)
@@ -42,17 +43,38 @@ def draw(report: dict[str, Any]) -> Iterator["rich.RenderableType"]:
         yield _speeds(name, part)
 
 
-def _facts(report: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yields facts about the machine, the versions and the model."""
-    machine, peer = report["machine"], report["peer"]
+def facts(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yields facts about the machine, the versions, the model, and the memory of the processes."""
+    machine, peer, parts = report["machine"], report["peer"], _parts(report)
     yield "mlxbert", report["mlxbert"]
     yield from ((named(name), machine[name]) for name in _MACHINE)
     if peer:
         yield "torch", f"{_peer(report)}, transformers {peer['transformers']}"
     yield "model", f"{report['model']}, {report['layers']} x {report['width']}"
+    if state := _power(report):
+        yield "power", state
     for name, part in parts.items():
         yield name, f"{part['dtype']}, matrix products {part['limit_gflops']:,.0f} GFLOP/s"
+    if (single := _figures(report)[-1]).values:
+        times = ", ".join(f"{side} {value}" for side, value in single.values.items())
+        yield single.name, times + (f"; ratio {single.ratio}" if single.ratio else "")
     yield "peak memory", _counted(next(iter(parts.values()))["peak_memory_of"])
+    for name, part in reversed(parts.items()):
+        yield f"process after {name}", _processes(part["process_memory_bytes"])
+    more = parts["encoding"]["many_lengths"]
+    yield f"… then {more['texts']:,} texts of {more['lengths']:,} lengths", _processes(more["process_memory_bytes"])
+
+
+def _power(report: Mapping[str, Any]) -> str:
+    """Describes the power and the heat of a Mac, and what of them changed meanwhile; empty for other machines."""
+    start, end = (report["power"][name] for name in ("start", "end"))
+    changes = {name: " → ".join(dict.fromkeys(filter(None, (start[name], end[name])))) for name in start}
+    heat = changes.pop("thermal_pressure", "")
+    return ", ".join(filter(None, (*changes.values(), heat and f"thermal pressure {heat}")))
+
+
+def _processes(memory: Mapping[str, Mapping[str, int]]) -> str:
+    return "; ".join(f"{side} {process_memory(kinds)}" for side, kinds in memory.items())
 
 
 def _counted(kinds: Mapping[str, str]) -> str:
@@ -67,12 +89,23 @@ def line(report: dict[str, Any]) -> str:
     dtypes = {name: part["dtype"] for name, part in parts.items()}
     differs = len({*dtypes.values()}) > 1
     columns = (
-        f"{machine['chip']}, {machine['cores']} cores", machine["device"],
+        ", ".join(filter(None, (str(machine["chip"]), f"{machine['cores']} cores", _power(report)))), machine["device"],
         dtypes["encoding"] + (f", training {dtypes['training']}" if differs else ""),
         report["mlxbert"], machine["mlx"], _peer(report), f"{report['layers']} x {report['width']}",
         *(each.values.get(OURS, _NONE) + (f" ({each.ratio})" if each.ratio else "") for each in _figures(report)),
     )  # fmt: skip
     return f"| {' | '.join(map(str, columns))} |"
+
+
+def figures(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Returns the figures of a report as a table, with its header: a row for each figure, a column for each library."""
+    sides = [*report["encoding"]["peak_memory_bytes"]]
+    compared = len(sides) > 1
+    rows = [
+        (figure.name, *(figure.values.get(side, _NONE) for side in sides), *([figure.ratio] * compared))
+        for figure in _figures(report)
+    ]
+    return [("figure", *sides, *(["ratio"] * compared)), *rows]
 
 
 def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,23 +119,40 @@ def _peer(report: Mapping[str, Any]) -> str:
 
 
 def _figures(report: Mapping[str, Any]) -> list[_Figure]:
-    """Returns the figures for comparing libraries; a figure that was not measured has no values."""
+    """Returns the figures for comparing libraries; a figure that was not measured has no values.
+
+    The last one, the time of a single text, has no room in a terminal's table.
+    """
     encoding, training = (_parts(report).get(name, {}) for name in _UNITS)
     speeds = {speed["shape"]: speed for speed in encoding.get("speeds", ())}
     update: Mapping[str, Any] = next(iter(training.get("speeds", ())), {})
     return [
-        *(_rate(f"{tokens} tokens", speeds.get(f"{texts} x {tokens}", {}), "texts") for texts, tokens in PASSES),
+        *(
+            _rate(f"{tokens} tokens", speeds.get(f"{texts} x {tokens}", {}), "texts")
+            for texts, tokens in PASSES
+            if texts > 1
+        ),
         _time("first update", training.get("first_update_seconds", {})),
         _rate("updates per s", update, "updates"),
         _time("start", encoding.get("start_seconds", {})),
         _memory("memory", encoding),
         _memory("memory, training", training),
+        _single(speeds.get(f"1 x {_LONG}", {})),
     ]
 
 
+def _single(speed: Mapping[str, Any]) -> _Figure:
+    times = {side: f"{_number(measured['seconds'] * 1000)} ms" for side, measured in _sides(speed)}
+    return _Figure(f"one text of {_LONG} tokens", times, _ratio(speed))
+
+
+def _sides(speed: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
+    return ((side, measured) for side, measured in speed.items() if isinstance(measured, dict))
+
+
 def _rate(name: str, speed: Mapping[str, Any], unit: str) -> _Figure:
-    values = {side: measured[f"{unit}_per_second"] for side, measured in speed.items() if isinstance(measured, dict)}
-    return _Figure(name, {side: _number(value) for side, value in values.items()}, _ratio(speed))
+    values = {side: _number(measured[f"{unit}_per_second"]) for side, measured in _sides(speed)}
+    return _Figure(name, values, _ratio(speed))
 
 
 def _ratio(speed: Mapping[str, Any]) -> str:
@@ -125,13 +175,8 @@ def _number(value: float) -> str:
 
 def _compared(report: Mapping[str, Any]) -> PlainTable:
     """Makes a table with a row for each library and a row for the ratios."""
-    figures, sides = _figures(report), [*report["encoding"]["peak_memory_bytes"]]
-    rows = [[side, *(figure.values.get(side, _NONE) for figure in figures)] for side in sides]
-    rows += [["ratio", *(figure.ratio for figure in figures)]] if len(sides) > 1 else []
-    columns = [
-        Column(),
-        *(Column(figure.name, wraps=True, most=max(_NARROW, *map(len, figure.name.split()))) for figure in figures),
-    ]
+    (_, *names), *rows = zip(*figures(report)[:-1], strict=True)
+    columns = [Column(), *(Column(name, wraps=True, most=max(_NARROW, *map(len, name.split()))) for name in names)]
     return PlainTable(columns, [[rich.Text(console.visible(cell)) for cell in row] for row in rows])
 
 

@@ -1,7 +1,7 @@
 """Draws the facts of `mlxbert doctor` about this machine, and the result of its check."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mlxbert.cli.views import console, rich
@@ -14,8 +14,9 @@ _MULTIPLES = 10  # times the allowed error; a larger error is shown as a multipl
 _MAX_CONSEQUENCES = 5  # names shown
 # The facts of a public report: nothing that identifies the owner, the host or a folder.
 _PUBLIC_FACTS = (
-    "chip", "system", "macos", "mlxbert", "wheel_for", "python", "device", "dtype", "float32_products",
-    "attention_gradient", "cores", "memory_gib", "memory_free_gib", "memory_limit_gib", "batch_tokens",
+    "chip", "system", "macos", "power_source", "energy_mode", "thermal_pressure", "mlxbert", "wheel_for", "python",
+    "device", "dtype", "dtype_reason", "float32_products", "attention_gradient", "cores", "memory_gib",
+    "memory_free_gib", "memory_limit_gib", "batch_tokens",
 )  # fmt: skip
 
 Fault = dict[str, Any]
@@ -43,6 +44,7 @@ def draw_check(check: dict[str, Any]) -> Iterator["rich.RenderableType"]:
     rows = [row for row in rows if row[1]]
     if not check["quick"]:
         rows.append((_SPEED, _speed(check)))
+    rows.append(("process", process_memory(check["process_memory"])))
     yield from console.facts(f"{_kind(check)} in {check['seconds']:.0f} s", rows)
     faults = _by_operation(check["faults"])
     for operation, wrong in faults[:_MAX_FAULTS]:
@@ -51,6 +53,11 @@ def draw_check(check: dict[str, Any]) -> Iterator["rich.RenderableType"]:
         yield from console.facts(f"faults of {len(faults) - _MAX_FAULTS:,} more: --json lists all", [])
     if check["consequences"]:
         yield from console.facts("follow from them", [("wrong, too", following(check["consequences"]))])
+
+
+def process_memory(kinds: Mapping[str, int]) -> str:
+    """Formats the memory of a process: `resident 0.4 GB, footprint 1.2 GB`."""
+    return ", ".join(f"{kind} {console.size(count)}" for kind, count in kinds.items()) or "unknown"
 
 
 def _kind(check: dict[str, Any]) -> str:
@@ -132,6 +139,7 @@ def markdown(report: dict[str, Any]) -> str:
     rows.append((_kind(check), f"{check['seconds']:.0f} s; {_line([*check['groups'].values()])}"))
     if not check["quick"]:
         rows.append((_SPEED, _speed(check)))
+    rows.append(("process", process_memory(check["process_memory"])))
     lines = ["**mlxbert doctor --report**", "", *_table(("", ""), rows), ""]
     groups = [
         (name, *(group[key] for key in ("checks", "faults", "consequences")), _share(group["worst"]))
@@ -149,6 +157,13 @@ def markdown(report: dict[str, Any]) -> str:
     if check["consequences"]:
         lines += ["", f"Wrong because of them: {anonymous(following(check['consequences']))}."]
     return "\n".join(lines)
+
+
+def measured(facts: Iterable[tuple[str, object]], figures: Sequence[Sequence[str]]) -> str:
+    """Formats a measurement as the second part of a report."""
+    rows = [(name, anonymous(str(value))) for name, value in facts]
+    table = ["", *_table(figures[0], figures[1:])] if figures else []
+    return "\n".join(["", "**mlxbert bench**", "", *_table(("", ""), rows), *table])
 
 
 def _mlx(report: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.folders.save import save
 from mlxbert.labels.labels import Labels
 from mlxbert.loading import load
-from mlxbert.machine import device as devices
+from mlxbert.machine import device as devices, mac
 from mlxbert.machine.device_errors import free_memory
 from mlxbert.option_declarations import ROUNDS
 from mlxbert.optional_packages import pip_install
@@ -34,6 +34,7 @@ from mlxbert.weights.model_source import ModelRef
 
 PEERS = (PEER,)
 _LONGEST = 512  # tokens of a text
+_TEXTS = {"cpu": 100, "gpu": 1000}  # of different lengths; a CPU would take a minute for a thousand
 _PAUSE = 0.05  # seconds before each measurement, until the threads of the previous one stop waiting for work
 _MIN_SECONDS = 0.25  # of a measurement: a GPU needs time to reach its clock rate, and a pass may take only 2 ms
 _LABELS = Labels(("0", "1"), "single_label_classification")
@@ -65,8 +66,9 @@ def bench(
         device: See `mlxbert.load`.
 
     Returns:
-        A dict with `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, and `peer` (the versions and
-        the device of the other library, or `None`); and with the measurements `encoding` and `training`.
+        A dict with `model`, its `layers` and `width`, `mlxbert` (the version), `machine`, `peer` (the versions and the
+        device of the other library, or `None`), and `power` (at the `start` and at the `end`, on a Mac its
+        `power_source`, `energy_mode` and `thermal_pressure`); and with the measurements `encoding` and `training`.
 
         `encoding` measures forward passes of one batch, from token ids to hidden states. `training` measures updates
         of a new classifier with two classes and float32 weights: forward and backward pass with dropout, clipping, and
@@ -78,9 +80,13 @@ def bench(
           `updates_per_second`, `tokens_per_second`, `gflops` and their `share` of the limit; `ratio`, how many times
           faster mlxbert is than the other library;
         - `peak_memory_bytes` by library, and `peak_memory_of`, the kind of memory that was measured: `process` on a
-          CPU, `arrays` on a GPU, or `arrays and cache` for torch on MPS.
+          CPU, `arrays` on a GPU, or `arrays and cache` for torch on MPS;
+        - `process_memory_bytes` by library, the memory of the process after that: `resident`, and on a Mac `footprint`,
+          which includes the memory of the GPU.
 
-        `encoding` also has `start_seconds`, the time from the start of a process to its first result. `training` also
+        `encoding` also has `start_seconds`, the time from the start of a process to its first result, and
+        `many_lengths`: `process_memory_bytes` after 1,000 more `texts` (100 on a CPU), one at a time, of as many
+        `lengths` as the model takes up to 512 tokens. `training` also
         has `first_update_seconds`, the time of the first step in a new process that has only loaded the model, and
         `kernels_kept`, whether mlxbert's process found CUDA kernels that an earlier process had compiled (`None`
         without CUDA). If training fails, for instance because it needs several times the memory, `training` has only a
@@ -91,6 +97,7 @@ def bench(
         _check_peer(against)
     ref, sides = ModelRef(model, adapter, revision, offline, dtype, device), (OURS, *([against] if against else []))
     parts: dict[str, dict[str, Any]] = {}
+    power = {"start": mac.power_state()}
     with tempfile.TemporaryDirectory() as folder:
         # Training comes first, so that the files of all libraries are in the page cache when the start is measured.
         try:
@@ -99,13 +106,14 @@ def bench(
         except MlxbertError as problem:
             parts["training"] = {"problem": problem.message}
         job, config = _prepare(ref, Path(folder) / "encoded", train=False)
-        parts["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds)
+        parts["encoding"] = _encoding(job, sides, _shapes(PASSES, config), rounds, min(config.max_length, _LONGEST))
     about = {"machine": None, "peer": None}
     for part in parts.values():
         about |= {name: part.pop(name) for name in about if name in part}
     return {
         "model": str(model), "layers": len(config.layer_schedule), "width": config.hidden_size, "mlxbert": __version__,
-        **about, "encoding": parts["encoding"], "training": parts["training"],
+        **about, "power": {**power, "end": mac.power_state()}, "encoding": parts["encoding"],
+        "training": parts["training"],
     }  # fmt: skip
 
 
@@ -146,13 +154,24 @@ def _shapes(shapes: Sequence[tuple[int, int]], config: EncoderConfig) -> Shapes:
     return {f"{texts} x {tokens}": [tokens] * texts for texts, tokens in shapes if tokens <= limit}
 
 
-def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
-    """Measures the forward passes of each library, and how long their processes take to start."""
+def _encoding(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int, longest: int) -> dict[str, Any]:
+    """Measures the forward passes of each library, how long their processes take to start, and what they keep."""
     with _workers(job, sides) as workers:
         return {
             **_measure(workers, shapes, rounds, "texts"),
             "start_seconds": {side: process.start for side, process in workers.items()},
+            "many_lengths": _many_lengths(workers, _TEXTS[job.device], longest),
         }
+
+
+def _many_lengths(workers: "Workers", texts: int, longest: int) -> dict[str, Any]:
+    """Measures the memory after single texts of many lengths: a library may keep memory for each length."""
+    lengths = [1 + number * longest // texts for number in range(texts)]
+    for length in lengths:
+        for process in workers.values():
+            process.ask([length])
+    memory = {side: process.memory for side, process in workers.items()}
+    return {"texts": texts, "lengths": len({*lengths}), "process_memory_bytes": memory}
 
 
 def _training(job: WorkerJob, sides: Sequence[str], shapes: Shapes, rounds: int) -> dict[str, Any]:
@@ -178,6 +197,7 @@ def _measure(workers: "Workers", shapes: Shapes, rounds: int, what: str) -> dict
         "peer": next((process.facts["peer"] for process in workers.values() if "peer" in process.facts), None),
         "speeds": speeds, "peak_memory_bytes": {side: process.peak for side, process in workers.items()},
         "peak_memory_of": {side: process.facts["memory_of"] for side, process in workers.items()},
+        "process_memory_bytes": {side: process.memory for side, process in workers.items()},
     }  # fmt: skip
 
 
@@ -232,6 +252,7 @@ class _BenchWorker:
         start: The seconds until the first pass was computed or, for training, until the model was loaded.
         facts: The facts that the worker reported; for training, empty before the first step.
         peak: The peak memory that the worker last reported, in bytes.
+        memory: The memory of the process that the worker last reported (see `worker.process_memory`).
     """
 
     def __init__(self, job: WorkerJob) -> None:
@@ -239,7 +260,7 @@ class _BenchWorker:
         command = [sys.executable, "-m", worker.__name__, job.to_json()]
         pipe, self._stderr = subprocess.PIPE, tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._stderr, text=True)
-        self._side, self.peak = job.side, 0
+        self._side, self.peak, self.memory = job.side, 0, dict[str, int]()
         try:
             self._read()
             self.start = round(time.perf_counter() - started, 3)
@@ -267,7 +288,7 @@ class _BenchWorker:
             self.process.stdin.write(json.dumps({"lengths": [*lengths], "least": least}) + "\n")
             self.process.stdin.flush()
         answer = self._read()
-        self.peak = answer.pop("memory")
+        self.peak, self.memory = answer.pop("memory"), answer.pop("process_memory")
         self.facts = self.facts or self._read()
         return answer
 

@@ -3,6 +3,7 @@
 Importing this module loads neither MLX nor torch (see `mlxbert.bench.worker` for the reason).
 """
 
+import functools
 import itertools
 import os
 import random
@@ -29,9 +30,14 @@ Ids = list[list[int]]
 def token_ids(lengths: Sequence[int], vocab_size: int, pad_id: int) -> list[Ids]:
     """Returns `BATCHES` batches of token ids, the same in each call and with a Zipf distribution."""
     rng = random.Random(0)
-    words = [word for word in range(vocab_size) if word != pad_id]
-    weights = [*itertools.accumulate(1 / (rank + 3) for rank in range(len(words)))]
+    words, weights = _vocabulary(vocab_size, pad_id)
     return [[rng.choices(words, cum_weights=weights, k=length) for length in lengths] for _ in range(BATCHES)]
+
+
+@functools.cache
+def _vocabulary(size: int, pad_id: int) -> tuple[list[int], list[float]]:
+    words = [word for word in range(size) if word != pad_id]
+    return words, [*itertools.accumulate(1 / (rank + 3) for rank in range(len(words)))]
 
 
 def measured(make: Callable[[Sequence[int]], Step]) -> Callable[[Sequence[int]], Spent]:

@@ -18,6 +18,7 @@ from mlxbert.bench.torch_peer import torch_side
 from mlxbert.bench.training_steps import Step, measured, our_classifier, our_step, token_ids
 from mlxbert.bench.worker_job import OURS, Side, Spent, Work, WorkerJob
 from mlxbert.errors import MlxbertError
+from mlxbert.machine import mac
 
 if TYPE_CHECKING:
     from mlxbert.config import EncoderConfig
@@ -58,7 +59,7 @@ def _serve(job: WorkerJob, answer: Callable[[Any], None]) -> None:
         request = json.loads(line)
         spent = repeated(side.compute, request["lengths"], request["least"])
         peak = max(peak, memory())
-        answer({**spent, "memory": peak})
+        answer({**spent, "memory": peak, "process_memory": process_memory()})
         reported = reported or _report(side, answer)
 
 
@@ -174,11 +175,25 @@ def _matrices(encoder: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def process_memory() -> dict[str, int]:
+    """Returns the memory of this process now, in bytes; empty if the system does not say.
+
+    `resident` is in main memory. `footprint`, on a Mac, also counts what Metal has allocated for the process.
+    """
+    if sys.platform == "linux":
+        return {"resident": _linux_memory("VmRSS")}
+    return mac.process_memory() if sys.platform == "darwin" else {}
+
+
+def _linux_memory(name: str) -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    return int(status.partition(f"{name}:")[2].split()[0]) * 1024
+
+
 def peak_memory() -> int:
     """Returns the peak memory of this process, in bytes."""
     if sys.platform == "linux":  # not `ru_maxrss`, which starts from the peak of the parent process
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        return _linux_memory("VmHWM")
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

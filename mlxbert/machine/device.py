@@ -336,6 +336,22 @@ def fused_attention_gradient() -> bool:
     return _is_off("MLX_SDPA_VJP_FALLBACK", "0")
 
 
+# What `auto` means in inference, in training, and for models whose values float16 cannot hold; and the reason.
+_DTYPES = {
+    "cpu": ("float32", "float32", "float32", "a CPU emulates half precision"),
+    "cuda": ("bfloat16", "bfloat16", "bfloat16", "faster than float32, with the same range"),
+    "metal": (
+        "float16", "float32", "bfloat16",
+        "M1 and M2 have no bfloat16 units; training is in float32, and a model whose values float16 cannot hold in "
+        "bfloat16",
+    ),
+}  # fmt: skip
+
+
+def _backend() -> str:
+    return "cpu" if not on_gpu() else "metal" if mx.metal.is_available() else "cuda"
+
+
 def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool = False) -> mx.Dtype:
     """Returns the dtype to compute in: the named one, or for `auto` the best one for the device in use.
 
@@ -351,16 +367,8 @@ def choose_dtype(name: str = "auto", *, training: bool = False, wide_range: bool
     if name == "int8":
         name = "float32"
     if name == "auto":
-        half = (
-            "bfloat16"
-            if not mx.metal.is_available()
-            else "float32"
-            if training
-            else "bfloat16"
-            if wide_range
-            else "float16"
-        )
-        name = half if on_gpu() else "float32"
+        usual, trained, wide, _ = _DTYPES[_backend()]
+        name = trained if training else wide if wide_range else usual
     dtype: mx.Dtype = getattr(mx, name)
     return dtype
 
@@ -373,13 +381,14 @@ def dtype_name(dtype: mx.Dtype) -> str:
 def describe() -> dict[str, object]:
     """The facts about the device in use that `mlxbert doctor` shows."""
     info, this_mac = mx.device_info(), mac.read_mac()
-    on_metal = on_gpu() and mx.metal.is_available()  # only Metal has a kernel for the gradient of attention
+    on_metal = _backend() == "metal"  # only Metal has a kernel for the gradient of attention
     return {
         "device": "gpu" if on_gpu() else "cpu",
         "gpu_found": mx.is_available(mx.gpu),
         "chip": this_mac.chip if this_mac else info.get("device_name") or platform.processor(),
         **({"macos": this_mac.macos, "wheel_for": this_mac.wheel} if this_mac else {}),
         "dtype": dtype_name(choose_dtype()),
+        "dtype_reason": _DTYPES[_backend()][-1],
         "float32_products": "TF32" if on_gpu() and tf32() else "float32",
         **({"attention_gradient": "fused" if fused_attention_gradient() else "unfused"} if on_metal else {}),
         "cores": os.cpu_count(),

@@ -1,5 +1,6 @@
 """`mlxbert bench`: what is measured, and that it is measured."""
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -82,11 +83,13 @@ class Fake:
         sizes = {"per_token": 1, "per_score": 1, "spans": [None], "limit": 1.0, "dtype": "float16"}
         sizes |= {"kernels_kept": None}
         self.start, self.peak, self.facts = 0.1, 5, {**sizes, "machine": {}, "memory_of": "arrays", **facts}
+        self.memory: dict[str, int] = {}
         self._seconds = seconds
         self.asked: list[tuple[int, float]] = []
 
     def ask(self, lengths: Sequence[int], least: float = 0.0) -> dict[str, float]:
         self.asked.append((len(lengths), least))
+        self.memory = {"resident": 7, "footprint": sum(lengths)}
         return {"seconds": self._seconds}
 
 
@@ -95,6 +98,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     """Workers of both sides in place of processes, without pauses."""
     found = {OURS: Fake(), PEER: Fake(5.0, peer={"torch": "2.13.0", "transformers": "5.23.0", "device": "mps"})}
     monkeypatch.setattr(measure, "_PAUSE", 0)
+    heat = iter(("nominal", "heavy"))
+    monkeypatch.setattr("mlxbert.machine.mac.power_state", lambda: {"thermal_pressure": next(heat)})
     monkeypatch.setattr(measure, "_workers", lambda job, sides: nullcontext({side: found[side] for side in sides}))
     return found
 
@@ -104,16 +109,27 @@ JOB = WorkerJob("folder", OURS, "float16", "gpu")
 
 def test_texts_and_updates_per_second_are_those_of_a_median_round(fakes: dict[str, Fake]) -> None:
     shapes = {"4 x 8": [8] * 4, "mixed": [3, 5]}
-    encoding = measure._encoding(JOB, [OURS, PEER], shapes, 3)
+    encoding = measure._encoding(JOB, [OURS, PEER], shapes, 3, 8)
     even, mixed = encoding["speeds"]
     assert (even["texts"], even["tokens_per_text"], even["tokens"]) == (4, 8, 32)
     assert (mixed["texts"], mixed["tokens_per_text"], mixed["tokens"]) == (2, None, 8)
     assert even[OURS]["texts_per_second"] == 2 and even[OURS]["tokens_per_second"] == 16
     assert even[PEER]["texts_per_second"] == 0.8 and even["ratio"] == 2.5
     assert encoding["start_seconds"] == {OURS: 0.1, PEER: 0.1} and encoding["peer"]["device"] == "mps"
-    assert fakes[OURS].asked == [(4, measure._MIN_SECONDS)] * 4 + [(2, measure._MIN_SECONDS)] * 4  # a round warms up
+    first = [(4, measure._MIN_SECONDS)] * 4 + [(2, measure._MIN_SECONDS)] * 4  # a round warms up
+    assert fakes[OURS].asked == first + [(1, 0.0)] * 1000
     training = measure._training(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1)
     assert training["speeds"][0][OURS]["updates_per_second"] == 0.5 and training["speeds"][0]["ratio"] == 2.5
+
+
+def test_memory_is_measured_before_and_after_texts_of_many_lengths(fakes: dict[str, Fake]) -> None:
+    encoding = measure._encoding(JOB, [OURS, PEER], {"4 x 8": [8] * 4}, 1, 512)
+    more, (last, _) = encoding["many_lengths"], fakes[OURS].asked[-1]
+    assert encoding["process_memory_bytes"] == {side: {"resident": 7, "footprint": 32} for side in fakes}
+    assert more["process_memory_bytes"] == {side: {"resident": 7, "footprint": 512} for side in fakes} and last == 1
+    assert (more["texts"], more["lengths"]) == (1000, 512)
+    on_cpu = measure._encoding(dataclasses.replace(JOB, device="cpu"), [OURS], {"4 x 8": [8] * 4}, 1, 512)
+    assert (on_cpu["many_lengths"]["texts"], on_cpu["many_lengths"]["lengths"]) == (100, 100)
 
 
 def test_the_first_update_is_what_the_process_is_asked_for_first_and_once(fakes: dict[str, Fake]) -> None:
@@ -139,11 +155,15 @@ def test_the_facts_do_nothing_that_the_first_step_of_training_has_to_do(
         return {"dtype": "float32"}
 
     monkeypatch.setattr(worker, "torch_side", lambda job: Side(compute, facts, lambda: 7))
+    monkeypatch.setattr(worker, "process_memory", lambda: {"resident": 9})
     monkeypatch.setattr("sys.stdin", ['{"lengths": [8], "least": 0}\n'] * 2)
     said: list[dict[str, Any]] = []
     worker._serve(WorkerJob("folder", PEER, "float32", "cpu", train), said.append)
     assert done == (["step", "facts", "step"] if train else ["step", "facts", "step", "step"])
-    answer, about = {"seconds": 1.0, "memory": 7}, {"dtype": "float32", "memory_of": "process"}
+    answer, about = (
+        {"seconds": 1.0, "memory": 7, "process_memory": {"resident": 9}},
+        {"dtype": "float32", "memory_of": "process"},
+    )
     assert said == ([{}, answer, about, answer] if train else [{}, about, answer, answer])
 
 
@@ -165,6 +185,7 @@ def test_kernels_of_earlier_processes_are_a_fact_of_cuda(
 
 def test_shapes_that_the_model_does_not_take_are_left_out(tiny: mlxbert.Model) -> None:
     assert [*measure._shapes(PASSES, tiny.config)] == ["32 x 32"]
+    assert "1 x 512" in measure._shapes(PASSES, mlxbert.load("builtin").config)
     with pytest.raises(mlxbert.MlxbertError, match="128 tokens"):
         measure._training(JOB, [OURS], measure._shapes([UPDATE], tiny.config), 1)
 
@@ -180,6 +201,7 @@ def test_training_that_fails_leaves_the_speeds_of_encoding(
     found = bench(tiny_folder, against="torch", rounds=1)
     assert found["training"] == {"problem": "too little memory"} and found["peer"]["torch"] == "2.13.0"
     assert [one["shape"] for one in found["encoding"]["speeds"]] == ["32 x 32"]
+    assert [found["power"][name]["thermal_pressure"] for name in ("start", "end")] == ["nominal", "heavy"]
 
 
 @pytest.mark.parametrize("tf32", [False, True])
@@ -207,10 +229,13 @@ def test_a_pass_is_repeated_until_it_took_long_enough() -> None:
 
 @pytest.mark.slow
 def test_the_peak_is_that_of_this_process() -> None:
-    code = "from mlxbert.bench.worker import peak_memory; print(peak_memory())"
+    code = (
+        "from mlxbert.bench.worker import peak_memory as peak, process_memory as now; print(peak(), now()['resident'])"
+    )
     held = bytearray(2**29)
     held[:: 2**12] = b"x" * (2**29 // 2**12)  # a child of a large process would begin with its peak
-    assert 2**20 < int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) < 2**28
+    now, peak = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split())
+    assert 2**20 < now <= peak < 2**28
 
 
 @pytest.mark.slow
@@ -249,6 +274,8 @@ def test_a_model_is_measured_beside_torch(dtype: str, tiny_folder: Path) -> None
     for side in (OURS, PEER):
         assert encoding["peak_memory_bytes"][side] > 2**20 < training["peak_memory_bytes"][side]
         assert encoding["peak_memory_of"][side] == training["peak_memory_of"][side] == "process"
+        for memory in (encoding, training, encoding["many_lengths"]):
+            assert memory["process_memory_bytes"][side]["resident"] > 2**20
         assert 0 < encoding["start_seconds"][side] < 600 and 0 < training["first_update_seconds"][side] < 600
     assert encoding["dtype"] == training["dtype"] == dtype
 

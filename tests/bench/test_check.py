@@ -32,7 +32,10 @@ from mlxbert.bench.device_check.operations import (
     RandomInputs,
     as_float64,
 )
+from mlxbert.cli.commands import machine
+from mlxbert.cli.shared_options import ComputingOptions
 from mlxbert.config import EncoderConfig
+from mlxbert.errors import MlxbertError
 from mlxbert.machine import device as devices
 from mlxbert.machine.cores import inferring
 from mlxbert.machine.device import dtype_name, mx
@@ -44,6 +47,7 @@ from mlxbert.training.loop.gradients import Gradients
 from mlxbert.weights.families.mpnet import MPNET
 from mlxbert.weights.families.registry import FAMILIES
 from mlxbert.weights.formats.config_json import ConfigJson
+from tests.helpers.measured import measured
 from tests.helpers.program import call, terminal
 
 Arrays = list[mx.array]
@@ -408,7 +412,7 @@ def result(**changes: Any) -> dict[str, Any]:
     speed = {"dtype": "float32", "gflops": 1.0, "copy_gb_per_s": 1.0, "first_pass_seconds": 1, "second_pass_seconds": 1}
     groups = dict.fromkeys(("attention", "families", "training", "built-in model"), group)
     found = {"groups": groups, "faults": [fault], "consequences": [follows], "quick": False, "speed": speed}
-    return {**found, "memory": 10**9, "seconds": 20.0, **changes}
+    return {**found, "memory": 10**9, "process_memory": {"resident": 33_000_000}, "seconds": 20.0, **changes}
 
 
 @pytest.fixture
@@ -417,6 +421,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found = result()
     monkeypatch.setattr(module, "check", lambda device, *, quick, on_step: {**found, "quick": quick})
     monkeypatch.setattr("mlxbert.machine.device.measure_gflops", lambda: 100.0)
+    monkeypatch.setattr("mlxbert.machine.mac.power_state", lambda: {"thermal_pressure": "moderate"})
     return found
 
 
@@ -463,6 +468,7 @@ def test_the_facts_are_there_when_a_check_is_interrupted(monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "check", interrupted)
+    monkeypatch.setattr("mlxbert.machine.mac.power_state", dict)
     outcome, shown = terminal("doctor", "--check")
     assert outcome.status == 130 and "GFLOP/s" in shown and "package mlx" in shown
 
@@ -477,14 +483,24 @@ def test_a_report_is_text_to_paste_that_names_nobody(
     found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found["faults"][0] |= {"error": None, "problem": f"OSError: {Path.home()}/x and '{tmp_path}/a|b' are missing"}
+    asked: list[str | None] = []
+
+    def measure(model: ComputingOptions, against: str | None, rounds: int) -> dict[str, Any]:
+        asked.append(against)
+        if against:
+            raise MlxbertError(f"torch of {Path.home()} finds no GPU")
+        return measured(f"{Path.home()}/model", peer=False)
+
+    monkeypatch.setattr(machine, "_measure", measure)
+    monkeypatch.setattr(machine, "_version", lambda name: "1")
     outcome = call("doctor", "--report")
-    assert outcome.status == 1
+    assert outcome.status == 1 and asked == ["torch", None]
     for path in (str(Path.home()), str(tmp_path), sys.prefix, sys.executable):
         assert path not in outcome.out
     for place in (platform.node(), platform.release()):
         assert place not in outcome.out
     rows = [line for line in outcome.out.split("\n") if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5, 6}  # three tables
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5, 6}  # tables of two, four and five columns
     for piece in (
         "| chip |",
         f"| {platform.system()} {platform.machine()}",
@@ -495,10 +511,22 @@ def test_a_report_is_text_to_paste_that_names_nobody(
         "OSError",
         "bert, Model",
         "12 times",
+        "| thermal pressure | moderate |",
+        "| process | resident 33.0 MB |",
+        "| one text of 512 tokens | 500 ms |",
+        "| not compared with torch | torch of …",
+        "thermal pressure nominal → heavy",
     ):
         assert piece in outcome.out
     call("doctor", "--report", "--json").fails(2, "--report", "--check --json")
-    assert "| quick check | " in call("doctor", "--report", "--quick").out
+    del asked[:]
+    assert "| quick check | " in call("doctor", "--report", "--quick").out and not asked
+
+    def broken(*_: object) -> None:
+        raise MlxbertError("no memory")
+
+    monkeypatch.setattr(machine, "_measure", broken)
+    assert "| not measured | no memory |" in call("doctor", "--report").out
 
 
 def test_what_fails_does_not_hide_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ def test_the_row_to_share_has_the_columns_of_the_table() -> None:
     assert cells["torch"] == "chip on mps" and cells["layers x width"] == "6 x 384"
     assert [cells[f"{tokens} tokens"] for tokens in (32, 128, 300)] == ["12.5 (2.50)"] * 3
     assert cells["first update"] == "0.41 s (2.00)" and cells["updates per s"] == "12.5 (2.50)"
+    assert cells["one text of 512 tokens"] == "500 ms (2.50)"
+    assert cells["machine"].endswith("Battery Power, low power, thermal pressure nominal → heavy")
     assert cells["start"] == "0.30 s (20.00)" and cells["memory"] == cells["memory, training"] == "0.25 GB"
 
 
@@ -48,8 +50,20 @@ def test_what_was_not_measured_is_a_dash() -> None:
     report = measured(peer=False) | {"training": {"problem": "too little memory"}}
     report["encoding"]["speeds"].pop()
     cells = _cells(view.line(report))
-    assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 300 tokens, and three of training
+    assert cells.count("\N{EN DASH}") == 5 and cells[2] == "float16"  # torch, 512 tokens, and three of training
     assert "\N{EN DASH}" in _drawn(report)
+
+
+def test_a_machine_that_does_not_say_its_power_has_a_row_without_it() -> None:
+    assert _cells(view.line({**measured(), "power": {"start": {}, "end": {}}}))[0] == "chip, chip cores"
+    unknown = dict.fromkeys(("power_source", "energy_mode", "thermal_pressure"))
+    assert _cells(view.line({**measured(), "power": {"start": unknown, "end": unknown}}))[0] == "chip, chip cores"
+
+
+def test_the_memory_of_each_process_is_shown_before_and_after_many_lengths() -> None:
+    shown = dict(view.facts(measured()))
+    sides = "mlxbert resident 33.0 MB, footprint 1.2 GB; torch resident 33.0 MB, footprint 1.2 GB"
+    assert shown["process after encoding"] == shown["… then 1,000 texts of 512 lengths"] == sides
 
 
 @pytest.mark.parametrize("width", [80, 120])

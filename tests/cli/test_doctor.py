@@ -73,8 +73,10 @@ def test_names_are_left_out_as_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_for_others_has_no_path_in_any_cell() -> None:
     facts = {"chip": "/Users/x/chip", "problems": [], "packages": {"mlx": "1"}, "wheel": "mlx-cpu 1"}
     check = {"quick": True, "seconds": 1.0, "groups": {}, "faults": [], "consequences": [{"operation": "/Users/x y/z"}]}
+    check["process_memory"] = {"resident": 33_000_000, "footprint": 1_200_000_000}
     group = {"checks": 1, "faults": 0, "consequences": 0, "worst": 0.16}
     shown = view.markdown({**facts, "check": {**check, "groups": {"norms": group}}})
+    assert "| process | resident 33.0 MB, footprint 1.2 GB |" in shown
     assert "home" not in shown and "| norms | 1 | 0 | 0 | 16% |" in shown and "| MLX | 1 (mlx-cpu) |" in shown
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from mlxbert.bench.worker_job import OURS, PASSES, PEER, UPDATE
 
+POWER = {"power_source": "Battery Power", "energy_mode": "low power"}
+
 
 def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
     """Returns a report for a GPU; it includes torch unless `peer` is false."""
@@ -15,16 +17,22 @@ def measured(word: str = "chip", *, peer: bool = True) -> dict[str, Any]:
     }  # fmt: skip
     encoding = {
         "dtype": "float16", **_part(sides, PASSES, "texts"), "start_seconds": _by_side(sides, 0.3, 6.0),
+        "many_lengths": {"texts": 1000, "lengths": 512, "process_memory_bytes": _process_memory(sides)},
     }  # fmt: skip
     return {
         "model": word, "layers": 6, "width": 384, "mlxbert": "0.1.0", "machine": machine,
         "peer": {"torch": word, "transformers": "5.23.0", "device": "mps"} if peer else None,
+        "power": {"start": {**POWER, "thermal_pressure": "nominal"}, "end": {**POWER, "thermal_pressure": "heavy"}},
         "encoding": encoding, "training": training,
     }  # fmt: skip
 
 
 def _by_side(sides: tuple[str, ...], *values: float) -> dict[str, float]:
     return dict(zip(sides, values, strict=False))
+
+
+def _process_memory(sides: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    return {side: {"resident": 33_000_000, "footprint": 1_200_000_000} for side in sides}
 
 
 def _part(sides: tuple[str, ...], shapes: Any, unit: str) -> dict[str, Any]:
@@ -38,5 +46,6 @@ def _part(sides: tuple[str, ...], shapes: Any, unit: str) -> dict[str, Any]:
     memory = {
         "peak_memory_bytes": _by_side(sides, 250e6, 1e9),
         "peak_memory_of": dict(zip(sides, ("arrays", "arrays and cache"), strict=False)),
+        "process_memory_bytes": _process_memory(sides),
     }
     return {"limit_gflops": 50.0, "speeds": speeds, **memory}

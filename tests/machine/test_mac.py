@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mlxbert import durable_files
-from mlxbert.bench import reported_chips
+from mlxbert.bench import reported_chips, worker
 from mlxbert.cli.commands import machine
 from mlxbert.errors import ArgumentError, MlxbertError
 from mlxbert.machine import device, mac, power
@@ -241,6 +241,64 @@ def test_free_and_inactive_pages_are_memory_that_no_program_holds(
     assert mac.unused_memory() == expected
 
 
+SOURCE = "Now drawing from '{}'\n -InternalBattery-0 (id=1)\t27%; discharging; 3:32 remaining present: true\n"
+SETTINGS = "System-wide power settings:\nCurrently in use:\n standby              1\n {}\n womp                 0\n"
+HEAT = "com.apple.system.thermalpressurelevel {}\n"
+
+
+@pytest.mark.parametrize(
+    ("battery", "settings", "heat", "expected"),
+    [
+        ("Battery Power", "lowpowermode         1", 2, ("Battery Power", "low power", "heavy")),
+        ("AC Power", "powermode            2", 0, ("AC Power", "high power", "nominal")),
+        ("UPS Power", "lowpowermode 7", 9, ("UPS Power", None, None)),
+        ("", "", "", (None, None, None)),
+    ],
+)
+def test_power_and_heat_are_what_the_system_says(
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    battery: str,
+    settings: str,
+    heat: int | str,
+    expected: tuple[str | None, ...],
+) -> None:
+    make(M2)
+    said = {
+        ("/usr/bin/pmset", "-g", "batt"): SOURCE.format(battery),
+        ("/usr/bin/pmset", "-g"): SETTINGS.format(settings),
+        ("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel"): HEAT.format(heat),
+    }
+
+    def run(command: tuple[str, ...], **_: Any) -> SimpleNamespace:
+        if not battery:
+            raise FileNotFoundError(command[0])
+        return SimpleNamespace(stdout=said[command].encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    keys = ("power_source", "energy_mode", "thermal_pressure")
+    assert mac.power_state() == dict(zip(keys, expected, strict=True))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert mac.power_state() == {}
+
+
+def test_the_footprint_has_the_memory_of_the_gpu(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def proc_pid_rusage(pid: int, flavor: int, buffer: Any) -> int:
+        if pid != os.getpid() or flavor != 4:
+            return -1
+        numbers = [*range(100, 135)]  # those of `rusage_info_v4` after its UUID
+        assert ctypes.sizeof(buffer._obj) == 16 + 8 * len(numbers)
+        ctypes.memmove(ctypes.addressof(buffer._obj) + 16, (ctypes.c_uint64 * 35)(*numbers), 8 * len(numbers))
+        return 0
+
+    make(M2)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(proc_pid_rusage=proc_pid_rusage))
+    assert worker.process_memory() == {"resident": 106, "footprint": 107}
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(proc_pid_rusage=lambda *_: -1))
+    assert worker.process_memory() == {}
+
+
 @pytest.mark.slow
 def test_float32_is_float32_unless_the_user_says_otherwise() -> None:
     script = "import os; from mlxbert.machine.device import tf32; print(os.environ['MLX_ENABLE_TF32'], tf32())"
@@ -279,6 +337,7 @@ def test_doctor_says_what_is_wrong(make: Make) -> None:
     (said,) = device.mac_problems()
     assert "virtual machine" in said
     found = device.describe()
+    assert found["dtype"] == "float32" and "CPU" in str(found["dtype_reason"])
     assert found["chip"] == "Apple M2" and found["macos"] == "15.6" and found["wheel_for"] == "macosx_15_0_arm64"
 
 

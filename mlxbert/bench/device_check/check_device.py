@@ -35,6 +35,7 @@ from mlxbert.bench.device_check.gradients import gradients
 from mlxbert.bench.device_check.kernels import kernels
 from mlxbert.bench.device_check.operations import ALLOWED, CheckedOperation, ComputedOperation
 from mlxbert.bench.device_check.updates import updates
+from mlxbert.bench.worker import process_memory
 from mlxbert.config import EncoderConfig
 from mlxbert.loading import load
 from mlxbert.machine import device as devices
@@ -92,7 +93,8 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         - `speed`: GFLOP/s of a matrix product in the default dtype, GB/s of copying, and the seconds that the
           built-in model takes to embed a few texts, the first and the second time; `None` if measuring them failed or
           the check is quick;
-        - `memory`: the peak memory in bytes;
+        - `memory`: the peak memory of arrays in bytes;
+        - `process_memory`: the memory of the process after the check, in bytes: `resident`, and on a Mac `footprint`;
         - `seconds`: the duration of the check.
     """
     started = time.perf_counter()
@@ -120,6 +122,7 @@ def check(device: str = "auto", *, quick: bool = False, on_step: OnStep | None =
         "quick": quick,
         "speed": speed,
         "memory": mx.get_peak_memory(),
+        "process_memory": process_memory(),
         "seconds": round(time.perf_counter() - started, 1),
     }
 
