@@ -74,7 +74,7 @@ bench() {
 tests() { part "Tests" python -m pytest -q -n 4 -p no:cacheprovider --tb=line tests/nn tests/tasks tests/training; }
 
 printf '# mlxbert %s on %s\n' "$(git rev-parse --short HEAD 2>/dev/null)" "$(uname -sm)"
-[ $# -gt 0 ] || set -- check update embed bench tests
+[ $# -gt 0 ] || set -- check update embed tests # the report of a check has the speeds of bench
 for name in "$@"; do
   case $name in
   check | update | embed | bench | tests) "$name" ;;

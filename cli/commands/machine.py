@@ -59,7 +59,8 @@ def doctor(
     """
     if report and out.json:
         raise ArgumentError(
-            "--report cannot be combined with --json", hint="--check --json prints the facts of the report as JSON"
+            "--report cannot be combined with --json",
+            hint="--check --json prints the facts of the report as JSON, and mlxbert bench --json its speeds",
         )
     console.require_stdout()
     facts = _report(device)
