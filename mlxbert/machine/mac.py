@@ -158,7 +158,6 @@ def power_state() -> dict[str, str | None]:
     """
     if sys.platform != "darwin":
         return {}
-    source = re.search(r"drawing from '(.+?)'", _output("/usr/bin/pmset", "-g", "batt"))
     # Macs that have a High Power Mode call the setting `powermode`.
     mode = re.search(r"^\s*(?:low)?powermode\s+([0-2])\s*$", _output("/usr/bin/pmset", "-g"), re.MULTILINE)
     # Not `pmset -g therm`: on Apple silicon it reports no throttling (exelban/stats#749, macmade/Hot#80).
@@ -167,10 +166,16 @@ def power_state() -> dict[str, str | None]:
         _output("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel"),
     )
     return {
-        "power_source": source[1] if source else None,
+        "power_source": power_source(),
         "energy_mode": _ENERGY_MODES[int(mode[1])] if mode else None,
         "thermal_pressure": _THERMAL_PRESSURES[int(pressure[1])] if pressure else None,
     }
+
+
+def power_source() -> str | None:
+    """Returns where this Mac draws its power from: `AC Power`, `Battery Power` or `UPS Power`."""
+    source = re.search(r"drawing from '(.+?)'", _output("/usr/bin/pmset", "-g", "batt"))
+    return source[1] if source else None
 
 
 def _output(*command: str) -> str:

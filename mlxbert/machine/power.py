@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxbert.errors import MlxbertError
+from mlxbert.machine import mac
 
 _NICE = 10
 _UTILITY = 0x11  # QOS_CLASS_UTILITY of sys/qos.h
-_PMSET_SECONDS = 30.0
 _SUPPLIES = Path("/sys/class/power_supply")
 _STORES = ("Battery", "UPS")  # types of supplies that run out
 
@@ -36,7 +36,10 @@ def on_battery() -> bool:
         MlxbertError: A Mac does not say it.
     """
     if sys.platform == "darwin":
-        return _mac_on_battery()
+        source = mac.power_source()
+        if source is None:
+            raise MlxbertError("`pmset -g batt` does not say where the power comes from")
+        return source != "AC Power"
     supplies = [
         {name: _value(folder / name) for name in ("type", "scope", "online", "status")}
         for folder in _SUPPLIES.glob("*")
@@ -53,18 +56,3 @@ def _value(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _mac_on_battery() -> bool:
-    """Whether a Mac draws its power from a battery or a UPS."""
-    import subprocess
-
-    try:
-        output = subprocess.run(
-            ["/usr/bin/pmset", "-g", "batt"], capture_output=True, check=True, text=True, timeout=_PMSET_SECONDS
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as problem:
-        raise MlxbertError(f"`pmset -g batt` does not say where the power comes from ({problem})") from None
-    if "Now drawing from" not in output:
-        raise MlxbertError(f"`pmset -g batt` does not say where the power comes from, but {output.strip()!r:.100}")
-    return "'AC Power'" not in output

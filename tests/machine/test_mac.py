@@ -451,11 +451,11 @@ def test_other_programs_go_first(monkeypatch: pytest.MonkeyPatch, system: str, b
 def test_where_a_mac_draws_its_power_from(
     monkeypatch: pytest.MonkeyPatch, output: str | Exception, expected: bool | None
 ) -> None:
-    def run(command: list[str], **options: object) -> SimpleNamespace:
-        assert command == ["/usr/bin/pmset", "-g", "batt"]
+    def run(command: tuple[str, ...], **options: object) -> SimpleNamespace:
+        assert command == ("/usr/bin/pmset", "-g", "batt")
         if isinstance(output, Exception):
             raise output
-        return SimpleNamespace(stdout=output)
+        return SimpleNamespace(stdout=output.encode())
 
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(subprocess, "run", run)
