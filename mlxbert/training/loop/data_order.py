@@ -107,9 +107,8 @@ class Epochs:
         return sum(self._lengths[number] for number in numbers)
 
 
-Fits = Callable[
-    [int, int], bool
-]  # (number of examples, tokens of the longest) → whether a part of them fits into memory
+# Whether a part fits into memory, from the number of its examples and the tokens of the longest.
+Fits = Callable[[int, int], bool]
 
 
 def parts(lengths: Sequence[int], at_once: int, fits: Fits = lambda count, length: True) -> list[list[int]]:
