@@ -37,6 +37,8 @@ _PARAGRAPHS = {
     *_MOSTLY_LINKS,
 }
 _LINES = {"br", "li", "tr", "div", "dt", "dd", "caption", "figcaption", "address", "form", "fieldset", "option"}
+_CELLS = {"td", "th"}
+_ROW = 1500  # characters of a row that is written as a line, about a passage; a longer one lays out a page
 _NOTHING, _SPACE, _LINE, _PARAGRAPH = range(4)
 _GAPS = ("", " ", "\n", "\n\n")
 
@@ -69,11 +71,12 @@ def html_document(source: str) -> Document:
 
 
 class _TextState(NamedTuple):
-    """The numbers of parts, characters and headings of a text that is being written."""
+    """The numbers of parts, characters and headings of a text that is being written, and the white space to come."""
 
     parts: int
     length: int
     headings: int
+    gap: int
 
 
 class _TextWriter:
@@ -97,7 +100,7 @@ class _TextWriter:
 
     def state(self) -> _TextState:
         """Returns how much is written so far."""
-        return _TextState(len(self.parts), self.length, len(self.headings))
+        return _TextState(len(self.parts), self.length, len(self.headings), self._gap)
 
     def add_heading(self, level: int, before: _TextState) -> None:
         """Makes a heading of what was added after this state, unless that is white space."""
@@ -111,6 +114,16 @@ class _TextWriter:
         del self.parts[before.parts :], self.headings[before.headings :]
         self.length = before.length
         return removed
+
+    def join_lines(self, before: _TextState) -> None:
+        """Makes one line of what was added after this state, unless it has headings, preformatted lines or is long."""
+        gaps, texts = self.parts[before.parts :: 2], self.parts[before.parts + 1 :: 2]
+        fits = self.length - before.length <= _ROW and len(self.headings) == before.headings
+        if gaps and fits and not any("\n" in text for text in texts):
+            first = _GAPS[before.gap] if before.parts else ""
+            self.parts[before.parts :: 2] = gaps = [first, *(gap and " " for gap in gaps[1:])]
+            self.length = before.length + sum(map(len, (*gaps, *texts)))
+            self._gap = _LINE
 
     def words(self, text: str) -> None:
         """Adds words, separated by single spaces."""
@@ -130,12 +143,16 @@ class _Element:
         before: What the writer had before the element.
         linked: The counter of characters in links before the element (see `_PageWalk`).
         articles: The number of articles that began before the element.
+        rows: The number of rows that began before the element.
+        cells: The number of its cells that have text.
     """
 
     tag: str
     before: _TextState
     linked: int
     articles: int
+    rows: int
+    cells: int = 0
 
 
 class _PageWalk:
@@ -151,7 +168,7 @@ class _PageWalk:
         self._open: Counter[str] = Counter()  # how many elements of each tag are around the current node
         self._heading: _Element | None = None
         self._linked = 0  # characters in links minus other characters so far, without headings
-        self._articles = 0  # articles so far
+        self._articles = self._rows = 0  # articles and rows of tables so far
 
     def write(self, body: Any) -> None:
         """Writes the text inside the body of a page."""
@@ -181,7 +198,8 @@ class _PageWalk:
             self._linked += added if any(self._open[tag] for tag in _LINKS) else -added
 
     def _begin(self, tag: str) -> None:
-        element = _Element(tag, self._writer.state(), self._linked, self._articles)
+        self._rows += tag == "tr"
+        element = _Element(tag, self._writer.state(), self._linked, self._articles, self._rows)
         self._around.append(element)
         self._open[tag] += 1
         self._articles += tag in ("article", "main")
@@ -195,6 +213,10 @@ class _PageWalk:
         if element is self._heading:
             self._heading = None
             self._writer.add_heading(_HEADINGS[tag], element.before)
+        elif tag in _CELLS and self._around:
+            self._around[-1].cells += self._writer.length > element.before.length
+        elif tag == "tr" and element.cells > 1 and element.rows == self._rows:  # a row with rows lays out a page
+            self._writer.join_lines(element.before)
         elif self._is_navigation(element):
             headings = self._writer.take_back(element.before)
             self._linked = element.linked
@@ -215,4 +237,4 @@ class _PageWalk:
 def _gap(tag: str) -> int:
     if tag in _PARAGRAPHS:
         return _PARAGRAPH
-    return _LINE if tag in _LINES else _SPACE if tag in ("td", "th") else _NOTHING
+    return _LINE if tag in _LINES else _SPACE if tag in _CELLS else _NOTHING

@@ -1,51 +1,85 @@
-"""Markdown: ATX and setext headings outside of code fences, and the title in the front matter."""
+"""Markdown: the headings that CommonMark defines, and the title and the fields of the front matter."""
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import date, time
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from mlxbert.readers.documents.document import Document, Heading
+from mlxbert.readers.documents.document import Document, Field, Heading, ReadProblem
 from mlxbert.readers.documents.plain import decode_lines
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
 # Linear time even for hostile files: no repetition is followed by a pattern that could match the same characters.
-_LINES = re.compile(r"^ {0,3}(?:(#{1,6})(?=[ \t\n])(.*)|(`{3,}|~{3,})(.*)|(=+|-+)[ \t]*$)", re.MULTILINE)
-_FRONT = re.compile(r"---[ \t]*\n(?=[\w-]+:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-_MAX_FRONT = 2**16  # characters
-_TITLE = re.compile(r"^title:(.*)", re.MULTILINE)
-_NO_HEADING = ("#", ">", "|", "- ", "* ", "+ ", "<", "---", "===", "```", "~~~")
+_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n(?![ \t]*\n)((?:.*\n)*?)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)")
+_PAIR = re.compile(r"^([\w-]+):[ \t]+(.+)", re.MULTILINE)
+_MAX_FRONT = 2**14  # characters: TOML with a long dotted key takes a time that grows with the square of its length
+_MAX_TEXT = 2**22  # characters in which headings are looked for: the parser needs 6 seconds for a hostile million
+_MAX_VALUE = 1000  # characters of a field: an alias repeats a value of any length
 
 
 def read_markdown(data: bytes, name: str, encoding: str | None = None) -> Iterator[Document]:
     """Reads the file as one document."""
-    (text, problems), title = decode_lines(data, chosen=encoding), ""
-    front = _FRONT.match(text[:_MAX_FRONT])
-    if front and (title_line := _TITLE.search(front[0])):
-        title = title_line[1].strip().strip("\"'")
-    headings = tuple(markdown_headings(text, front.end() if front else 0))
-    yield Document(text, title, headings=headings, first_line=1, problems=problems)
+    text, problems = decode_lines(data, chosen=encoding)
+    begin, values, guessed = _front_matter(text)
+    fields = {key: shown for key, value in values.items() if (shown := _shown(value))}
+    title = next((fields.pop(key) for key in [*fields] if key.lower() == "title"), "")
+    headings = tuple(markdown_headings(text, begin))
+    if len(text) - begin > _MAX_TEXT:
+        guessed += (ReadProblem("left out", f"headings after the first {_MAX_TEXT:,} characters"),)
+    yield Document(text, title, fields, headings=headings, first_line=1, problems=(*problems, *guessed))
+
+
+def _front_matter(text: str) -> tuple[int, Mapping[str, Any], tuple[ReadProblem, ...]]:
+    """Returns the end and the values of the front matter, YAML or TOML."""
+    import yaml
+
+    block, problems = _FRONT.match(text[:_MAX_FRONT]), tuple[ReadProblem, ...]()
+    if block is None:
+        return 0, {}, ()
+    mark, content = block.groups()
+    try:
+        # This loader makes only strings, lists and dicts, and does not merge keys.
+        values = tomllib.loads(content) if mark == "+++" else yaml.load(content, yaml.BaseLoader)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        values = dict(_PAIR.findall(content))  # most often, a title has a colon
+        problems = (ReadProblem("guessed", "the front matter is damaged, so each line is read as it stands"),)
+    return (block.end(), values, problems) if values and isinstance(values, dict) else (0, {}, ())
+
+
+def _shown(value: Any) -> str:
+    """Converts a value for filtering, a list to its values with commas; returns "" for what is nested deeper."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, (_shown(one) for one in value if not isinstance(one, list))))[:_MAX_VALUE]
+    shown = value.isoformat() if isinstance(value, date | time) else "" if isinstance(value, dict) else str(value)
+    return " ".join((shown.lower() if isinstance(value, bool) else shown)[:_MAX_VALUE].split())
+
+
+@cache
+def _blocks() -> "MarkdownIt":
+    """Returns a parser that reads blocks only, in linear time."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")  # whose last row before a line of dashes is no heading
+    parser.core.ruler.enableOnly(["block"])
+    return parser
 
 
 def markdown_headings(text: str, begin: int = 0) -> Iterator[Heading]:
-    """Returns the headings of a text.
+    """Returns the headings of a text, of a very long one those of its beginning.
 
     Args:
         text: The text.
         begin: The offset at which to begin.
     """
-    fence = ""
-    for line in _LINES.finditer(text, begin):
-        marks, title, ticks, rest, _ = line.groups()
-        if ticks:
-            if not fence and not ("`" in ticks and "`" in rest):  # inline code between three ticks
-                fence = ticks
-            elif fence and ticks.startswith(fence) and not rest.strip():
-                fence = ""
-        elif fence:
-            continue
-        elif marks:
-            if title := title.strip().rstrip("#").rstrip():
-                yield Heading.of(line.start(), len(marks), title)
-        else:
-            start = text.rfind("\n", begin, max(line.start() - 1, begin)) + 1 or begin
-            title = text[start : line.start()].strip()
-            if title and not title.startswith(_NO_HEADING):
-                yield Heading.of(start, 1 if "=" in line[0] else 2, title)
+    from markdown_it.common.utils import unescapeAll
+
+    source = text[begin : begin + _MAX_TEXT].replace("\r", "\n")
+    starts = [begin, *(begin + line.end() for line in re.finditer("\n", source))]
+    for opening, inside in pairwise(_blocks().parse(source)):
+        if opening.type == "heading_open" and opening.map and inside.content.strip():
+            yield Heading.of(starts[opening.map[0]], int(opening.tag[1:]), unescapeAll(inside.content))

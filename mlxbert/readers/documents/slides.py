@@ -1,12 +1,11 @@
 """Slides (.pptx): their titles, texts, tables and notes, and the texts of their diagrams and charts."""
 
-import posixpath
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
 from mlxbert.readers.documents.document import Document, Heading, ReadProblem, UnreadableError, joined
-from mlxbert.readers.documents.zipped_parts import opened, part_xml, properties
+from mlxbert.readers.documents.zipped_parts import opened, part_xml, properties, related_parts
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -44,33 +43,19 @@ def read_slides(data: bytes, name: str) -> Iterator[Document]:
 
 def _slide_parts(archive: "ZipFile") -> list[str]:
     """The names of the parts that are slides, in the order of the presentation."""
-    main = next((part for kind, part in _related(archive, "").values() if kind == "officeDocument"), None)
+    main = next((part for kind, part in related_parts(archive, "").values() if kind == "officeDocument"), None)
     if main is None:
         raise UnreadableError("is not a .pptx, because the presentation is missing")
-    related = _related(archive, main)
+    related = related_parts(archive, main)
     return [
         related.get(slide.get(_ID, ""), ("", "the part of the slide"))[1]
         for slide in part_xml(archive, main).iter(f"{_P}sldId")
     ]
 
 
-def _related(archive: "ZipFile", part: str) -> dict[str, tuple[str, str]]:
-    """The kinds and the names of the parts to which a part refers, by the name of the reference."""
-    folder, file = posixpath.split(part)
-    name = posixpath.join(folder, "_rels", f"{file}.rels")
-    if part and name not in archive.NameToInfo:
-        return {}
-    related = {}
-    for link in part_xml(archive, name):
-        if link.get("TargetMode") != "External":
-            target = posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).lstrip("/")
-            related[link.get("Id", "")] = link.get("Type", "").rpartition("/")[2], target
-    return related
-
-
 def _slide(archive: "ZipFile", part: str) -> tuple[Document, str]:
     """Reads a slide: its title, its other texts, and its notes; returns also what was left out."""
-    root, related = part_xml(archive, part), _related(archive, part).values()
+    root, related = part_xml(archive, part), related_parts(archive, part).values()
     lines = [*_lines(root)]
     titles = [line for kind, line in lines if kind in _TITLES]
     texts = [line for kind, line in lines if kind not in _TITLES | _ON_EACH_SLIDE]

@@ -1,5 +1,6 @@
 """Documents that are zip archives of XML parts (Office Open XML, OpenDocument, EPUB): checks, parts, properties."""
 
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -110,6 +111,20 @@ def part_xml(archive: "ZipFile", name: str) -> Element:
         return fromstring(data)
     except (ParseError, ValueError, LookupError) as problem:
         raise UnreadableError(f"{name} is damaged ({problem})") from None
+
+
+def related_parts(archive: "ZipFile", part: str) -> dict[str, tuple[str, str]]:
+    """Returns the kinds and the names of the parts to which a part refers, by the name of the reference."""
+    folder, file = posixpath.split(part)
+    name = posixpath.join(folder, "_rels", f"{file}.rels")
+    if part and name not in archive.NameToInfo:
+        return {}
+    related = {}
+    for link in part_xml(archive, name):
+        if link.get("TargetMode") != "External":
+            target = posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).lstrip("/")
+            related[link.get("Id", "")] = link.get("Type", "").rpartition("/")[2], target
+    return related
 
 
 def properties(archive: "ZipFile") -> tuple[str, dict[str, Field]]:

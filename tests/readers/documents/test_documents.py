@@ -68,12 +68,86 @@ def test_markdown() -> None:
     found = only(
         "a.md",
         "---\nlang: en\ntitle: 'The title'\n---\n# One ##\ntext\n```sh\n# comment\n```\n~~~\n```\n# no\n~~~\n"
-        "Two\n===\n* a\n---\n#hash\n   ### Three `x`\n\n---\n\n| a |\n|---|\nFour\n-\n#\n",
+        "Two\n===\n* a\n---\n#hash\n   ### Three `x`\n\n---\n\n| a |\n|---|\nin the table\n---\n\nFour\n-\n#\n",
     )
     assert headings(found) == [(1, "One"), (1, "Two"), (3, "Three `x`"), (2, "Four")]
     assert (found.title, found.first_line) == ("The title", 1)
     assert found.text[found.headings[1].start :].startswith("Two\n===")
     assert only("b.md", "---\n# One\n---\n").title == ""
+
+
+@together(
+    ("text", "expected"),
+    [  # as markdown-it-py in its mode for CommonMark, with all of its rules
+        ("# C#", [(1, "C#")]),
+        ("# C# #", [(1, "C#")]),
+        ("# F\\#\n", [(1, "F#")]),
+        ("## Two ##  \ntext", [(2, "Two")]),
+        ("#hash\n####### seven", []),
+        ("#\tTab", [(1, "Tab")]),
+        ("   # Three spaces\n    # Four", [(1, "Three spaces")]),
+        ("#\n##  ##\n# One", [(1, "One")]),
+        ("Title\n===", [(1, "Title")]),
+        ("Title\n---", [(2, "Title")]),
+        ("Two\nlines\n===", [(1, "Two lines")]),
+        ("2. step\n---", []),
+        ("- item\n---", []),
+        ("* item\n  ---", [(2, "item")]),
+        ("- # Item\n- b\n  ===", [(1, "Item"), (1, "b")]),
+        ("> # Quote\n> text\n---", [(1, "Quote")]),
+        ("> text\n---", []),
+        ("> Title\n> ---", [(2, "Title")]),
+        ("[^1]: Note.\n---", []),
+        ("[site]: http://x.org\n---\n# End", [(1, "End")]),
+        ("[site]: http://x.org\nTitle\n---", [(2, "Title")]),
+        ("<!-- note\n# hidden\n-->\n# Seen", [(1, "Seen")]),
+        ("<!--\nTitle\n---\n-->", []),
+        ("<div>\n# in a block\n</div>\n\n# After", [(1, "After")]),
+        ("```\n# code\n```", []),
+        ("~~~\n# code\n```\n~~~\n# After", [(1, "After")]),
+        ("    # indented\n\n# After", [(1, "After")]),
+        ("- a\n\n  # In\n\n# Out", [(1, "In"), (1, "Out")]),
+        ("1. a\n   ```\n   # code\n   ```\n# Out", [(1, "Out")]),
+        ("para\n# Breaks\npara", [(1, "Breaks")]),
+        ("`code\nmore`\n---", [(2, "`code more`")]),
+        ("Title  \n====  \n\n***\n\nText\n\n---", [(1, "Title")]),
+        ("\\# no\n\n&#35; no\n# *Yes* `x`", [(1, "*Yes* `x`")]),
+    ],
+)  # fmt: skip
+def test_headings_of_markdown_are_those_of_commonmark(text: str, expected: list[tuple[int, str]]) -> None:
+    found = only("a.md", text).headings
+    assert [(one.level, one.text) for one in found] == expected
+    assert all(one.start == 0 or text[one.start - 1] == "\n" for one in found)
+
+
+@together(
+    ("front", "title", "fields"),
+    [
+        ("---\ntitle: >-\n  Why we\n  moved\n---\n", "Why we moved", {}),
+        ("---\ntitle: |\n  The bill\ndate: 2026-01-01\n---\n", "The bill", {"date": "2026-01-01"}),
+        ("---\n# a note\nTitle: House # draft\n...\n", "House", {}),
+        ('---\ntitle: "Notes: \\"quoted\\" \\u00fc"\n---\n', 'Notes: "quoted" ü', {}),
+        ("---\ntitle: 'It''s'\nlang: no\ntime: 1:30\n---\n", "It's", {"lang": "no", "time": "1:30"}),
+        ("---\nauthor:\n  title: Dr\ntitle: The real one\n---\n", "The real one", {}),
+        ("---\ntags: [a, 2]\nby:\n- Ann\n- Bo\nempty:\n---\n", "", {"tags": "a, 2", "by": "Ann, Bo"}),
+        ("---\na: &a [x, y]\nb: *a\n---\n", "", {"a": "x, y", "b": "x, y"}),
+        ('+++\ntitle = "Spring"\ndate = 2026-02-02\ndraft = true\n[x]\ny = 1\n+++\n', "Spring",
+         {"date": "2026-02-02", "draft": "true"}),
+        ("---\n# One\n---\n", "", {}), ("---\n\nNote: this is prose\n\n---\n", "", {}), ("---\na: b\n", "", {}),
+    ],
+)  # fmt: skip
+def test_front_matter_is_yaml_or_toml(front: str, title: str, fields: dict[str, str]) -> None:
+    found = only("a.md", f"{front}# Text\n")
+    assert (found.title, dict(found.fields), found.problems, found.text) == (title, fields, (), f"{front}# Text\n")
+    assert headings(found)[-1] == (1, "Text")
+
+
+@pytest.mark.parametrize("hostile", ["a: " + "[" * 9000, "<<: *none", "- " * 8000, "a: !!python/object:os.x {}"])
+def test_front_matter_that_is_damaged_is_read_as_it_stands(hostile: str) -> None:
+    found = only("a.md", f"---\ntitle: Part: two\n{hostile}\n---\n# Text\n")
+    assert (found.title, [problem.kind for problem in found.problems]) == ("Part: two", ["guessed"])
+    values = "\n".join(f"k{n}: [{', '.join([f'*a{n - 1}'] * 9)}]" if n else "k0: &a0 x" for n in range(2))
+    assert only("a.md", f"---\n{values}\n---\n").fields["k1"] == ", ".join("x" * 9)
 
 
 def test_restructured_text() -> None:
@@ -143,6 +217,28 @@ def test_only_navigation_is_left_out_of_a_page(body: str, text: str) -> None:
     assert len(headings(found)) == body.count("<h") - body.count("<header") - body.count("<h2>See")
 
 
+CELL = "<tr><td><p>Item</p><td><div>Price</div><br>net</tr>"
+LONG = "<p>" + "word " * 200
+
+
+@together(
+    ("body", "text"),
+    [
+        (f"<table>{CELL}{CELL}</table><p>end", "Item Price net\nItem Price net\n\nend"),
+        (f"a<table><tr><th>A<th>B{CELL}</table>", "a\n\nA B\nItem Price net"),
+        ("<table><tr><td><pre>1\n2</pre><td><pre>a\nb</pre></table>", "1\n2\n\na\nb"),
+        ("<table><tr><td><td><p>only<p>text</table>", "only\n\ntext"),
+        ("<table><tr><td><h1>T</h1><p>a<td>b</table>", "T\n\na\n\nb"),
+    ],
+)  # fmt: skip
+def test_a_row_of_a_table_is_a_line_unless_it_lays_out_the_page(body: str, text: str) -> None:
+    assert only("a.html", body).text == text
+
+
+def test_a_row_that_is_longer_than_a_passage_keeps_its_paragraphs() -> None:
+    assert only("a.html", f"<table><tr><td>{LONG}{LONG}<td>b</table>").text.count("\n\n") == 2
+
+
 @pytest.mark.parametrize(
     ("said", "encoding"), [("shift_jis", "shift_jis"), ("latin-1", "utf-8"), ("no-such", "cp1252"), ("utf-16", "utf-8")]
 )
@@ -162,6 +258,61 @@ def test_pdf() -> None:
 def test_word() -> None:
     found = only("a.docx", docx(paragraph("Top", "Heading1"), paragraph("A &amp; B"), title="T &amp; U"))
     assert (found.text, found.title, headings(found)) == ("Top\n\nA & B", "T & U", [(1, "Top")])
+
+
+def run(text: str) -> str:
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+def table(*rows: list[str]) -> str:
+    lines = ("".join(f"<w:tc><w:tcPr/>{cell}</w:tc>" for cell in row) for row in rows)
+    return f"<w:tbl>{''.join(f'<w:tr>{line}</w:tr>' for line in lines)}</w:tbl>"
+
+
+FORMULA = (
+    '<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><m:sSup><m:e><m:r><m:t>x</m:t></m:r>'
+    "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath>"
+)
+ROWS_OF_WORD = [[paragraph("Item"), paragraph("Price")], [paragraph("Lamp") + paragraph("of brass"), paragraph("19")]]
+
+
+@together(
+    ("body", "text"),
+    [
+        (table(*ROWS_OF_WORD) + paragraph("after"), "Item Price\nLamp of brass 19\n\nafter"),
+        (table([paragraph("a") + table(*ROWS_OF_WORD), paragraph("b")]), "a\n\nItem Price\nLamp of brass 19\n\nb"),
+        (f'<w:p>on <w:fldSimple w:instr="DATE">{run("Monday")}</w:fldSimple></w:p>', "Monday"),
+        (f"<w:p><w:smartTag><w:customXml>{run('a')}</w:customXml></w:smartTag><w:bdo>{run(' b')}</w:bdo></w:p>", "a b"),
+        (f"<w:p>{run('Area ')}{FORMULA}</w:p><w:sdt><w:sdtContent>{paragraph('c')}</w:sdtContent></w:sdt>",
+         "Area x^2\n\nc"),
+        (f"<w:p><w:del>{run('no')}<w:r><w:delText>no</w:delText></w:r></w:del><w:ins>{run('yes')}</w:ins>"
+         f"<w:moveFrom>{run('no')}</w:moveFrom><w:moveTo>{run('!')}</w:moveTo></w:p>", "yes!"),
+        (f"<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>{run('one')}</w:p>{paragraph('word')}", "oneword"),
+        ("<w:p><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/><w:t>c</w:t><w:instrText>no</w:instrText></w:r></w:p>",
+         "a b\nc"),
+        ('<w:p><w:pPr><w:numPr/></w:pPr><w:r><w:t>x</w:t></w:r></w:p>' * 2, "x\nx"),
+    ],
+)  # fmt: skip
+def test_word_keeps_what_it_shows(body: str, text: str) -> None:
+    assert only("a.docx", docx(body)).text == text
+
+
+def test_headings_of_word_have_names_that_are_not_their_ids_and_notes_come_last() -> None:
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    links = "".join(
+        f'<Relationship Id="{kind}" Type="{relations}/{kind}" Target="{kind}.xml"/>' for kind in ("styles", "footnotes")
+    )
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    styles = '<w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style>'
+    notes = "".join(f'<w:footnote w:id="{n}">{paragraph(f"note {n}")}</w:footnote>' for n in range(3))
+    more = {
+        "word/_rels/document.xml.rels": f"<Relationships>{links}</Relationships>",
+        "word/styles.xml": f"<w:styles {names}>{styles}</w:styles>",
+        "word/footnotes.xml": f"<w:footnotes {names}>{notes}</w:footnotes>",
+    }
+    body = paragraph("Low", "berschrift2") + '<w:p><w:r><w:t>a</w:t><w:footnoteReference w:id="2"/></w:r></w:p>'
+    found = only("a.docx", docx(body, more={name: part.encode() for name, part in more.items()}))
+    assert (found.text, headings(found)) == ("Low\n\na\n\nnote 2", [(2, "Low")])
 
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
