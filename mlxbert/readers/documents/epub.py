@@ -35,8 +35,8 @@ def read_epub(data: bytes, name: str) -> Iterator[Document]:
         folder = posixpath.dirname(package_name)
         items = {item.get("id"): item for item in package.iter(f"{_OPF}item")}
         encrypted = _encrypted(archive)
-        for reference in package.iter(f"{_OPF}itemref"):
-            item, id = items.get(reference.get("idref")), reference.get("idref", "")
+        for id in dict.fromkeys(reference.get("idref", "") for reference in package.iter(f"{_OPF}itemref")):
+            item = items.get(id)
             part = id if item is None else posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
             try:
                 if item is not None and item.get("media-type") not in _PAGES:

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mlxbert.readers.documents.document import Document, Field, Heading, ReadProblem
+from mlxbert.readers.documents.document import Document, Heading, ReadProblem
 from mlxbert.readers.documents.plain import decode_lines
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import python_calamine as calamine
 
 _MAX_ROWS = 2**20  # as in every program for spreadsheets; calamine makes a row of each number below the last
+_MAX_GROWTH = 2**28  # bytes that unpacking may add: calamine needs less time and memory than a tree of elements
 _HEADER_CELLS = 3  # a header has at least three; two columns read well without one
 _HEADER_LENGTH = 100  # characters of a header cell, at most
 
@@ -22,7 +23,7 @@ def read_spreadsheet(data: bytes, name: str) -> Iterator[Document]:
     import python_calamine as calamine
 
     ending = ".ods" if name.lower().endswith(".ods") else ".xlsx"
-    with opened(data, ending) as archive:
+    with opened(data, ending, _MAX_GROWTH) as archive:
         refuse_document_types(archive)
         title, fields = properties(archive)
     try:

@@ -12,7 +12,8 @@ from mlxbert.readers.documents.document import Field, UnreadableError, iso_date
 if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
 
-_MAX_GROWTH = 2**28  # bytes that decompression may add; pictures are compressed already
+_MAX_GROWTH = 2**26  # bytes that decompression may add; pictures are compressed already
+_RATIO, _DENSE = 100, 2**22  # parts that unpack to more than 100 times their size may have 4 MiB: texts reach 30 times
 _OLE = b"\xd0\xcf\x11\xe0"  # a file system in a file: Office 97, and what Office encrypts
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _MANIFEST = "META-INF/manifest.xml"  # of OpenDocument; names the parts that are encrypted
@@ -25,7 +26,7 @@ _DATES = (f"{_TERMS}modified", f"{_DC}date", f"{_TERMS}created", f"{_META}creati
 
 
 @contextmanager
-def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
+def opened(data: bytes, ending: str, most: int = _MAX_GROWTH) -> Iterator["ZipFile"]:
     """Opens an archive that is neither encrypted nor a zip bomb.
 
     The sizes that the archive states can be trusted, because `zipfile` stops reading a part at its stated size.
@@ -33,6 +34,7 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
     Args:
         data: The bytes of the file.
         ending: The file extension, for errors.
+        most: The bytes that decompression may add.
     """
     from zipfile import BadZipFile, ZipFile
 
@@ -46,8 +48,11 @@ def opened(data: bytes, ending: str) -> Iterator["ZipFile"]:
         raise UnreadableError(f"is not a readable {ending} file") from None
     with archive:
         parts = archive.infolist()
-        if (growth := sum(max(part.file_size - part.compress_size, 0) for part in parts)) > _MAX_GROWTH:
-            raise UnreadableError(f"grows by {growth:,} bytes when unpacked, but the maximum is {_MAX_GROWTH:,}")
+        dense = sum(part.file_size for part in parts if part.file_size > _RATIO * part.compress_size)
+        growth = sum(max(part.file_size - part.compress_size, 0) for part in parts)
+        for size, limit in ((dense, _DENSE), (growth, most)):
+            if size > limit:
+                raise UnreadableError(f"grows by {size:,} bytes when unpacked, but the maximum is {limit:,}")
         manifest = archive.read(_MANIFEST) if _MANIFEST in archive.namelist() else b""
         if b"encryption-data" in manifest or any(part.flag_bits & 1 for part in parts):
             raise UnreadableError("is encrypted", hint=_NO_PASSWORD)

@@ -169,6 +169,12 @@ def test_books() -> None:
     )
 
 
+def test_a_chapter_is_read_once() -> None:
+    package = '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="c" href="a.html" media-type="text/html"/>'
+    package += "</manifest><spine>" + '<itemref idref="c"/>' * 3 + "</spine></package>"
+    assert only("a.epub", replaced(epub({"a.html": "text"}), book_opf=package)).text == "text"
+
+
 def test_a_chapter_that_is_missing_encrypted_or_a_picture_is_said() -> None:
     cipher = '<e xmlns:x="http://www.w3.org/2001/04/xmlenc#"><x:CipherReference URI="OEBPS/c.html"/></e>'
     chapters = {"a.html": None, "b.html": "<img src='x.png'>", "c.html": "<p>SECRET", "d.html": "<p>text"}
@@ -239,6 +245,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(name: str) -> None:
     data = bytearray(FILES[name])
     struct.pack_into("<I", data, data.index(b"PK\1\2") + 24, 2**28 + 2**20)  # the size of the first part
     assert_unreadable(name, bytes(data), "when unpacked")
+    assert_unreadable(name, zipped({"a.xml": b"<a/>" * 2**21}), "when unpacked")  # 8 MiB, a thousand times its size
 
 
 @pytest.mark.parametrize("name", ZIPPED)
