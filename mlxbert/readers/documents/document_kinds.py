@@ -16,6 +16,7 @@ from mlxbert.readers.documents.encodings import MARKS
 from mlxbert.readers.documents.epub import read_epub
 from mlxbert.readers.documents.html import read_html
 from mlxbert.readers.documents.isolated_parser import ParserLimits, read_apart
+from mlxbert.readers.documents.light_formats import read_calendar, read_org, read_subtitles
 from mlxbert.readers.documents.mail import read_mail
 from mlxbert.readers.documents.markdown import read_markdown
 from mlxbert.readers.documents.notebook import read_notebook
@@ -77,6 +78,9 @@ KINDS: dict[str, DocumentKind] = {
     "mhtml": DocumentKind(read_web_archive, (".mhtml", ".mht"), apart=True),
     "mail": DocumentKind(read_mail, (".eml", ".mbox"), apart=True, encoded=True),
     "notebook": DocumentKind(read_notebook, (".ipynb",)),
+    "org": DocumentKind(read_org, (".org",), text=True, encoded=True),
+    "calendar": DocumentKind(read_calendar, (".ics",), text=True, encoded=True),
+    "subtitles": DocumentKind(read_subtitles, (".srt", ".vtt"), text=True, encoded=True),
     "text": DocumentKind(read_plain, (".txt", ".text", ".log"), text=True, encoded=True),
 }
 _GUESSED_COLUMNS, _DEFAULT_LIMITS = DocumentColumns(), ParserLimits()

@@ -33,7 +33,7 @@ def only(name: str, data: bytes | str) -> Document:
 def headings(document: Document) -> list[tuple[int, str]]:
     """Level and text of each; all stand where they say."""
     for one in document.headings:
-        assert document.text[one.start :].lstrip("#= -").startswith(one.text[:5]) or document.text[one.start] in "=-#"
+        assert document.text[one.start :].lstrip("#= -*").startswith(one.text[:5]) or document.text[one.start] in "=-#"
     assert [one.start for one in document.headings] == sorted(one.start for one in document.headings)
     return [(one.level, one.text) for one in document.headings]
 
@@ -443,6 +443,36 @@ def test_notebooks() -> None:
     found = only("a.ipynb", json.dumps({"cells": cells}))
     assert found.text == "# Top\ntext\n\n# no heading\nx = 1\n\nmore\n\n## Low"
     assert headings(found) == [(1, "Top"), (2, "Low")] and found.first_line is None
+
+
+ORG = (
+    "#+TITLE: My notes\n* TODO [#A] Buy *milk* :shop:home:\n  :PROPERTIES:\n  :ID: 12\n  :END:\n"
+    "  See [[https://x.org][the site]], [[file:a.org]] and =code= a*b*c.\n# comment\n** Low\n#+BEGIN_SRC\nhi\n#+END_SRC\n"
+)
+EVENT = (
+    'BEGIN:VEVENT\r\nDTSTART;TZID="Europe: Berlin":20260114T090000\r\nSUMMARY:Dentist\\, upstairs\r\nLOCATION:Main street\r\n'
+    "DESCRIPTION:Bring the ca\r\n rd\\nand\r\nBEGIN:VALARM\r\nDESCRIPTION:ALARM\r\nEND:VALARM\r\nEND:VEVENT\r\n"
+)
+CALENDAR = f"BEGIN:VCALENDAR\r\n{EVENT}BEGIN:VTODO\r\nSUMMARY:Pay\r\nDUE:20260202\r\nEND:VTODO\r\nEND:VCALENDAR\r\n"
+SRT = "1\n00:00:01,000 --> 00:00:02,500\n<i>Where is</i>\n{\\an8}the key?\n\n2\n00:03 --> 00:04\n3 < 4 &amp; 5\n"
+VTT = "WEBVTT\n\nSTYLE\n::cue {}\n\nNOTE x\n\nintro\n00:01.000 --> 00:02.000 line:0\n<v Ann>Hello <00:01.500><c>there</c>\n"
+
+
+def test_outlines_calendars_and_subtitles_lose_their_markup() -> None:
+    found = only("a.org", ORG)
+    assert found.text.split() == ["*", "Buy", "milk", ":shop:home:", "See", "the", "site,", "file:a.org", "and", "code", "a*b*c.", "**", "Low", "hi"]
+    assert (found.title, headings(found)) == ("My notes", [(1, "Buy milk"), (2, "Low")])
+    assert found.text.split("\n")[5].strip() == ORG.split("\n")[5].strip()[:4] + "the site, file:a.org and code a*b*c."
+    event, task = read("a.ics", CALENDAR.encode())
+    assert event.text == "Dentist, upstairs\n2026-01-14 09:00\nMain street\nBring the card\nand"
+    assert (event.title, event.place, task.text, task.place) == (
+        "Dentist, upstairs", "event 1", "Pay\n2026-02-02 00:00", "task 2"
+    )  # fmt: skip
+    assert dict(event.fields) == {"date": "2026-01-14T09:00:00+00:00", "location": "Main street"}
+    assert only("a.srt", SRT).text == "Where is\nthe key?\n3 < 4 & 5"
+    assert only("a.vtt", VTT).text == "Hello there"
+    assert only("a.srt", "not subtitles").text == "not subtitles"
+    assert_unreadable("a.ics", b"BEGIN:VCALENDAR\nEND:VCALENDAR\n", "no event")
 
 
 Problem = tuple[str, str, str]

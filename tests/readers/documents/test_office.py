@@ -170,7 +170,9 @@ def test_books() -> None:
 
 
 def test_a_chapter_is_read_once() -> None:
-    package = '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="c" href="a.html" media-type="text/html"/>'
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="c" href="a.html" media-type="text/html"/>'
+    )
     package += "</manifest><spine>" + '<itemref idref="c"/>' * 3 + "</spine></package>"
     assert only("a.epub", replaced(epub({"a.html": "text"}), book_opf=package)).text == "text"
 
